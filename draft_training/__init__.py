@@ -1,1 +1,1 @@
-"""Trains what drafts: see docs/training.md."""
+"""Training of draft models and Medusa heads; see docs/training.md."""

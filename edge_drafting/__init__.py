@@ -1,4 +1,4 @@
-"""Clients of the SDK that draft by themselves. Users import them from ``draftwire.edge``."""
+"""SDK clients that run a draft model in their own process. Import them from ``draftwire.edge``."""
 
 try:
     from speculative_engine.model.packed_model import ModelLoadError

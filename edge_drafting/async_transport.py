@@ -1,4 +1,4 @@
-"""Calls of the asyncio edge client: the mirror of ``transport``, on grpc.aio."""
+"""Calls of the asyncio edge client, the counterpart of ``transport`` on grpc.aio."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from edge_drafting.transport import wants_drafts
 
 
 class AsyncEdgeTransport(AsyncTransport):
-    """Makes calls to the verifiers of a client, and drafts for those that generate."""
+    """Makes calls to the verifiers of a client, and drafts for generation calls."""
 
     def __init__(self, drafter: LocalDrafter, verifiers: tuple[Verifier, ...], **options: Any) -> None:
-        """Connect to nothing yet. ``options``: as for ``AsyncTransport``."""
+        """Creates a transport without a connection. ``options`` are those of ``AsyncTransport``."""
         super().__init__(verifiers, **options)
         self._drafter = drafter
         self._reading: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ class AsyncEdgeTransport(AsyncTransport):
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
-        """Start one attempt of a streaming call; return grpc's call or what looks like it."""
+        """Starts one attempt of a streaming call; returns grpc's call, or an object with the same methods."""
         if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
@@ -54,17 +54,17 @@ class AsyncEdgeTransport(AsyncTransport):
         return call
 
     async def close(self) -> None:
-        """Cancel what runs and close the connections."""
+        """Cancels running calls and closes the connections."""
         await super().close()
         while self._reading:
             await asyncio.wait(tuple(self._reading))
 
 
 class AsyncEdgeCall:
-    """One Verify call, with what ``AsyncStream`` needs of a Generate call: ``read`` and ``cancel``.
+    """One Verify call behind the interface that ``AsyncStream`` needs of a Generate call.
 
-    A task reads the stream, so that drafting keeps up also with a caller that takes its chunks slowly. What waits for
-    that caller is bounded by the request's own tokens.
+    A task reads the stream, so that drafting does not stall if the caller reads its chunks slowly. The request's own
+    tokens bound what is buffered for the caller.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AsyncEdgeCall:
         request: pb.GenerateRequest,
         drafter: LocalDrafter,
     ) -> None:
-        """Start the call; ``run`` has to run beside it."""
+        """Starts the call; ``run`` must run as a task."""
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[pb.VerifyRequest | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.GenerateResponse | BaseException | None] = asyncio.Queue()
@@ -82,25 +82,25 @@ class AsyncEdgeCall:
         self._call = start(self._requests())
 
     async def read(self) -> Any:
-        """Return the next event, or grpc's EOF. Raises grpc.RpcError, and CancelledError as grpc does."""
+        """Returns the next event, or grpc's EOF. Raises grpc.RpcError and, as grpc does, CancelledError."""
         item = await self._inbox.get()
         if isinstance(item, pb.GenerateResponse):
             return item
-        self._inbox.put_nowait(item)  # it is the end also for those who ask again
+        self._inbox.put_nowait(item)  # later reads end the same way
         if item is None:
             return grpc.aio.EOF
         raise item
 
     async def initial_metadata(self) -> Any:
-        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        """Returns the call's initial metadata. Waits for it, or for the end of the call."""
         return await self._call.initial_metadata()
 
     def cancel(self) -> None:
-        """Cancel the call, if it still runs."""
+        """Cancels the call, if it still runs."""
         self._call.cancel()
 
     async def run(self) -> None:
-        """Read the stream to its end."""
+        """Reads the stream to its end."""
         end: BaseException | None = None
         try:
             while (message := await self._call.read()) is not grpc.aio.EOF:
@@ -109,7 +109,7 @@ class AsyncEdgeCall:
                     self._inbox.put_nowait(event)
         except asyncio.CancelledError as error:
             end = error
-            if not self._call.cancelled():  # then it is this task that is cancelled, and not only the call
+            if not self._call.cancelled():  # this task was cancelled, not only the call
                 self._call.cancel()
                 raise
         except Exception as error:  # noqa: BLE001 - raised again where the events are taken
@@ -125,7 +125,7 @@ class AsyncEdgeCall:
             yield message
 
     def _send(self, message: pb.VerifyRequest) -> None:
-        """Send from the drafter's thread."""
+        """Sends from the drafter's thread."""
         try:
             self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
         except RuntimeError:

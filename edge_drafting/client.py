@@ -1,6 +1,6 @@
 # Generated from edge_drafting/async_client.py by scripts/generate_sync.py. Do not edit.
 
-"""The synchronous client that drafts by itself."""
+"""The synchronous client that drafts in its own process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from edge_drafting.transport import EdgeTransport
 
 
 class EdgeClient(Client):
-    """A client whose requests are drafted for in this process, all in one batch. Safe to use from several threads.
+    """A client that drafts for its requests in this process, in one batch. Safe to use from several threads.
 
-    It has the methods, options, results and errors of ``Client``, and gives the same tokens. In
-    ``speculation.drafters`` of a result, and as the source of a token, this drafter is called ``"caller"``. Drafters of
-    the verifier draft beside it. A request resumed at another verifier is drafted for there as well. If the draft model
-    fails, that is logged (logger ``draftwire.edge``), and requests go on without it.
+    It has the methods, options, results and errors of ``Client``, and gives the same tokens. Results name this
+    drafter ``"caller"``, in ``speculation.drafters`` and as the source of a token. The verifier's own drafters draft in
+    addition to it. Drafting continues when a request is resumed at another verifier. If the draft model fails, the
+    error is logged (logger ``draftwire.edge``), and requests continue without it.
     """
 
     def __init__(
@@ -45,28 +45,28 @@ class EdgeClient(Client):
         token: TokenSource | None = None,
         insecure: bool = False,
     ) -> None:
-        """Load the draft model, which takes seconds. The connection is made with the first call.
+        """Loads the draft model, which takes seconds. The connection is made with the first call.
 
         Args:
             address: host:port of a verifier, or several that serve the same target model; see ``Client``.
-            model: directory or hub id of the draft model, whose tokenizer has to be the target's; or a
-                ``LocalDrafter``, which several clients can share and which closing this one leaves open.
-            dtype: see ``LocalDrafter``, as for device, threads and kv_slots.
-            device: see there.
-            threads: see there.
-            kv_slots: see there.
-            timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
+            model: directory or hub id of the draft model, whose tokenizer must be the target's; or a ``LocalDrafter``,
+                which several clients can share and which stays open when this client is closed.
+            dtype: data type of the weights; see ``LocalDrafter``.
+            device: device of the model; see ``LocalDrafter``.
+            threads: CPU threads of a forward pass; see ``LocalDrafter``.
+            kv_slots: size of the KV cache in tokens; see ``LocalDrafter``.
+            timeout: seconds a call may take in all, unless the call sets its own; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
             spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
-            credentials: gRPC channel credentials of your own making, in place of ``tls``.
-            tls: encrypt and say whom to trust, see ``Tls``; None connects in the clear, to this machine only.
-            token: the token to show to the service, or a function that returns the present one (``TokenFile``).
-            insecure: True allows connections in the clear to other machines, token included.
+            credentials: your own gRPC channel credentials, instead of ``tls``.
+            tls: encryption and the certificates to trust; None connects unencrypted, to this machine only.
+            token: the token to present to the service, or a function that returns the current one (``TokenFile``).
+            insecure: True allows unencrypted connections to other machines, token included.
 
         Raises:
             ModelLoadError: the model cannot be loaded or served.
-            ValueError: no address, or one that is none; files of ``tls`` that cannot be used; an address beyond this
-                machine without TLS.
+            ValueError: no address or an invalid one, unusable files in ``tls``, or an address on another machine
+                without TLS.
         """
         self._owned = not isinstance(model, LocalDrafter)
         self._drafter = (
@@ -86,7 +86,7 @@ class EdgeClient(Client):
         )
 
     def close(self) -> None:
-        """Cancel the calls that run, close the connections, and end the drafting."""
+        """Cancels running calls, closes the connections, and stops drafting."""
         super().close()
         if self._owned:
             self._drafter.close()

@@ -1,4 +1,4 @@
-"""The thread that drafts: one packed batch a step for all requests of this process."""
+"""The drafting thread, which runs one packed batch per step for all requests of the process."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ log = logging.getLogger("draftwire.edge")
 
 
 class DraftThread:
-    """Owns a drafter. Any thread may call; what is called happens in the drafter's own thread, in order.
+    """Runs a drafter in a thread of its own. Methods may be called from any thread and take effect there, in order.
 
-    A fault of the drafter ends the thread and is logged. Nobody is told by an exception: a request whose drafter is
-    lost goes on without.
+    An error of the drafter is logged and ends the thread. Callers get no exception: their requests continue without
+    drafts.
     """
 
     def __init__(self, drafter: Drafter, *, prepare: Callable[[], None] = lambda: None) -> None:
-        """Start the thread. ``prepare`` runs in it first."""
+        """Starts the thread, which runs ``prepare`` first."""
         self._drafter = drafter
         self._prepare = prepare
         self._changed = threading.Condition()
-        # Bounded by what requests commit during one step: all that waits is done between two steps.
+        # Bounded by the commits of one step: all commands run between two steps.
         self._commands: deque[Callable[[], None]] = deque()
         self._ended = False
         self._keys = itertools.count(1)
-        self._listeners: dict[int, Callable[[Proposal], None]] = {}  # the thread's own
+        self._listeners: dict[int, Callable[[Proposal], None]] = {}  # used only by the thread
         self._thread = threading.Thread(target=self._run, name="draftwire-edge", daemon=True)
         self._thread.start()
         atexit.register(self.stop)  # a thread inside torch must not outlive the interpreter
 
     @property
     def alive(self) -> bool:
-        """False once the thread was stopped or has failed."""
+        """Whether the thread is running: neither stopped nor failed."""
         return not self._ended
 
     def open(self, spec: DraftSpec, listener: Callable[[Proposal], None]) -> int:
-        """Draft for a sequence from now on; return its key. ``listener`` gets its proposals, in the thread."""
+        """Starts drafting for a sequence; returns its key. ``listener`` gets its proposals, called in the thread."""
         key = next(self._keys)
         self._post(lambda: self._open(key, spec, listener))
         return key
 
     def commit(self, key: int, committed_length: int, tokens: Sequence[int]) -> None:
-        """Follow a verdict. Of no effect when the sequence is not open."""
+        """Follows a verdict; does nothing if the sequence is not open."""
         self._post(lambda: self._commit(key, committed_length, tokens))
 
     def close(self, key: int) -> None:
-        """Free a sequence. Of no effect when it is not open."""
+        """Frees a sequence; does nothing if it is not open."""
         self._post(lambda: self._close(key))
 
     def stop(self) -> None:
-        """End the thread after the step it is at, and wait for it."""
+        """Ends the thread after its current step, and waits for it."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -65,7 +65,7 @@ class DraftThread:
             self._thread.join()
 
     def open_sequences(self) -> int:
-        """Return the number of open sequences, once all that was called before has been done; 0 after the end."""
+        """Returns the number of open sequences, after all earlier calls have taken effect; 0 once the thread ended."""
         counted: list[int] = []
         done = threading.Event()
 
@@ -84,7 +84,7 @@ class DraftThread:
                 self._commands.append(command)
                 self._changed.notify()
 
-    # From here on: in the thread.
+    # The methods below run in the thread.
 
     def _run(self) -> None:
         try:
@@ -104,7 +104,7 @@ class DraftThread:
             self._listeners.clear()
 
     def _take(self, *, wait: bool) -> bool:
-        """Do what was called; ``wait`` until there is something. False when the thread is to end."""
+        """Runs the queued commands; with ``wait``, waits for one first. Returns False when the thread is to end."""
         with self._changed:
             while wait and not self._commands and not self._ended:
                 self._changed.wait()

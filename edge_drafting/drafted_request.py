@@ -1,4 +1,4 @@
-"""One request on its Verify stream, followed by the local drafter. Nothing here waits or sends."""
+"""One request on its Verify stream, followed by the local drafter. Never blocks or sends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger("draftwire.edge")
 
 
 class DraftedRequest:
-    """Takes the verifier's messages, follows them with the local drafter, and hands on the request's events."""
+    """Follows the verifier's messages with the local drafter, and passes the request's events on."""
 
     def __init__(self, request: pb.GenerateRequest, drafter: LocalDrafter, send: Callable[[pb.VerifyRequest], None]):
-        """``send`` gets what goes to the verifier; it is called in the drafter's thread and must not raise."""
+        """Prepares the request. ``send`` gets messages for the verifier, in the drafter's thread; it must not raise."""
         self.start = pb.VerifyRequest(start=pb.VerifyStart(request=request, tokenizer_sha256=drafter.tokenizer_sha256))
         """The first message of the stream."""
         self._drafter = drafter
@@ -27,7 +27,7 @@ class DraftedRequest:
         self._max_length = 0
 
     def take(self, message: pb.VerifyResponse) -> pb.GenerateResponse | None:
-        """Take in a message; return the event it carries, if it does."""
+        """Reads a message; returns its event, if it has one."""
         kind = message.WhichOneof("message")
         if kind == "event":
             if message.event.HasField("finished"):
@@ -43,7 +43,7 @@ class DraftedRequest:
         return None
 
     def close(self) -> None:
-        """Draft no more. Calling it again does nothing."""
+        """Stops drafting. Calling it again does nothing."""
         key, self._key = self._key, None
         if key is not None:
             self._drafter.thread.close(key)

@@ -1,4 +1,4 @@
-"""A draft model of this process, loaded, tested and ready to draft."""
+"""A draft model in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speculative_engine.text.tokenizer import Tokenizer
 
 
 class LocalDrafter:
-    """Drafts for the requests of one or more edge clients, all in one batch. Close it after them."""
+    """A draft model, loaded and tested, that drafts for one or more edge clients in one batch. Close it after them."""
 
     def __init__(
         self,
@@ -30,18 +30,18 @@ class LocalDrafter:
         kv_slots: int = 32768,
         trust_remote_code: bool = False,
     ) -> None:
-        """Load the model, which takes seconds, and start the thread that drafts.
+        """Loads the model, which takes seconds, and starts the thread that drafts.
 
         Args:
-            model: directory or hub id of the draft model; its tokenizer has to be the target's.
-            dtype: weight type: float32, bfloat16, float16, or auto, which takes bfloat16 where the device computes
-                in it.
-            weights: what linear layers keep: "checkpoint", weights as dtype says, or "int8", 8-bit integers with one
-                scale for each output, in bfloat16 on a CPU only.
-            device: device the model runs on: cpu or cuda.
-            threads: CPU threads of a forward pass; as many as torch finds cores by default.
-            kv_slots: tokens that the KV cache holds, over all requests.
-            trust_remote_code: run model code that comes with the checkpoint.
+            model: directory or hub id of the draft model; its tokenizer must be the target's.
+            dtype: data type of the weights: float32, bfloat16, float16, or auto, which is bfloat16 if the device
+                computes in it.
+            weights: storage of linear layers: "checkpoint" keeps the weights in dtype; "int8" uses 8-bit integers with
+                one scale per output, only in bfloat16 on a CPU.
+            device: device of the model, cpu or cuda.
+            threads: CPU threads of a forward pass; default: the number of cores that torch finds.
+            kv_slots: size of the KV cache in tokens, shared by all requests.
+            trust_remote_code: run model code from the checkpoint.
 
         Raises:
             ModelLoadError: the model cannot be loaded or served.
@@ -65,15 +65,15 @@ class LocalDrafter:
             DraftModelDrafter(loaded, TreeGrowth(measure_step_cost(loaded))),
             prepare=lambda: None if threads is None else set_cpu_threads(threads),
         )
-        """The thread that drafts."""
+        """The drafting thread."""
 
     @property
     def alive(self) -> bool:
-        """False once it was closed or has failed."""
+        """Whether the drafter is running: neither closed nor failed."""
         return self.thread.alive
 
     def spec(self, opened: pb.VerifyOpened) -> DraftSpec | None:
-        """Return what to draft for a request, or None when this model cannot follow it."""
+        """Returns the specification of a request's drafting, or None if this model cannot draft for it."""
         longest = self._longest - opened.max_tree_nodes
         if not opened.max_tree_nodes or len(opened.token_ids) > longest:
             return None
@@ -88,9 +88,9 @@ class LocalDrafter:
         )
 
     def knows(self, tokens: list[int]) -> bool:
-        """True when the model has all the ids."""
+        """Returns whether all ids are in the model's vocabulary."""
         return max(tokens) < self._vocab_size
 
     def close(self) -> None:
-        """End the thread after the step it is at. Requests that run go on without drafts."""
+        """Ends the thread after its current step. Running requests continue without drafts."""
         self.thread.stop()

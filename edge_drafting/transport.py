@@ -1,4 +1,4 @@
-"""Calls of the synchronous edge client: requests go through Verify and look like Generate from outside."""
+"""Calls of the synchronous edge client. Requests go through Verify, but look like Generate to the caller."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from edge_drafting.local_drafter import LocalDrafter
 
 
 class EdgeTransport(Transport):
-    """Makes calls to the verifiers of a client, and drafts for those that generate."""
+    """Makes calls to the verifiers of a client, and drafts for generation calls."""
 
     def __init__(self, drafter: LocalDrafter, verifiers: tuple[Verifier, ...], **options: Any) -> None:
-        """Connect to nothing yet. ``options``: as for ``Transport``."""
+        """Creates a transport without a connection. ``options`` are those of ``Transport``."""
         super().__init__(verifiers, **options)
         self._drafter = drafter
 
@@ -33,7 +33,7 @@ class EdgeTransport(Transport):
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
-        """Start one attempt of a streaming call; return grpc's call or what looks like it."""
+        """Starts one attempt of a streaming call; returns grpc's call, or an object with the same methods."""
         if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
@@ -48,23 +48,23 @@ class EdgeTransport(Transport):
 
 
 def wants_drafts(request: pb.GenerateRequest, drafter: LocalDrafter) -> bool:
-    """True when a request asks for speculation, and there still is a drafter."""
+    """Returns whether a request enables speculation and the drafter is still alive."""
     options = request.speculation
     wanted = options.enabled or not options.HasField("enabled")
     return wanted and (options.max_draft_tokens > 0 or not options.HasField("max_draft_tokens")) and drafter.alive
 
 
 class EdgeCall:
-    """One Verify call, with what ``Stream`` needs of a Generate call: an iterator of events that can be cancelled.
+    """One Verify call behind the interface that ``Stream`` needs of a Generate call: a cancellable iterator of events.
 
-    A thread reads the stream, so that drafting keeps up also with a caller that takes its chunks slowly. What waits
-    for that caller is bounded by the request's own tokens.
+    A thread reads the stream, so that drafting does not stall if the caller reads its chunks slowly. The request's own
+    tokens bound what is buffered for the caller.
     """
 
     def __init__(
         self, start: Callable[[Iterator[pb.VerifyRequest]], Any], request: pb.GenerateRequest, drafter: LocalDrafter
     ) -> None:
-        """Start the call."""
+        """Starts the call."""
         self._outbox: SimpleQueue[pb.VerifyRequest | None] = SimpleQueue()
         self._inbox: SimpleQueue[pb.GenerateResponse | Exception | None] = SimpleQueue()
         self._drafted = DraftedRequest(request, drafter, self._outbox.put)
@@ -73,29 +73,29 @@ class EdgeCall:
         threading.Thread(target=self._read, name="draftwire-edge-call", daemon=True).start()
 
     def __iter__(self) -> Self:
-        """Return the call itself."""
+        """Returns the call itself."""
         return self
 
     def __next__(self) -> pb.GenerateResponse:
-        """Return the next event. Raises grpc.RpcError."""
+        """Returns the next event. Raises grpc.RpcError."""
         item = self._inbox.get()
         if isinstance(item, pb.GenerateResponse):
             return item
-        self._inbox.put(item)  # it is the end also for those who ask again
+        self._inbox.put(item)  # later reads end the same way
         if item is None:
             raise StopIteration
         raise item
 
     def initial_metadata(self) -> Any:
-        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        """Returns the call's initial metadata. Waits for it, or for the end of the call."""
         return self._call.initial_metadata()
 
     def cancel(self) -> None:
-        """Cancel the call, if it still runs."""
+        """Cancels the call, if it still runs."""
         self._call.cancel()
 
     def _read(self) -> None:
-        """Read the stream to its end, in a thread of its own."""
+        """Reads the stream to its end, in a thread of its own."""
         end: Exception | None = None
         try:
             for message in self._call:
@@ -107,5 +107,5 @@ class EdgeCall:
             self._call.cancel()
         finally:
             self._drafted.close()
-            self._outbox.put(None)  # ends grpc's own thread, which sends
+            self._outbox.put(None)  # ends grpc's sending thread
             self._inbox.put(end)

@@ -82,7 +82,7 @@ class Chaos:
         return self.facts
 
     async def _references(self) -> None:
-        """What every job gives, and how long a plain step takes, with one verifier and nothing else at work."""
+        """Returns every job's output and the time of a plain step, with one verifier and nothing else running."""
         options = self._options
         self.jobs = jobs_of(held_out_prompts(options.prompts), options.max_tokens, REQUEST_SECONDS)
         address = self.verifiers[0].service.address
@@ -153,7 +153,7 @@ class Chaos:
             await asyncio.wait([running, *keepers])
 
     async def _at_rest(self) -> None:
-        """What is left when no request runs."""
+        """Returns what is left when no request is running."""
         facts = self.facts
         async with self._planted():
             try:
@@ -167,7 +167,7 @@ class Chaos:
             facts.unhandled += [f"{log.name}: {line}" for line in unhandled(log)]
 
     async def _look(self) -> bool:
-        """Take note of what is not as it should be; True if there is anything."""
+        """Notes what is not as it should be; returns whether there is anything."""
         facts = self.facts
         facts.leaked, facts.away, facts.untold = {}, [], []
         for verifier in self.verifiers:
@@ -228,7 +228,7 @@ def own_rss() -> int:
 
 
 def main() -> int:
-    """Run and print."""
+    """Runs and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600.0, help="time over which the faults are spread")
     parser.add_argument("--faults", type=int, default=500)

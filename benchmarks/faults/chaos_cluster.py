@@ -48,11 +48,11 @@ class Member:
 
     @property
     def address(self) -> str:
-        """Where others reach it: the proxy."""
+        """The address at which others reach it: the proxy's."""
         return self.proxy.address
 
     async def start(self) -> None:
-        """Start a process and wait until it serves. Raises ServiceError."""
+        """Starts a process and waits until it serves. Raises ServiceError."""
         fork = self._services.forked_verifier if self.verifier else self._services.forked_drafter
         service = fork(self.model, *self.flags)
         # Only then: whoever asks a service for its address waits for it, and must not do so in the event loop.
@@ -61,7 +61,7 @@ class Member:
         self.lives.append(Life(self.service.pid, []))
 
     def sample(self) -> None:
-        """Note what the process holds."""
+        """Notes what the process holds."""
         usage = Usage.of(self.lives[-1].pid)
         if usage is not None:
             self.lives[-1].samples.append((asyncio.get_running_loop().time(), usage))
@@ -71,7 +71,7 @@ class Member:
         return AsyncClient(self.service.address, timeout=POOL_SECONDS, retry=RetryPolicy(attempts_per_address=1))
 
     async def drafter_status(self) -> DrafterStatus | None:
-        """What a drafter holds; None if it does not tell. Raises grpc.RpcError."""
+        """Returns a drafter's load; None if it does not report it. Raises grpc.RpcError."""
         async with grpc.aio.insecure_channel(self.service.address) as channel:
             info = await DrafterServiceStub(channel).GetModelInfo(
                 DrafterServiceGetModelInfoRequest(), timeout=_CALL_SECONDS
@@ -88,7 +88,7 @@ class Injected(NamedTuple):
     """Seconds, by time.monotonic."""
     end: float
     refused: str | None
-    """Why a swap or a detachment was refused."""
+    """Returns the reason why a swap or detachment was refused."""
 
 
 class Cluster:
@@ -106,7 +106,7 @@ class Cluster:
         self._one_verifier = asyncio.Lock()
 
     async def run(self, plan: Sequence[Fault]) -> None:
-        """Inject all faults of a plan and see the last one end."""
+        """Injects all faults of a plan and waits for the last one to end."""
         clock = asyncio.get_running_loop().time
         started = clock()
         async with asyncio.TaskGroup() as tasks:
@@ -139,7 +139,7 @@ class Cluster:
             self.injected.append(Injected(fault, member.name, start, clock(), refused))
 
     async def _break(self, member: Member, fault: Fault) -> None:
-        """Do something to a process or to the line to it, and undo it."""
+        """Does something to a process or to the line to it, and undoes it."""
         match fault.kind.split()[0]:
             case "kill":
                 member.service.kill()
@@ -169,7 +169,7 @@ class Cluster:
             member.proxy.calm()
 
     async def _manage(self, member: Member, fault: Fault) -> str | None:
-        """Swap or detach one of a verifier's drafters; why that was refused, or None."""
+        """Swaps or detaches one of a verifier's drafters; returns why that was refused, or None."""
         try:
             async with member.client() as client:
                 listed = [drafter.name for drafter in await client.drafters.list()]
@@ -187,14 +187,14 @@ class Cluster:
         return None
 
     async def keep_attached(self) -> None:
-        """Attach what faults have left detached, for ever."""
+        """Attaches drafters that faults have left detached, forever."""
         while True:
             await asyncio.sleep(1.0)
             for verifier in self.verifiers:
                 await self.attach_missing(verifier)
 
     async def keep_alive(self) -> None:
-        """Sample all processes, and start anew what has ended although no fault ended it, for ever."""
+        """Samples all processes, and restarts processes that ended without a fault, forever."""
         while True:
             for member in (*self.verifiers, *self.drafters):
                 if member.lock.locked():
@@ -207,7 +207,7 @@ class Cluster:
             await asyncio.sleep(2.0)
 
     async def attach_missing(self, verifier: Member) -> list[str]:
-        """Attach the drafters that a verifier lacks; the addresses of those it does not have ready after that."""
+        """Attaches the drafters that a verifier lacks; the addresses of those it does not have ready after that."""
         async with self._pool_locks[verifier.name]:
             try:
                 async with verifier.client() as client:

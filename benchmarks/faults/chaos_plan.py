@@ -53,7 +53,7 @@ class Fault(NamedTuple):
     target: int
     """Index of the drafter, or of the verifier: for faults of verifiers, and for swap and detach."""
     seconds: float
-    """How long it lasts; 0 for what happens at once."""
+    """Its duration; 0 for an instantaneous fault."""
     amount: float
 
     @property

@@ -30,12 +30,12 @@ class Facts:
     load: StreamLoad = field(init=False)
     watch: DrafterWatch = field(init=False)
     plain_gaps: list[Gap] = field(default_factory=list)
-    """Of the references: all streams on one verifier, no drafter."""
+    """Gaps of the references, with all streams on one verifier and no drafter."""
     calm_gaps: list[Gap] = field(default_factory=list)
     """With drafters, before the first fault."""
     gaps: list[Gap] = field(default_factory=list)
     began: float = 0.0
-    """When faults began, in seconds by time.monotonic; 0 before."""
+    """Time at which faults began, in seconds by time.monotonic; 0 before."""
     ended: float = 0.0
     leaked: dict[str, int] = field(default_factory=dict)
     """KV slots that are in use at rest, by member."""

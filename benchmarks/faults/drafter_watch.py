@@ -28,7 +28,7 @@ class DrafterWatch:
         self.changes: list[Change] = []
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watches forever."""
         async with asyncio.TaskGroup() as tasks:
             for verifier in self._cluster.verifiers:
                 tasks.create_task(self._watch(verifier))

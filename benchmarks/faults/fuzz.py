@@ -52,7 +52,7 @@ _TYPED = {
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.UNAVAILABLE,
 }
-"""How a call may end. Any other code is an exception that nobody thought of."""
+"""Codes with which a call may end. Any other code is an unexpected exception."""
 
 _CUT = "Internal error from Core"
 """What gRPC says at our own side when the other one has ended a stream that we are writing to; its status is lost."""
@@ -65,7 +65,7 @@ class Findings:
     sent: Counter[str] = field(default_factory=Counter)
     """Messages, by who said them and how they were spoilt."""
     codes: Counter[str] = field(default_factory=Counter)
-    """How the calls ended."""
+    """Outcomes of the calls."""
     good_requests: int = 0
     faults: list[str] = field(default_factory=list)
     """Descriptions of what went wrong."""
@@ -86,7 +86,7 @@ class Fuzzer:
         self._stop = asyncio.Event()
 
     async def run(self, messages: int) -> Findings:
-        """Say so many messages, and see what became of everybody."""
+        """Sends this many messages and checks what became of everybody."""
         async with AsyncClient(self._verifier, timeout=4 * SECONDS) as client:
             self._vocab_size = (await client.model_info()).vocab_size
             expected = [
@@ -225,7 +225,7 @@ class Fuzzer:
         return grpc.aio.insecure_channel(self._addresses[service], options=[("grpc.max_send_message_length", -1)])
 
     async def _converse(self, method: str, said: Sequence[tuple[bytes, str]], rng: random.Random) -> None:
-        """Say all of it on one stream, and read what comes, to the end or until enough of it has come."""
+        """Sends all of it on one stream, and reads what comes, to the end or until enough of it has come."""
         async with self._channel(method) as channel:
             call = channel.stream_stream(f"/draftwire.v1.{method}")()
 
@@ -246,7 +246,7 @@ class Fuzzer:
                 await asyncio.wait({saying})
 
     async def _read(self, call: Any, method: str, most: int) -> None:
-        """Read up to so many messages, then cancel."""
+        """Reads up to so many messages, then cancel."""
         try:
             while most > 0:
                 async with asyncio.timeout(SECONDS):
@@ -283,7 +283,7 @@ class Fuzzer:
     # Afterwards
 
     async def _look(self, client: AsyncClient) -> None:
-        """See that both services are healthy and hold nothing."""
+        """Checks that both services are healthy and hold nothing."""
         for address in (self._verifier, self._drafter):
             async with grpc.aio.insecure_channel(address) as channel:
                 answer = await health_pb2_grpc.HealthStub(channel).Check(
@@ -316,7 +316,7 @@ class Fuzzer:
 
 
 async def attack(seed: int, messages: int, services: Services, models: tuple[Path, Path]) -> Findings:
-    """Start a verifier and a drafter of these models, attack them, and read their logs."""
+    """Starts a verifier and a drafter of these models, attack them, and read their logs."""
     verifier, drafter = services.verifier(models[0]), services.drafter(models[1])
     addresses = [await asyncio.to_thread(lambda s=service: s.address) for service in (verifier, drafter)]
     findings = await Fuzzer(addresses[0], addresses[1], seed).run(messages)
@@ -326,7 +326,7 @@ async def attack(seed: int, messages: int, services: Services, models: tuple[Pat
 
 
 def main() -> None:
-    """Attack and print."""
+    """Attacks and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")

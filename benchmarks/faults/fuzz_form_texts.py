@@ -118,7 +118,7 @@ def extremes() -> Iterator[Form]:
 
 
 def random_form(rng: random.Random) -> Form:
-    """Return one of a random family and size."""
+    """Returns one of a random family and size."""
     size = int(2 ** rng.uniform(1, 13))
     family = rng.randrange(6)
     if family == 0:

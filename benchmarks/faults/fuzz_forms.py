@@ -76,7 +76,7 @@ class FormFuzzer:
         self._stop = asyncio.Event()
 
     async def run(self) -> FormFindings:
-        """Ask, and see what became of everybody."""
+        """Sends the requests and checks what became of everybody."""
         self._address = await asyncio.to_thread(lambda: self._verifier.address)
         policy = RetryPolicy(attempts_per_address=1)
         async with AsyncClient(self._address, timeout=BYSTANDER_SECONDS, retry=policy) as client:
@@ -166,7 +166,7 @@ class FormFuzzer:
             self.findings.faults.append(f"{family} ({kind}, {len(text)} bytes) ended with {code.name}: {details}")
 
     async def _look(self, client: AsyncClient) -> None:
-        """See that the verifier lives and holds nothing."""
+        """Checks that the verifier is alive and holds nothing."""
         if not self._verifier.alive:
             self.findings.faults.append("the verifier has ended")
             return
@@ -195,12 +195,12 @@ def _memory(pid: int) -> int:
 
 
 async def attack(services: Services, seed: int, seconds: float) -> FormFindings:
-    """Start a verifier, and ask it for forms."""
+    """Starts a verifier, and ask it for forms."""
     return await FormFuzzer(services.verifier(MODELS / "target"), seed, seconds).run()
 
 
 def main() -> None:
-    """Ask and print."""
+    """Asks and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long to ask at the least")
     parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")

@@ -91,7 +91,7 @@ class Opened:
 def drafter_answers(
     rng: random.Random, vocab_size: int, sequence_id: int, opened: Opened
 ) -> list[draft_pb.DraftResponse]:
-    """What a drafter says when a sequence was opened or has moved on."""
+    """Returns a drafter's message after a sequence was opened or has advanced."""
     response = draft_pb.DraftResponse
     count = rng.randrange(1, 4)
     first = opened.next_id

@@ -39,7 +39,7 @@ from draftwire.v1 import verifier_service_pb2 as pb
 _SERVICE = "/draftwire.v1.VerifierService/"
 _BYSTANDER = "def f(x):"
 _DEADLINE_SECONDS = 10.0
-"""Of each call of the flood."""
+"""Deadline of each call of the flood."""
 _PATIENCE_SECONDS = 300.0
 """The bystander's own deadline: how long it waits is what is measured."""
 _PAUSE_SECONDS = 0.2
@@ -191,7 +191,7 @@ class TextFuzzer:
 
     @asynccontextmanager
     async def _bystanding(self, client: AsyncClient, doing: str) -> AsyncIterator[None]:
-        """Have the bystander generate meanwhile, and once more right after."""
+        """Has the bystander generate meanwhile, and once more right after."""
         self._doing = doing
         over = asyncio.Event()
 
@@ -251,7 +251,7 @@ class TextFuzzer:
 async def attack(
     services: Services, model: Path, flooded: Sequence[str], calls: int, size: int, seconds: float, seed: int
 ) -> Findings:
-    """Start a verifier, attack it, and read its log."""
+    """Starts a verifier, attack it, and read its log."""
     verifier = services.verifier(model)
     address = await asyncio.to_thread(lambda: verifier.address)
     findings = await TextFuzzer(address, verifier.pid, seed).run(flooded, calls, size, seconds)
@@ -262,7 +262,7 @@ async def attack(
 
 
 def main() -> None:
-    """Attack and print."""
+    """Attacks and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=8, help="of each flood, at once")
     parser.add_argument("--megabytes", type=float, default=15.0, help="of each text of a flood")

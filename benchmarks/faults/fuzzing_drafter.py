@@ -62,7 +62,7 @@ class FuzzingDrafter(RawDrafter):
 
     @staticmethod
     def _take(message: DraftRequest, openings: dict[int, Opened]) -> None:
-        """Follow the verifier as an honest drafter does."""
+        """Follows the verifier as an honest drafter does."""
         kind = message.WhichOneof("message")
         if kind == "open":
             openings[message.open.sequence_id] = Opened(message.open.epoch, message.open.committed_length)

@@ -29,9 +29,9 @@ class GatewayLoad:
     streams: int
     urls: Sequence[str]
     expected: Sequence[str]
-    """The texts that the jobs have to give."""
+    """Expected texts of the jobs."""
     seconds: float
-    """What a request may take."""
+    """Time limit of a request."""
     on_gap: Callable[[Gap], object] = lambda gap: None
     requests: int = 0
     moved: int = 0
@@ -40,7 +40,7 @@ class GatewayLoad:
     lost: list[Finding] = field(default_factory=list)
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Run the jobs until `stop` is set and the last request has ended."""
+        """Runs the jobs until `stop` is set and the last request has ended."""
         numbers = itertools.takewhile(lambda _: not stop.is_set(), itertools.count())
         await side_by_side(self.streams, numbers, self._request)
 

@@ -83,7 +83,7 @@ class Row:
 
     @property
     def outputs(self) -> list[list[tuple[int, ...]]]:
-        """Of each run all token ids."""
+        """Returns all token ids of each run."""
         return [[stream.token_ids for stream in self._streams(run)] for run in self.batches]
 
     @staticmethod
@@ -99,11 +99,11 @@ class Case:
     nodes: dict[str, int] = field(default_factory=dict)
     """Draft tokens that were verified where the verifier chose, by drafter."""
     state: str = ""
-    """Of the hostile drafter at the end."""
+    """State of the hostile drafter at the end."""
 
 
 async def run(options: argparse.Namespace, services: Services) -> dict[str, Case]:
-    """Measure."""
+    """Measures."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
     verifier = services.verifier(target, cores=options.verifier_cores)
@@ -139,7 +139,7 @@ async def run(options: argparse.Namespace, services: Services) -> dict[str, Case
 async def measure(
     client: AsyncClient, pid: int, batches: list[list[list[int]]], max_tokens: int, case: Case, name: str
 ) -> None:
-    """Run an arrangement once."""
+    """Runs an arrangement once."""
     options: BatchOptions = {"max_tokens": max_tokens, "temperature": 0.0}
     row = case.rows[name]
     nodes = {each.name: each.draft_tokens for each in (await drafters(client)).values()}
@@ -153,7 +153,7 @@ async def measure(
 
 
 async def drafters(client: AsyncClient) -> dict[str, Drafter]:
-    """Those that are attached, by name."""
+    """Returns the attached drafters, by name."""
     return {each.name: each for each in await client.drafters.list()}
 
 
@@ -204,7 +204,7 @@ def differing(cases: dict[str, Case]) -> list[str]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="with commas")
     parser.add_argument("--batch", type=int, default=4, help="requests side by side")

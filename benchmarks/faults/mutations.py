@@ -134,7 +134,7 @@ def _spoil_list(entries: Any, field: Any, rng: random.Random) -> None:
 
 
 def _fill(part: Message, rng: random.Random) -> None:
-    """Give a few fields values of any kind."""
+    """Gives a few fields values of any kind."""
     for field in part.DESCRIPTOR.fields:
         if rng.random() < 0.5 and not field.is_repeated and field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE:
             setattr(part, field.name, _value(field, rng))

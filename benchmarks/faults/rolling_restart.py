@@ -49,7 +49,7 @@ class Fleet:
         self.gateways: list[GatewayProcess] = []
 
     async def start(self) -> None:
-        """Start all. Raises ServiceError."""
+        """Starts all. Raises ServiceError."""
         self.drafters = [self._services.drafter(MODELS / model) for model in DRAFTS]
         for drafter in self.drafters:
             await asyncio.to_thread(lambda service=drafter: service.address)
@@ -81,7 +81,7 @@ class Fleet:
         await self._drafters_are_back()
 
     def stop(self) -> None:
-        """End the gateways; `services` ends the others."""
+        """Ends the gateways; `services` ends the others."""
         for gateway in self.gateways:
             gateway.stop()
 
@@ -104,7 +104,7 @@ class Fleet:
 
 
 async def measure(options: argparse.Namespace, fleet: Fleet) -> dict[str, object]:
-    """Run the load and the restarts. Raises ServiceError, RuntimeError."""
+    """Runs the load and the restarts. Raises ServiceError, RuntimeError."""
     await fleet.start()
     addresses = [each.address for each in fleet.verifiers]
     jobs = [
@@ -178,7 +178,7 @@ def stalls(way: str, gaps: list[Gap], restarts: list[Blame]) -> list[tuple[str, 
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="times that every process is restarted")
     parser.add_argument("--streams", type=int, default=4, help="streams of the SDK")

@@ -57,21 +57,21 @@ class Watched:
     readings: dict[str, list[int]] = field(default_factory=dict)
 
     async def read(self) -> dict[str, int]:
-        """What it holds now. Raises RuntimeError if it has ended, grpc.RpcError if it does not answer."""
+        """Returns what it holds now. Raises RuntimeError if it has ended, grpc.RpcError if it does not answer."""
         usage = Usage.of(self.pid)
         if usage is None:
             raise RuntimeError(f"{self.name} has ended")
         return {**usage._asdict(), **await self._held()}
 
     async def sample(self) -> None:
-        """Keep what it holds now."""
+        """Keeps what it holds now."""
         reading = await self.read()
         self.times.append(asyncio.get_running_loop().time())
         for name, value in reading.items():
             self.readings.setdefault(name, []).append(value)
 
     async def _held(self) -> dict[str, int]:
-        """What the service, or this process, holds; nothing from a drafter that does not tell."""
+        """Returns what the service, or this process, holds; empty for a drafter that does not report it."""
         if self.service is None:
             return {"tasks": len(asyncio.all_tasks())}
         async with grpc.aio.insecure_channel(self.service.address) as channel:
@@ -125,7 +125,7 @@ class Soak:
         self.faults: list[str] = []
 
     async def run(self) -> None:
-        """Run the streams and the swaps, take samples, and look at what is left."""
+        """Runs the streams and the swaps, takes samples, and looks at what is left."""
         options = self._options
         clock = asyncio.get_running_loop().time
         services = {"verifier": self._verifier, **self._drafters}
@@ -197,7 +197,7 @@ class Soak:
                 await asyncio.sleep(0.2)
 
     def missed(self) -> list[str]:
-        """What is not as it should be, in words."""
+        """Returns descriptions of what is not as it should be."""
         grown = [
             f"{watched.name}: {name} grew, {watched.settled(name)}"
             for watched in self.watched
@@ -233,7 +233,7 @@ def describe(watched: Watched) -> str:
 
 
 def main() -> int:
-    """Run and print."""
+    """Runs and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--streams", type=int, default=8)

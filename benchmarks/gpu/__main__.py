@@ -124,7 +124,7 @@ def cost_figures(name: str, model: PackedModel, context: int, runs: int, kind: s
 
 
 def flip_figures(name: str, model: PackedModel, texts: Sequence[Sequence[int]]) -> Figures:
-    """How often a row differs beside others from the same row alone."""
+    """Returns how often a row in a batch differs from the same row alone."""
     figures: Figures = {}
     alone = [logits_in_chunks(model, text, 1) for text in texts]
     count = sum(map(len, texts))
@@ -196,7 +196,7 @@ def milliseconds(times: Sequence[float]) -> Spread:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     options = read_options()
     device = torch.device(options.device)
     cuda = device.type == "cuda"

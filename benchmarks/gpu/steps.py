@@ -22,7 +22,7 @@ _SOURCE = "draft"
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for what was asked of a device."""
+    """Waits for what was asked of a device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -91,7 +91,7 @@ class Run:
 
     tokens: tuple[tuple[int, ...], ...]
     seconds: float
-    """Of the steps after the one that ends a prompt."""
+    """Time of the steps after the one that ends a prompt."""
     decoded: int
     """Tokens that those gave."""
     steps: int
@@ -120,7 +120,7 @@ class Generator:
             self._engine.add_drafter(_SOURCE, LocalModelDrafter(draft, share))
 
     def run(self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float) -> Run:
-        """Generate from each prompt, with its number as the seed."""
+        """Generates from each prompt, with its number as the seed."""
         outputs: list[tuple[int, ...]] = []
         total, decoded, steps, drafted, accepted = 0.0, 0, 0, 0, 0
         engine = self._engine

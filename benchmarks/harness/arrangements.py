@@ -33,21 +33,21 @@ class Arrangement:
     temperature: float = 0.0
 
     async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> StreamBatch:
-        """Generate for prompts side by side."""
+        """Generates for prompts side by side."""
         options: BatchOptions = {"max_tokens": max_tokens, "temperature": self.temperature}
         return await run_batch(self.client, prompts, options, self.speculation)
 
 
 @dataclass
 class Measured:
-    """What arrangements did, run by run."""
+    """Measurements of the arrangements, run by run."""
 
     batches: dict[str, list[list[StreamBatch]]] = field(default_factory=dict)
     """By arrangement: for each run its batches."""
     references: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: Measured) -> None:
-        """Take in what other arrangements did."""
+        """Takes in what other arrangements did."""
         self.batches |= other.batches
         self.references |= other.references
 
@@ -56,7 +56,7 @@ class Measured:
         return [sum(b.tokens for b in run) / sum(b.seconds for b in run) for run in self.batches[name]]
 
     def why_not(self, name: str) -> str | None:
-        """Why there is no rate of an arrangement, if there is none: its requests never ran all at once."""
+        """Returns why an arrangement has no rate, if so: its requests never all ran at once."""
         try:
             self.rates(name)
         except ValueError as error:
@@ -114,7 +114,7 @@ class Measured:
         return found
 
     def figures(self) -> dict[str, object]:
-        """What every report ends with."""
+        """Returns the figures that end every report."""
         return {"outputs that differ": self.differing() or "none", "outputs_identical": not self.differing()}
 
     def _sum(self, name: str, what: str) -> int:
@@ -135,7 +135,7 @@ class Comparison:
 async def measure(
     comparisons: Sequence[Comparison], runs: int, *, warm_up: bool = True, verbose: bool = False
 ) -> Measured:
-    """Run everything so many times. The arrangements of a comparison take turns from batch to batch.
+    """Runs everything so many times. The arrangements of a comparison take turns from batch to batch.
 
     warm_up: begin with a few tokens of each arrangement, which are not counted: the services learn from them what
     drafters take and what they are worth.
@@ -167,7 +167,7 @@ def measure_and_report(
     figures: Callable[[Measured, argparse.Namespace], Mapping[str, object]],
     options: argparse.Namespace,
 ) -> int:
-    """Measure with services that end with it, and print; the exit status, 1 if an output differs."""
+    """Measures with services that end with it, and print; the exit status, 1 if an output differs."""
     with Services() as services:
         measured = asyncio.run(run(options, services))
     print_report(name, figures(measured, options), options)

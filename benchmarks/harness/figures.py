@@ -23,7 +23,7 @@ class Goal:
 
     @classmethod
     def read(cls, text: str) -> Goal:
-        """Read `>= 0.97`. Raises KeyError for another comparison, ValueError for no number."""
+        """Reads `>= 0.97`. Raises KeyError for another comparison, ValueError for no number."""
         compare, _, bound = text.partition(" ")
         if compare not in _COMPARED:
             raise KeyError(compare)

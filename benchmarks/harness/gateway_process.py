@@ -43,6 +43,6 @@ class GatewayProcess:
         raise TimeoutError(f"the gateway does not serve; its log is {self._log}")
 
     def stop(self) -> None:
-        """End it as SIGTERM does, and wait until what it serves is finished."""
+        """Ends it as SIGTERM does, and wait until what it serves is finished."""
         self._process.terminate()
         self._process.wait()

@@ -50,7 +50,7 @@ def commit() -> str:
 
 
 def commit_time() -> str | None:
-    """When the checkout's commit was made, in ISO 8601; None without git."""
+    """Returns the time of the checkout's commit, in ISO 8601; None without git."""
     return _git("log", "-1", "--format=%cI") or None
 
 

@@ -9,7 +9,7 @@ from benchmarks.harness.report import add_report_options
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
-    """Add sizes and cores."""
+    """Adds sizes and cores."""
     parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
     parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models")
     parser.add_argument("--verifier-cores", type=cores, default=[0])
@@ -17,7 +17,7 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, max_tokens: int, prompts: int | None = None) -> None:
-    """Add how much is run. max_tokens, prompts: defaults; without the latter there is no such option."""
+    """Adds how much is run. max_tokens, prompts: defaults; without the latter there is no such option."""
     if prompts is not None:
         parser.add_argument("--prompts", type=int, default=prompts, help="held-out prompts")
     parser.add_argument("--max-tokens", type=int, default=max_tokens)
@@ -37,7 +37,7 @@ def cores(text: str) -> list[int]:
 
 
 def pair_figures(options: argparse.Namespace) -> dict[str, object]:
-    """What a report says of the pair."""
+    """Returns a report's description of the pair."""
     return {
         "pair": f"bundled, inflated: target {options.target_millions:g} M, drafts {options.draft_millions:g} M "
         "parameters, bfloat16, 1 thread each",

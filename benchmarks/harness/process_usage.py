@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """What a process holds at a moment."""
+    """Resources of a process at one moment."""
 
     rss_bytes: int
     """Resident memory, pages shared with other processes included."""

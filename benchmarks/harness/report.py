@@ -33,7 +33,7 @@ class Spread:
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
-    """Add --json and --results."""
+    """Adds --json and --results."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_results_option(parser)
 
@@ -41,7 +41,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 def print_report(
     title: str, figures: dict[str, object], options: argparse.Namespace, *, printed: Collection[str] = ()
 ) -> None:
-    """Print the figures with what they were measured on, and save them if `options` say so (add_report_options).
+    """Prints the figures with what they were measured on, and save them if `options` say so (add_report_options).
 
     printed: names of figures that the script has printed as text already.
     """
@@ -62,7 +62,7 @@ def print_report(
 def end_with_faults(
     name: str, figures: dict[str, object], faults: Sequence[str], options: argparse.Namespace
 ) -> NoReturn:
-    """Report a fuzzer's figures and its first faults. Raises SystemExit: status 1 if there is a fault, else 0."""
+    """Reports a fuzzer's figures and its first faults. Raises SystemExit: status 1 if there is a fault, else 0."""
     print_report(name, figures, options)
     for fault in faults[:20]:
         print(fault[:2000], file=sys.stderr)

@@ -62,7 +62,7 @@ def shown_name(script: str) -> str:
 
 
 def write(result: Result, directory: Path) -> Path:
-    """Write a result to `<directory>/<benchmark>/<machine>-<commit>.json`; its path.
+    """Writes a result to `<directory>/<benchmark>/<machine>-<commit>.json`; its path.
 
     A further run of the same benchmark, machine and commit gets a number behind its commit.
     """
@@ -78,7 +78,7 @@ def write(result: Result, directory: Path) -> Path:
 
 
 def add_results_option(parser: argparse.ArgumentParser) -> None:
-    """Add --results."""
+    """Adds --results."""
     parser.add_argument(
         "--results",
         type=Path,
@@ -88,7 +88,7 @@ def add_results_option(parser: argparse.ArgumentParser) -> None:
 
 
 def save(figures: Mapping[str, object], options: argparse.Namespace) -> None:
-    """Write the figures of the running script where --results says, if it does, and print where that is."""
+    """Writes the figures of the running script where --results says, if it does, and print where that is."""
     if options.results is None:
         return
     about = machine()

@@ -70,27 +70,27 @@ class Service:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """End it as a crash would: SIGKILL."""
+        """Ends it as a crash would: SIGKILL."""
         self.process.kill()
         self._wait(None)
 
     def pause(self) -> None:
-        """Freeze it: SIGSTOP. Its connections stay open, and nothing answers."""
+        """Freezes it with SIGSTOP. Its connections stay open, and nothing answers."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on: SIGCONT."""
+        """Lets it go on: SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """End it gracefully, and by force if that takes too long."""
+        """Ends it gracefully, and by force if that takes too long."""
         if self.alive:
             self.process.terminate()
         if not self._wait(_STOP_SECONDS):
             self.kill()
 
     def end(self) -> None:
-        """End it gracefully, however long what it serves takes: SIGTERM."""
+        """Ends it gracefully, however long what it serves takes: SIGTERM."""
         self.process.terminate()
         self._wait(None)
 
@@ -131,19 +131,19 @@ class Services:
         signal.signal(signal.SIGTERM, _exit)  # through the `with` block
 
     def verifier(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = VERIFIER) -> Service:
-        """Start a verifier on some of the machine's cores; any of them by default. module: what else runs as one."""
+        """Starts a verifier on some of the machine's cores; any of them by default. module: what else runs as one."""
         return self._start(module, model, flags, cores)
 
     def drafter(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = DRAFTER) -> Service:
-        """Start a drafter, as `verifier`."""
+        """Starts a drafter, as `verifier`."""
         return self._start(module, model, flags, cores)
 
     def forked_drafter(self, model: Path, *flags: str) -> Service:
-        """Start a drafter in a fraction of the time: a process of its own, forked with its imports done."""
+        """Starts a drafter in a fraction of the time: a process of its own, forked with its imports done."""
         return self._fork(DRAFTER, model, flags)
 
     def forked_verifier(self, model: Path, *flags: str) -> Service:
-        """Start a verifier in a fraction of the time, as `forked_drafter`."""
+        """Starts a verifier in a fraction of the time, as `forked_drafter`."""
         return self._fork(VERIFIER, model, flags)
 
     def _fork(self, module: str, model: Path, flags: Sequence[str]) -> Service:

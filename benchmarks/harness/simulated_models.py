@@ -16,7 +16,7 @@ probabilities."""
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a draft model does against its target."""
+    """Simulated agreement of a draft model with its target."""
 
     by_rank: tuple[float, ...] = (0.75, 0.1325, 0.0475)
     """Chance that the target's token is the draft's first, second, ... candidate. Coupled sampling of synthetic pairs

@@ -35,7 +35,7 @@ class VirtualClock:
         self._count = 0
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Run `action` so much later; what is due at the same time runs in the order it was asked for."""
+        """Runs `action` so much later; what is due at the same time runs in the order it was asked for."""
         self._count += 1
         heapq.heappush(self._events, (self.now + seconds, self._count, action))
 
@@ -50,7 +50,7 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a step committed for a sequence."""
+    """Tokens that a step committed for a sequence."""
 
     sequence: int
     committed_length: int
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class SettledStep:
-    """What a verifier's step came to."""
+    """Result of a verifier's step."""
 
     verdicts: list[Verdict]
     plain_seconds: float
@@ -137,7 +137,7 @@ class SimulatedDrafter:
         self._stepping = False
 
     def open(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int) -> None:
-        """Draft for a sequence from now on."""
+        """Drafts for a sequence from now on."""
         self._drafts[sequence] = _Draft(pair, max_nodes, max_length)
         if not self._stepping:
             self._work()
@@ -215,7 +215,7 @@ class _Sequence:
 
 @dataclass(slots=True)
 class Tally:
-    """What a verifier has done."""
+    """Counts of a verifier."""
 
     tokens: int = 0
     steps: int = 0
@@ -235,7 +235,7 @@ class Tally:
     """Times of first steps."""
 
     def add(self, other: Tally) -> None:
-        """Count what came after."""
+        """Counts what came after."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -280,7 +280,7 @@ class SimulatedVerifier:
         return not self._sequences
 
     def add(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int, source: str | None = None) -> None:
-        """Run a sequence. source: the drafter that drafts for it."""
+        """Runs a sequence. source: the drafter that drafts for it."""
         running = _Sequence(pair, max_nodes, max_length)
         if source is not None:
             self._planner.add_source(source)
@@ -293,7 +293,7 @@ class SimulatedVerifier:
         self._planner.timings[source].paused = rests
 
     def start(self) -> None:
-        """Begin."""
+        """Begins."""
         self._started = True
         self._work()
 

@@ -67,7 +67,7 @@ class StreamBatch:
 
     @property
     def window(self) -> tuple[float, float]:
-        """Start and end. Raises ValueError if one request ended before another one began."""
+        """Returns starts and ends. Raises ValueError if one request ended before another one began."""
         start = max(stream.arrivals[0].at for stream in self.streams)
         end = min(stream.arrivals[-1].at for stream in self.streams)
         if end <= start:
@@ -108,7 +108,7 @@ class StreamBatch:
 async def run_batch(
     client: AsyncClient, prompts: Sequence[Sequence[int]], options: BatchOptions, speculation: Speculation
 ) -> StreamBatch:
-    """Run a request for each prompt, all at once; the seed is the prompt's number."""
+    """Runs a request for each prompt, all at once; the seed is the prompt's number."""
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(run_stream(client, prompt, seed, options, speculation))
@@ -120,7 +120,7 @@ async def run_batch(
 async def run_stream(
     client: AsyncClient, prompt: Sequence[int], seed: int, options: BatchOptions, speculation: Speculation
 ) -> Stream:
-    """Run one request."""
+    """Runs one request."""
     arrivals: list[Arrival] = []
     asked_at = time.perf_counter()
     async with client.stream(prompt, seed=seed, ignore_eos=True, speculation=speculation, **options) as stream:

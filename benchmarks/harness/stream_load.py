@@ -27,7 +27,7 @@ class Job(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a job has to give, whatever happens."""
+    """Expected output of a job, whatever happens."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
 
 
 async def side_by_side(streams: int, numbers: Iterator[int], request: Callable[[int], Awaitable[None]]) -> None:
-    """Make the requests of all numbers, as many at a time as there are streams."""
+    """Makes the requests of all numbers, as many at a time as there are streams."""
 
     async def stream() -> None:
         for number in numbers:
@@ -83,7 +83,7 @@ class StreamLoad:
     connect: Callable[[int], AsyncClient]
     """A client for the request of that number; closed with the request."""
     expected: Sequence[Output] | None = None
-    """What the jobs have to give; None compares nothing."""
+    """Expected outputs of the jobs; None compares nothing."""
     on_gap: Callable[[Gap], object] = lambda gap: None
     on_lost: Callable[[Finding], object] = lambda finding: None
     plain_every: int = 0
@@ -99,14 +99,14 @@ class StreamLoad:
     """By job, the last."""
 
     async def run_once(self) -> list[Output]:
-        """Run every job once; what they gave. Raises RuntimeError if one failed."""
+        """Runs every job once; what they gave. Raises RuntimeError if one failed."""
         await self._run(iter(range(len(self.jobs))))
         if self.lost:
             raise RuntimeError(f"{len(self.lost)} requests failed, the first: {self.lost[0].what}")
         return [self.outputs[number] for number in range(len(self.jobs))]
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Run the jobs again and again until `stop` is set and the last request has ended."""
+        """Runs the jobs again and again until `stop` is set and the last request has ended."""
         await self._run(itertools.takewhile(lambda _: not stop.is_set(), itertools.count()))
 
     async def _run(self, numbers: Iterator[int]) -> None:

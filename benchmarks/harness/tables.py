@@ -222,7 +222,7 @@ def made(text: str, page: Page) -> str:
 
 
 def main() -> int:
-    """Write the documents, or compare them."""
+    """Writes the documents, or compare them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, and name the documents that differ")
     options = parser.parse_args()

@@ -73,13 +73,13 @@ class TcpProxy:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listen on a free port of 127.0.0.1."""
+        """Listens on a free port of 127.0.0.1."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()
         self._address = f"{host}:{port}"
 
     async def stop(self) -> None:
-        """Close the port and reset all connections."""
+        """Closes the port and reset all connections."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._connections)
@@ -88,12 +88,12 @@ class TcpProxy:
             await asyncio.wait(tasks)
 
     def set_delay(self, seconds: float, jitter: float = 0.0) -> None:
-        """Delay each direction by so many seconds, so the round trip by twice that, and up to `jitter` more."""
+        """Delays each direction by so many seconds, so the round trip by twice that, and up to `jitter` more."""
         for line in (self.up, self.down):
             line.delay, line.jitter = seconds, jitter
 
     def limit(self, bytes_per_second: float | None) -> None:
-        """Limit the bandwidth of each connection and direction; None ends that."""
+        """Limits the bandwidth of each connection and direction; None ends that."""
         for line in (self.up, self.down):
             line.bytes_per_second = bytes_per_second
 
@@ -107,12 +107,12 @@ class TcpProxy:
             line.corruption = rate
 
     def cut(self) -> None:
-        """Reset every connection, at both ends and at once. New ones are carried as before."""
+        """Resets every connection, at both ends and at once. New ones are carried as before."""
         for task in self._connections:
             task.cancel()
 
     def partition(self) -> None:
-        """Let nothing through, neither bytes nor ends of connections; new connections hang.
+        """Lets nothing through, neither bytes nor ends of connections; new connections hang.
 
         Connections stay open, and whoever sends is not told: the bytes are swallowed, up to the size of TCP's windows.
         As TCP would send them again, those of connections that still stand arrive after `heal`.
@@ -120,11 +120,11 @@ class TcpProxy:
         self._healed.clear()
 
     def heal(self) -> None:
-        """End a partition."""
+        """Ends a partition."""
         self._healed.set()
 
     def calm(self) -> None:
-        """End everything that was done to the line."""
+        """Ends everything that was done to the line."""
         self.up, self.down = Line(), Line()
         self.heal()
 
@@ -153,7 +153,7 @@ class TcpProxy:
                 _close(end, reset=broken)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
-        """Carry one direction to its end. Raises OSError when either end is gone."""
+        """Carries one direction to its end. Raises OSError when either end is gone."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS)
         async with asyncio.TaskGroup() as ends:
             ends.create_task(self._receive(reader, under_way, up))

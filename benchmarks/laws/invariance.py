@@ -47,7 +47,7 @@ Runner = Callable[["Requests"], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Output:
-    """What must not differ."""
+    """The values that must not differ."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -69,7 +69,7 @@ class Requests:
     """Swaps or kills while requests ran."""
 
     async def run(self, index: int, on_tokens: Callable[[int], object] = lambda count: None) -> None:
-        """Run a request, telling `on_tokens` how many came with each chunk."""
+        """Runs a request, telling `on_tokens` how many came with each chunk."""
         options = SAMPLINGS[self.sampling]
         async with self.client.stream(self.prompts[index], seed=index, max_tokens=self.max_tokens, **options) as stream:
             async for chunk in stream:
@@ -77,7 +77,7 @@ class Requests:
         self.generations[index] = stream.result
 
     async def run_all(self) -> None:
-        """Run all, `batch` at a time, the next as soon as one ends."""
+        """Runs all, `batch` at a time, the next as soon as one ends."""
         remaining = iter(range(len(self.prompts)))
 
         async def worker() -> None:
@@ -89,12 +89,12 @@ class Requests:
                 tasks.create_task(worker())
 
     async def run_groups(self, group: Callable[[range], Coroutine[Any, Any, None]]) -> None:
-        """Run `batch` requests after another."""
+        """Runs `batch` requests after another."""
         for first in range(0, len(self.prompts), self.batch):
             await group(range(first, min(first + self.batch, len(self.prompts))))
 
     def outputs(self) -> list[Output]:
-        """What came out, in the order of the prompts."""
+        """Outputs, in the order of the prompts."""
         ordered = [self.generations[index] for index in range(len(self.prompts))]
         return [Output(tuple(g.token_ids), g.text, g.finish_reason) for g in ordered]
 
@@ -108,7 +108,7 @@ class Swapping:
         self._drafters = drafters
 
     async def __call__(self, requests: Requests) -> None:
-        """Run the requests of a case. The drafters are attached before and detached after."""
+        """Runs the requests of a case. The drafters are attached before and detached after."""
         for name, address in self._drafters.items():
             await self._client.drafters.attach(address, name)
         await requests.run_groups(lambda indices: self._run_group(requests, indices))
@@ -142,7 +142,7 @@ class Swapping:
         await running
 
     async def _swap(self) -> bool:
-        """Swap; True if a request that runs moved."""
+        """Swaps; returns whether a running request moved."""
         listed = await self._client.drafters.list()
         old = next((d for d in listed if d.sequences), listed[0]).name
         new = next(name for name in self._drafters if name != old)
@@ -161,12 +161,12 @@ class Killing:
         self._count = 0
 
     def prepare(self) -> None:
-        """Have some drafters started, so that the next request has not to wait for one."""
+        """Has some drafters started, so that the next request does not have to wait for one."""
         while len(self._spares) < 3:
             self._spares.append(self._services.forked_drafter(MODELS / "draft"))
 
     async def __call__(self, requests: Requests) -> None:
-        """Run the requests of a case."""
+        """Runs the requests of a case."""
         await requests.run_groups(lambda indices: self._run_group(requests, indices))
 
     async def _run_group(self, requests: Requests, indices: range) -> None:
@@ -203,7 +203,7 @@ class Drafting:
         self._address = address
 
     async def __call__(self, requests: Requests) -> None:
-        """Run the requests of a case."""
+        """Runs the requests of a case."""
         if self._address is not None:
             await self._client.drafters.attach(self._address)
         await requests.run_all()
@@ -211,7 +211,7 @@ class Drafting:
 
 
 async def detach_all(client: AsyncClient) -> None:
-    """Leave the verifier without drafters."""
+    """Leaves the verifier without drafters."""
     for drafter in await client.drafters.list():
         try:
             await client.drafters.detach(drafter.name)
@@ -251,7 +251,7 @@ def transformers_generate(prompts: Sequence[Sequence[int]], max_tokens: int, dty
 
 
 async def run_cases(options: argparse.Namespace, services: Services, say: Callable[[str], None]) -> dict[str, object]:
-    """Run everything; the figures."""
+    """Runs everything; the figures."""
     prompts = held_out_prompts(options.prompts)
     verifier = services.verifier(MODELS / "target")
     drafters = {name: services.drafter(MODELS / model) for name, model in DRAFTS.items()}
@@ -324,7 +324,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
 
 
 def main() -> int:
-    """Run the cases and print."""
+    """Runs the cases and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=48)

@@ -45,7 +45,7 @@ GOAL = 0.97
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measure."""
+    """Measures."""
     slots = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 4096))
     target = inflated(MODELS / "target", options.target_millions)
 
@@ -79,7 +79,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def row(size: int, name: str) -> str:
-    """What an arrangement is called."""
+    """Returns the name of an arrangement."""
     return f"batch {size}, {name}"
 
 
@@ -117,7 +117,7 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=counts, default=[1, 4, 16], help="sizes, with commas")
     parser.add_argument("--drafters", type=lambda text: text.split(","), default=list(DRAFTERS), help="with commas")

@@ -129,7 +129,7 @@ def measure(
 
 
 def main() -> None:
-    """Print the tables."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contexts", type=int, default=24)
     parser.add_argument("--seeds", type=int, default=2000)

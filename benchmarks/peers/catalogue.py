@@ -38,7 +38,7 @@ class Peer:
     """None for this project, which has its own."""
     process_per_method: bool = False
     load_settings: tuple[str, ...] | None = ()
-    """Which parts of a setting a process takes when it loads; None for all."""
+    """Parts of a setting that apply when a process loads; None for all."""
     pauses: bool = True
     """Whether its processes are stopped (SIGSTOP) while it is the others' turn."""
 

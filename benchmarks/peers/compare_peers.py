@@ -42,7 +42,7 @@ from benchmarks.peers.environment import PeerUnavailable
 
 
 def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[str, str]) -> dict[str, object]:
-    """Measure one arrangement; its figures."""
+    """Measures one arrangement; its figures."""
     tokenizer = Tokenizer.from_file(str(Path(models["target"]) / "tokenizer.json"))
     prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in held_out_prompts(options.prompts)]
     missing: dict[str, object] = {}
@@ -69,7 +69,7 @@ def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
     parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")

@@ -22,7 +22,7 @@ class Contestant:
     about: str
     """Precision of weights and arithmetic."""
     runs: list[list[Timing]] = field(default_factory=list)
-    """Of each run, one timing for each prompt."""
+    """Timings of each run, one for each prompt."""
     failure: str | None = None
 
 
@@ -42,7 +42,7 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def agreement(reference: Sequence[Timing], timings: Sequence[Timing]) -> str:
-    """How many outputs are token for token those of the reference, and after how many tokens the others differ."""
+    """Returns how many outputs equal the reference token for token, and after how many tokens the others differ."""
     pairs = [(a.token_ids, b.token_ids) for a, b in zip(reference, timings, strict=True)]
     differing = [_common(a, b) for a, b in pairs if a != b]
     same = f"{len(pairs) - len(differing)} of {len(pairs)} the same"

@@ -52,7 +52,7 @@ class Contest:
             process.stop()
 
     def enter(self, peer: Peer, method: Method, choosing: Sequence[list[int]]) -> None:
-        """Find the method's best setting on `choosing` and warm it up."""
+        """Finds the method's best setting on `choosing` and warms it up."""
         name = f"{peer.name} {method.name}"
         settings = {described(setting): setting for setting in method.settings}
         tried: dict[str, float | str] = {}

@@ -26,20 +26,20 @@ class PeerUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Environment:
-    """What a peer needs from PyPI."""
+    """Packages of a peer from PyPI."""
 
     name: str
     requirements: tuple[str, ...]
     packages: tuple[str, ...]
-    """Those whose versions are reported."""
+    """Packages whose versions are reported."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables while installing."""
     unusable: tuple[str, ...] = ()
-    """What comes along as a dependency and is taken out again."""
+    """Packages that are installed as dependencies and removed again."""
 
     @property
     def place(self) -> Path:
-        """Where it is, or will be."""
+        """Its directory, which may not exist yet."""
         named = json.dumps([self.requirements, dict(self.variables), sys.version_info[:2], *self.unusable])
         return PLACE / "environments" / f"{self.name}-{hashlib.sha256(named.encode()).hexdigest()[:12]}"
 
@@ -60,7 +60,7 @@ class Environment:
         return {name: versions[name] for name in self.packages}
 
     def prepare(self) -> None:
-        """Make it unless it is there. Raises PeerUnavailable with what pip says."""
+        """Makes it unless it is there. Raises PeerUnavailable with what pip says."""
         if self.ready:
             return
         shutil.rmtree(self.place, ignore_errors=True)

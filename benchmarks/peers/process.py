@@ -34,7 +34,7 @@ class PeerProcess:
     """Talks to one process in JSON lines (runners/answering.py)."""
 
     def __init__(self, peer: Peer, threads: int, cores: Sequence[int]):
-        """Start it on `cores`; it loads nothing yet. Raises PeerUnavailable without memory for it."""
+        """Starts it on `cores`; it loads nothing yet. Raises PeerUnavailable without memory for it."""
         if _free_memory() < _FREE_BYTES:
             raise PeerUnavailable(f"less than {_FREE_BYTES >> 30} GiB of memory are free")
         (PLACE / "models").mkdir(parents=True, exist_ok=True)
@@ -63,13 +63,13 @@ class PeerProcess:
         return self._process.pid
 
     def load(self, order: dict[str, Any]) -> str:
-        """Load the models; what is to be known of their precision. Raises PeerUnavailable."""
+        """Loads the models; returns a note on their precision. Raises PeerUnavailable."""
         about = str(self._ask(order, _LOAD_SECONDS)["about"])
         self._pause()
         return about
 
     def generate(self, prompt: Sequence[int], max_tokens: int, setting: Setting) -> Timing:
-        """Run a request. Raises PeerUnavailable."""
+        """Runs a request. Raises PeerUnavailable."""
         if self._pauses:
             self._signal(signal.SIGCONT)
         request = {"prompt": list(prompt), "max_tokens": max_tokens, "setting": dict(setting)}
@@ -79,7 +79,7 @@ class PeerProcess:
         return Timing(reply["seconds"], reply["decode_seconds"], reply["decode_tokens"], tokens, 0, 0, 0)
 
     def stop(self) -> None:
-        """End it and what it has started."""
+        """Ends it and what it has started."""
         self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
         try:

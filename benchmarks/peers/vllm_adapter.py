@@ -45,7 +45,7 @@ class AdaptedVllm(Peer):
     """HOST:PORT."""
 
     def variables(self, threads: int, cores: list[int]) -> dict[str, str]:
-        """See Peer."""
+        """Implements Peer."""
         assert self.environment is not None
         own = vllm_variables(self.environment, ",".join(map(str, cores)))
         return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
@@ -71,7 +71,7 @@ def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
     parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")

@@ -40,7 +40,7 @@ def vllm_variables(environment: Environment, cores: str) -> dict[str, str]:
 
 
 def prepare() -> None:
-    """Make the environment; ends the process with the reason when that cannot be done."""
+    """Makes the environment; ends the process with the reason when that cannot be done."""
     try:
         vllm_environment().prepare()
     except PeerUnavailable as error:

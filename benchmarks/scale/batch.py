@@ -40,7 +40,7 @@ def kinds(draft_tokens: int) -> dict[str, Speculation]:
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measure."""
+    """Measures."""
     slots = max(options.streams) * (options.prompt_tokens + options.max_tokens) + 4096
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
@@ -100,7 +100,7 @@ def identical(measured: Measured) -> bool:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=counts, default=[1, 2, 4, 8, 16, 32], help="requests at once, with commas")
     parser.add_argument("--draft-tokens", type=int, default=4, help="of those that are limited")

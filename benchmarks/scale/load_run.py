@@ -35,7 +35,7 @@ _SETTLE_SECONDS = 10.0
 
 
 class Idle(NamedTuple):
-    """What the verifier holds while nobody asks for anything."""
+    """Resources of the idle verifier."""
 
     used_slots: int
     requests: int
@@ -64,7 +64,7 @@ class Load:
         self._request: BatchOptions = {"temperature": options.temperature, "prefix_cache": False}
 
     async def run(self) -> None:
-        """Measure everything."""
+        """Measures everything."""
         options = self._options
         verifier, drafter = await self._start()
         async with AsyncClient(verifier.address, timeout=600.0) as client:
@@ -92,7 +92,7 @@ class Load:
                         self._tell(run, load, kind)
 
     def figures(self, load: float, kind: str) -> list[LoadFigures]:
-        """What a load brought, run by run."""
+        """Returns the figures of a load, run by run."""
         options = self._options
         objective = Objective(options.first_token, options.per_token)
         return [
@@ -116,7 +116,7 @@ class Load:
         return Spread.of(values) if values else None
 
     def faults(self) -> list[str]:
-        """What may not be."""
+        """Returns violations of what must hold."""
         every = [answer for runs in self.answers.values() for answers in runs for answer in answers]
         found = sorted({answer.fault for answer in every if answer.fault})
         unsaid = sum(answer.refused_at is not None and not answer.retry_seconds for answer in every)
@@ -194,7 +194,7 @@ class Load:
         return len(full), end - began, sum(tokens for _, tokens in full)
 
     async def _note(self, verifier: Service) -> None:
-        """Keep what the verifier holds, once it is idle."""
+        """Keeps what the verifier holds, once it is idle."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         async with grpc.aio.insecure_channel(verifier.address) as channel:
             while True:

@@ -33,12 +33,12 @@ BY_PREFIX, IN_TURN = "by prefix", "in turn"
 ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"
 PLAIN = Speculation(enabled=False)
 _COMPARED = 6
-"""Of so many requests one's output is compared."""
+"""One request in this many has its output compared."""
 
 
 @dataclass
 class Case:
-    """What one way to spread gave, run by run."""
+    """Results of one way of spreading, run by run."""
 
     runs: list[StreamBatch] = field(default_factory=list)
     shares: list[int] = field(default_factory=list)
@@ -81,17 +81,17 @@ class Both:
         self._asked: BatchOptions = {"max_tokens": options.max_tokens, "temperature": 0.0}
 
     async def close(self) -> None:
-        """Close the clients."""
+        """Closes the clients."""
         for client in (self._both, *self._each):
             await client.close()
 
     async def tokens(self) -> list[int]:
-        """What prompts are made of."""
+        """Returns the text that prompts are made of."""
         texts = [await self._each[0].tokenize(text) for text in held_out_prompts(32)]
         return list(itertools.chain.from_iterable(texts))
 
     async def run(self, how: str, prompts: Sequence[Sequence[int]], case: Case) -> None:
-        """Run the requests of one run, a few at a time."""
+        """Runs the requests of one run, a few at a time."""
         clients = itertools.cycle([self._both] if how == BY_PREFIX else self._each)
         places = [next(clients) for _ in prompts]
         before = self._both.verifiers[0].requests
@@ -110,7 +110,7 @@ class Both:
         case.shares.append(at_first)
 
     async def compare(self, prompts: Sequence[Sequence[int]], case: Case) -> None:
-        """Compare some outputs of the last run with those of one verifier without its cache."""
+        """Compares some outputs of the last run with those of one verifier without its cache."""
         for number in range(0, len(prompts), _COMPARED):
             alone = await run_stream(
                 self._each[0], prompts[number], number, {**self._asked, "prefix_cache": False}, PLAIN
@@ -123,7 +123,7 @@ Measured = dict[tuple[str, str], Case]
 
 
 async def measure(both: Both, options: argparse.Namespace) -> dict[str, Case]:
-    """Run both ways by turns, the other one first each time."""
+    """Runs both ways by turns, the other one first each time."""
     measured = {BY_PREFIX: Case(), IN_TURN: Case()}
     tokens = await both.tokens()
     await both.run(IN_TURN, prompts_of(tokens, 0, options)[:4], Case())  # warms up
@@ -179,7 +179,7 @@ async def _run(options: argparse.Namespace) -> Measured:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prefixes", type=int, default=8)
     parser.add_argument("--requests", type=int, default=6, help="for each prefix")

@@ -25,21 +25,21 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request. Times are seconds after the start of the load."""
+    """Outcome of a request. Times are seconds after the start of the load."""
 
     due_at: float
-    """When it was to come."""
+    """Time at which it was due."""
     asked_at: float
-    """When it came: a client that has no processor is late."""
+    """Time at which it was sent; a client without a free processor is late."""
     arrivals: tuple[Arrival, ...] = ()
     token_ids: tuple[int, ...] = ()
     finished: bool = False
     refused_at: float | None = None
-    """When it was refused for want of room; None if it was not."""
+    """Time at which it was refused for lack of capacity; None if it was not."""
     retry_seconds: float | None = None
-    """When to come back, as the refusal said."""
+    """Time to retry, as given by the refusal."""
     fault: str = ""
-    """What else went wrong."""
+    """Any other error."""
 
     @property
     def first_token_seconds(self) -> float:
@@ -75,7 +75,7 @@ def asks(
 async def run_load(
     client: AsyncClient, requests: Sequence[Ask], options: BatchOptions, speculation: Speculation
 ) -> list[Answer]:
-    """Ask for each request at its time, and wait for all of them to end. Answers are in the requests' order."""
+    """Sends each request at its time, and waits for all of them to end. Answers are in the requests' order."""
     start = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_answer(client, ask, start, options, speculation)) for ask in requests]

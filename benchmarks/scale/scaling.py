@@ -38,12 +38,12 @@ _FEW = 4
 
 
 def row(streams: int, drafters: str) -> str:
-    """What an arrangement is called."""
+    """Returns the name of an arrangement."""
     return f"{streams} streams, {drafters}"
 
 
 def cell(streams: int, context: int) -> str:
-    """What a measurement of a step's cost is called."""
+    """Returns the name of a measurement of a step's cost."""
     return f"step of {streams} streams, context {context}"
 
 
@@ -62,7 +62,7 @@ def long_prompts(texts: Sequence[Sequence[int]], count: int, length: int) -> lis
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measure."""
+    """Measures."""
     longest = max(options.cost_streams, default=0) * max(options.contexts, default=0)
     slots = max(longest, max(options.streams) * (options.prompt_tokens + options.max_tokens)) + 4096
     flags = ("--kv-slots", str(slots))
@@ -146,7 +146,7 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=counts, default=[1, 2, 4, 8, 16, 32], help="with commas")
     parser.add_argument("--contexts", type=counts, default=[128, 512, 1024, 2048], help="with commas; empty for none")

@@ -53,7 +53,7 @@ _TIMEOUT = 120.0
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How the drafter is shared."""
+    """Sharing of the drafter."""
 
     name: str
     flags: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Load:
 
 
 async def plain_outputs(address: str, jobs: Sequence[Job]) -> list[Output]:
-    """What each job has to give."""
+    """Expected output of each job."""
     async with AsyncClient(address) as client:
         return [
             Output.of(each)
@@ -124,7 +124,7 @@ async def plain_outputs(address: str, jobs: Sequence[Job]) -> list[Output]:
 
 
 async def shares_of(address: str, token: str) -> dict[str, drafter_service_pb2.VerifierShare]:
-    """What the drafter tells of its verifiers."""
+    """Returns the drafter's report on its verifiers."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = drafter_service_pb2_grpc.DrafterServiceStub(channel)
         answer = await stub.GetModelInfo(
@@ -220,7 +220,7 @@ async def run(options: argparse.Namespace, services: Services) -> tuple[dict[str
 
 
 def division_cost() -> dict[str, object]:
-    """What dividing a step takes, in microseconds, beside choosing its nodes without."""
+    """Returns the time to divide a step, in microseconds, beside that of choosing its nodes without."""
     figures: dict[str, object] = {}
     for count, sequences in ((1, 1), (1, 8), (2, 9), (8, 64)):
         growth = TreeGrowth(StepCost([1, 64], [1.0, 1.5]))
@@ -261,7 +261,7 @@ def _microseconds(function: Callable[[], object]) -> Spread:
 
 
 def main() -> int:
-    """Measure and report; exit status 1 if an output differed."""
+    """Measures and reports; exit status 1 if an output differed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each arrangement that are counted")
     parser.add_argument("--warm-up-seconds", type=float, default=6.0)

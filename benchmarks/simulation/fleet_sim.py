@@ -67,7 +67,7 @@ def answers(options: argparse.Namespace) -> dict[str, list[Row]]:
 
 
 async def calibrated(options: argparse.Namespace, validating: bool) -> tuple[ModelPairTimes, list[Row]]:
-    """Measure on real services what a simulation needs; with `validating` also whole fleets, and compare."""
+    """Measures on real services what a simulation needs; with `validating` also whole fleets, and compare."""
     # Here, so that questions need no models.
     from benchmarks.harness.checkout import MODELS
     from benchmarks.harness.held_out import held_out_prompts

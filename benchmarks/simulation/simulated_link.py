@@ -40,7 +40,7 @@ class SimulatedLink:
         self._held: dict[int, Verdict] = {}
 
     def open(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int) -> None:
-        """Ask the drafter for nodes of a sequence, at most so many at once."""
+        """Asks the drafter for nodes of a sequence, at most so many at once."""
         self._clock.after(self._one_way, lambda: self._drafter.open(sequence, pair, max_nodes, max_length))
 
     def propose(self, proposals: dict[int, Proposal]) -> None:

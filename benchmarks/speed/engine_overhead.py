@@ -40,7 +40,7 @@ def build_model(dtype: torch.dtype) -> LlamaForCausalLM:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--context", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)

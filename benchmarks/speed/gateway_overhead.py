@@ -65,7 +65,7 @@ async def rate(stream: Stream, prompts: list[str], max_tokens: int) -> tuple[flo
 
 
 async def measure(options: argparse.Namespace, verifier: str, url: str) -> dict[str, object]:
-    """Let the two take turns."""
+    """Alternates between the two."""
     prompts = held_out_prompts(options.streams)
     rates: dict[str, list[float]] = {"sdk": [], "gateway": []}
     timeout = httpx.Timeout(600.0)
@@ -91,7 +91,7 @@ async def measure(options: argparse.Namespace, verifier: str, url: str) -> dict[
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=MODELS / "target")
     parser.add_argument("--drafter", default="local:ngram", help="address of a drafter to attach")

@@ -137,7 +137,7 @@ class Matcher(Protocol):
         """Work out which tokens may come next."""
 
     def take(self, token: int) -> bool:
-        """Go on; whether that was allowed."""
+        """Continues; returns whether that was allowed."""
 
     def complete(self) -> bool:
         """Whether the text may end here."""

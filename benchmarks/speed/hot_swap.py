@@ -71,7 +71,7 @@ class SwapFigures:
 
 
 def dip(rates: list[float], steady: float) -> float:
-    """How far the lowest of the rates is below the steady one, as a share of it."""
+    """Returns how far the lowest of the rates is below the steady one, as a share of it."""
     return max(0.0, 1.0 - min(rates, default=steady) / steady) if steady else 0.0
 
 
@@ -87,7 +87,7 @@ class HotSwap:
         self._all_begun = asyncio.Event()
 
     async def run(self) -> None:
-        """Measure."""
+        """Measures."""
         options = self._options
         clock = asyncio.get_running_loop().time
         flags = ("--kv-slots", "16384")
@@ -186,7 +186,7 @@ class HotSwap:
 
 
 def plot(hot_swap: HotSwap, window: float, title: str, path: Path) -> None:
-    """Draw the buckets, the rate over the window, and the swaps."""
+    """Draws the buckets, the rate over the window, and the swaps."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(11, 4.5), layout="constrained")

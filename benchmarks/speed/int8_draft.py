@@ -73,13 +73,13 @@ def greedy(model: PackedModel, texts: list[list[int]]) -> torch.Tensor:
 
 
 def share(equal: torch.Tensor) -> float:
-    """Of the elements that are true."""
+    """Returns the share of elements that are true."""
     return round(equal.float().mean().item(), 4)
 
 
 @torch.inference_mode()
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
     parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")

@@ -64,7 +64,7 @@ class Contestant:
             self._engine.add_drafter(name, method.make(method.options(**options), model, True))
 
     def begin(self, prompts: list[list[int]], tokens: int, temperature: float, run: int) -> None:
-        """Start the requests of a run."""
+        """Starts the requests of a run."""
         self._ids = []
         for at, prompt in enumerate(prompts):
             request = self._requests
@@ -88,7 +88,7 @@ class Contestant:
         return self._engine.running > 0
 
     def step(self) -> None:
-        """Make one step."""
+        """Makes one step."""
         started = time.thread_time()
         self._engine.wait_seconds()
         result = self._engine.step()
@@ -97,7 +97,7 @@ class Contestant:
             self._outputs[outcome.sequence_id] += outcome.tokens
 
     def finish(self) -> Run:
-        """End the run."""
+        """Ends the run."""
         if self._wrong is not None:
             for request in self._ids:
                 self._engine.forget(f"prediction-{request}")
@@ -118,7 +118,7 @@ def turns(contestants: list[Contestant]) -> None:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default=f"ngram,suffix,lookahead,early_exit,{PREDICTION}", help="'medusa', too")
     parser.add_argument("--heads", help="directory of Medusa heads for the bundled target")

@@ -38,7 +38,7 @@ def edit(logits: Tensor, sequences: list[tuple[LogitEditor, ...]], rows: TreeRow
 
 
 def main() -> None:
-    """Print the tables."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--seen", type=int, default=1000)

@@ -80,7 +80,7 @@ def scraping(drafters: int, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
     add_report_options(parser)

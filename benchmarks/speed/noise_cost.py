@@ -36,7 +36,7 @@ def naive_sample(logits: Tensor, batch: SamplingBatch) -> Tensor:
 
 
 def main() -> None:
-    """Print the table."""
+    """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--vocabulary", type=int, default=151_936)

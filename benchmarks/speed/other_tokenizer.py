@@ -39,7 +39,7 @@ _SLOTS = 16384
 
 
 def outputs(prompts: Sequence[list[int]], samplings: Sequence[SamplingParams], tokens: int) -> list[list[int]]:
-    """What the target says, prompt by prompt."""
+    """Returns the target's outputs, prompt by prompt."""
     model = PackedModel.load(str(MODELS / "target"), slots=_SLOTS, dtype="auto")
     engine = VerificationEngine(
         model, measure_step_cost(model), EngineLimits(max_sequences=16, max_step_rows=128, max_tree_nodes=1)
@@ -58,7 +58,7 @@ def outputs(prompts: Sequence[list[int]], samplings: Sequence[SamplingParams], t
 
 
 class Tally:
-    """What came of one drafter's trees."""
+    """Counts of one drafter's trees."""
 
     def __init__(self) -> None:
         self.trees = self.committed = self.drafted = self.accepted = self.first_right = self.steps = 0
@@ -66,7 +66,7 @@ class Tally:
     def follow(
         self, drafter: Drafter, prompt: list[int], output: list[int], sampling: SamplingParams, nodes: int
     ) -> None:
-        """Draft for one output from its first token to its last."""
+        """Drafts for one output from its first token to its last."""
         tokens = [*prompt, output[0]]
         end = len(prompt) + len(output)
         tree = TokenTree(len(tokens), tokens[-1])
@@ -100,7 +100,7 @@ class Tally:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=40, help="held-out prompts")
     parser.add_argument("--tokens", type=int, default=96, help="of each output")

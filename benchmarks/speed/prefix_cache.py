@@ -34,7 +34,7 @@ PLAIN = Speculation(enabled=False)
 
 @dataclass
 class Case:
-    """What one workload gave, run by run, with the cache or without."""
+    """Results of one workload, run by run, with or without the cache."""
 
     runs: list[list[StreamBatch]] = field(default_factory=list)
     """The batches of each run; of chats one a turn."""
@@ -81,7 +81,7 @@ async def chats(
 
 
 async def measure(client: AsyncClient, tokens: Sequence[int], options: argparse.Namespace) -> Measured:
-    """Run each workload with and without the cache, the other one first each time."""
+    """Runs each workload with and without the cache, the other one first each time."""
     measured: Measured = {(name, cached): Case() for name in (CHATS, SYSTEM) for cached in (False, True)}
     for run in range(-1, options.runs):  # the first one warms up and does not count
         number = run + 1
@@ -144,7 +144,7 @@ async def _run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chats", type=int, default=4)
     parser.add_argument("--turns", type=int, default=4)

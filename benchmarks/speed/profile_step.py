@@ -45,7 +45,7 @@ class Decoding:
     async def run(
         self, client: AsyncClient, prompt: Sequence[int], seed: int, options: BatchOptions, speculation: Speculation
     ) -> None:
-        """Run one of the requests."""
+        """Runs one of the requests."""
         began = False
         async with client.stream(prompt, seed=seed, ignore_eos=True, speculation=speculation, **options) as stream:
             async for _ in stream:
@@ -94,7 +94,7 @@ def difference(first: StepTimes, last: StepTimes) -> dict[str, float]:
 
 
 async def measure(options: argparse.Namespace, services: Services) -> dict[str, list[dict[str, float]]]:
-    """What steps took, run by run, by service, batch and arrangement."""
+    """Returns step times, run by run, by service, batch and arrangement."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
     flags = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 1024))
@@ -150,7 +150,7 @@ def figures(measured: dict[str, list[dict[str, float]]], options: argparse.Names
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=counts, default=[1, 16], help="requests side by side, with commas")
     parser.add_argument("--temperature", type=float, default=0.0)

@@ -39,7 +39,7 @@ _TEMPERATURE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """How some requests were served."""
+    """Results of some requests."""
 
     acceptance_rate: float
     tokens_per_step: float
@@ -62,7 +62,7 @@ def table(number: int) -> str:
 
 
 def serve(client: Client, prompts: Sequence[str]) -> Served:
-    """Send requests two at a time and add up what speculation did."""
+    """Sends requests two at a time and adds up what speculation did."""
     results = client.generate_batch(
         prompts,
         seed=list(range(len(prompts))),
@@ -104,7 +104,7 @@ def traffic(address: str) -> Iterator[None]:
 
 
 def refresh(verifier: Service, canary: Service, out: Path, options: argparse.Namespace, output: int | None) -> None:
-    """Run `draftwire train refresh` for one round."""
+    """Runs `draftwire train refresh` for one round."""
     subprocess.run(
         [
             sys.executable, "-m", "draftwire.cli", "train", "refresh", "--verifier", verifier.address,
@@ -120,7 +120,7 @@ def refresh(verifier: Service, canary: Service, out: Path, options: argparse.Nam
 
 
 def main() -> None:
-    """Tell the story, and print what was measured."""
+    """Tells the story, and prints what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft", default="draft", help="bundled draft model to begin with")
     parser.add_argument("--requests", type=int, default=96, help="requests the refresh learns from")

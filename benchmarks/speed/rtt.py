@@ -57,7 +57,7 @@ class Delays:
         self._stack = stack
 
     async def attach(self, client: AsyncClient, policy: str, address: str) -> None:
-        """Attach a drafter once for each round trip."""
+        """Attaches a drafter once for each round trip."""
         for milliseconds in self._round_trips:
             proxy = await self._stack.enter_async_context(TcpProxy(address))
             proxy.set_delay(milliseconds / 2e3)
@@ -65,17 +65,17 @@ class Delays:
 
 
 def at(policy: str, milliseconds: float) -> str:
-    """What a policy is called at a round trip."""
+    """Returns the name of a policy at a round trip."""
     return f"{policy}, {milliseconds:g} ms"
 
 
 def in_turn(depth: int) -> str:
-    """What draft-then-verify is called with so many tokens."""
+    """Returns the name of draft-then-verify with this many tokens."""
     return f"draft then verify, K = {depth}"
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measure."""
+    """Measures."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
 
@@ -211,7 +211,7 @@ def numbers(text: str) -> list[float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--round-trips", type=numbers, default=[0, 1, 5, 20, 50], help="milliseconds, with commas")
     parser.add_argument("--depths", type=counts, default=[3, 5, 8], help="the Ks of draft-then-verify, with commas")

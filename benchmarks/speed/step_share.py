@@ -95,7 +95,7 @@ class Parts:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
     parser.add_argument("--rows", type=counts, default=[1, 4, 16])

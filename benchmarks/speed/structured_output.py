@@ -73,7 +73,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What takes part."""
+    """The features that a case combines."""
 
     form: bool
     jump_ahead: bool = False

@@ -94,7 +94,7 @@ def _counts(group: Any) -> tuple[float, ...]:
 
 
 def main() -> None:
-    """Run the cases and print them side by side."""
+    """Runs the cases and prints them side by side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtype", nargs="+", choices=["bfloat16", "float32"], default=["float32", "bfloat16"])

@@ -24,7 +24,7 @@ class TokenRate:
         """Tokens by the buckets in which they were worked on."""
 
     def add(self, since: float, at: float, tokens: int) -> None:
-        """Count tokens that came at a time to a stream that had got nothing since another."""
+        """Counts tokens that came at a time to a stream that had got nothing since another."""
         first, last = max(0.0, (since - self._start) / BUCKET_SECONDS), (at - self._start) / BUCKET_SECONDS
         missing = int(last) + 1 - len(self.arrived)
         self.arrived.extend([0] * missing)

@@ -46,25 +46,25 @@ class WithoutServices:
         self._process.start()
 
     def wait(self) -> None:
-        """Wait until the models are loaded."""
+        """Waits until the models are loaded."""
         if not self._connection.poll(_LOAD_SECONDS):
             raise TimeoutError("the models do not load")
         self._connection.recv()
 
     def run(self, prompt: Sequence[int], max_tokens: int, drafter: str | None) -> Timing:
-        """Run a request with the drafter in a "thread" or at the end of a "pipe", or without one."""
+        """Runs a request with the drafter in a "thread" or at the end of a "pipe", or without one."""
         self._connection.send((prompt, max_tokens, drafter))
         timing: Timing = self._connection.recv()
         return timing
 
     def stop(self) -> None:
-        """End the process."""
+        """Ends the process."""
         self._connection.send(None)
         self._process.join(10)
 
 
 async def through_services(client: AsyncClient, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:
-    """Run a request."""
+    """Runs a request."""
     first, first_count = 0.0, 0
     started = time.perf_counter()
     speculation = Speculation(enabled=drafted)
@@ -89,7 +89,7 @@ async def through_services(client: AsyncClient, prompt: Sequence[int], max_token
 
 
 async def measure(options: argparse.Namespace, services: Services) -> dict[str, object]:
-    """Run everything; the figures."""
+    """Runs everything; the figures."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(options.draft.resolve(), options.draft_millions)
     flags = ("--kv-slots", str(SLOTS))
@@ -162,7 +162,7 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft", type=Path, default=MODELS / "draft")
     parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")

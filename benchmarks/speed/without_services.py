@@ -47,7 +47,7 @@ class Queue(Generic[ItemT]):
         self._changed = threading.Condition()
 
     def send(self, item: ItemT) -> None:
-        """Append an item."""
+        """Appends an item."""
         with self._changed:
             self._items.append(item)
             self._changed.notify()
@@ -77,13 +77,13 @@ class Pipe(Generic[ItemT]):
 
 
 class Link(Protocol):
-    """Where a drafter is."""
+    """The link to a drafter."""
 
     def send(self, command: Command) -> None:
-        """Tell the drafter."""
+        """Tells the drafter."""
 
     def receive(self, wait: float | None) -> list[Arrival]:
-        """What the drafter has proposed; waits for it as long as told."""
+        """Returns the drafter's proposals, after waiting for them up to `wait` seconds."""
 
 
 class ThreadLink:
@@ -149,7 +149,7 @@ class WithoutServices:
         self._number = 0
 
     def generate(self, prompt: Sequence[int], max_tokens: int, drafter: str | None) -> Timing:
-        """Run one request with the drafter in a "thread" or at the end of a "pipe", or without one."""
+        """Runs one request with the drafter in a "thread" or at the end of a "pipe", or without one."""
         engine = self._engine
         link = self._links[drafter] if drafter else None
         self._number += 1

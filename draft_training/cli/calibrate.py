@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 calibrate = typer.Typer(help="Measure which settings fit a model on this machine.", no_args_is_help=True)
 
 _SLOTS = 4096
-"""KV slots, as many as some prompts need at a time."""
+"""KV slots, enough for a few prompts at a time."""
 
 
 class _Dtype(enum.Enum):
@@ -79,7 +79,7 @@ def early_exit(
 def _measure(
     model: str, texts: list[str], tokens: int, temperature: float, dtype: str, device: str, threads: int | None
 ) -> EarlyExitCalibration:
-    # Imported when the command runs: all others do without the serving libraries.
+    # Imported when the command runs, because all other commands work without the serving libraries.
     try:
         from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
         from speculative_engine.early_exit_calibration import calibrate_early_exit

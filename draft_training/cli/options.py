@@ -1,4 +1,4 @@
-"""Options that the training commands share, and the check of what they need."""
+"""Options shared by the training commands, and the check of their requirements."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NEEDED = ("torch", "transformers")
 
 
 def check_training_installed() -> None:
-    """Check that models can be trained here.
+    """Checks that models can be trained here.
 
     Raises:
-        Failure: something is not installed.
+        Failure: a package is not installed.
     """
     check_installed("training", NEEDED)

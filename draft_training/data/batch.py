@@ -1,4 +1,4 @@
-"""Examples as tensors, side by side."""
+"""Batches of examples as tensors."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from draft_training.data.example import Example
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Texts padded at their ends, which no earlier position sees, and all their distributions in one list."""
+    """Texts padded at the end, which no earlier position sees, and their distributions, flattened."""
 
     input_ids: Tensor
     """int64 [texts, longest]."""
     rows: Tensor
-    """Where in the flattened logits the draft's own distribution of each position is, int64 [positions]."""
+    """Row of each position's draft distribution in the flattened logits, int64 [positions]."""
     token_ids: Tensor
     """int64 [positions, top]."""
     log_probs: Tensor
     """float32 [positions, top]."""
 
     def logits(self, model: torch.nn.Module) -> Tensor:
-        """A model's logits at the positions, [positions, vocabulary]."""
+        """Returns a model's logits at the positions, [positions, vocabulary]."""
         logits: Tensor = model(input_ids=self.input_ids, use_cache=False).logits
         return logits.flatten(0, 1)[self.rows]
 
 
 def make_batch(examples: Sequence[Example], device: str = "cpu") -> Batch:
-    """Lay out examples. They may have different numbers of known tokens: the fewest count for all."""
-    # What follows the last position wanted is of no use: the distribution there is over the next token.
+    """Lays out examples. If they have different numbers of known tokens, all are cut to the fewest."""
+    # Tokens from the last position on are not needed: its distribution is over the token that stands there.
     lengths = [example.first + example.positions - 1 for example in examples]
     longest, top = max(lengths), min(example.token_ids.shape[1] for example in examples)
     input_ids = np.zeros((len(examples), longest), np.int64)

@@ -1,8 +1,8 @@
-"""Examples on disk: a file that only grows, up to a bound, and survives a crash while it is written.
+"""Examples on disk: an append-only, bounded file that survives a crash while it is written.
 
-A record is a header (lengths and a checksum) and the example's arrays. A record that a crash has cut off is dropped
-when the file is opened; the ones before it are kept. Beside the file lies a description of what the examples are of:
-one made otherwise is refused.
+A record is a header (lengths and a checksum) and the example's arrays. Opening the file drops a record truncated by a
+crash and keeps those before it. A description of the examples is stored with the file; a data set with a different
+description is refused.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import numpy as np
 
 from draft_training.data.example import Example
 
-_HEADER = struct.Struct("<4sIIIII")  # magic, tokens, first, positions, top, checksum of what follows
+_HEADER = struct.Struct("<4sIIIII")  # magic, tokens, first, positions, top, checksum of the arrays
 _MAGIC = b"dwx1"
 
 
 class DatasetError(Exception):
-    """The data set cannot be used; the message says why."""
+    """The data set cannot be used; the message has the reason."""
 
 
 class Dataset:
     """The examples of one directory. One process at a time may append."""
 
     def __init__(self, directory: Path, description: Mapping[str, object], *, most_bytes: int):
-        """Open or begin. description: what the examples are of; JSON values. Raises DatasetError."""
+        """Opens or creates a data set. description: origin of the examples, as JSON values. Raises DatasetError."""
         directory.mkdir(parents=True, exist_ok=True)
         _check_description(directory / "dataset.json", dict(description))
         self.path = directory / "examples.bin"
@@ -49,7 +49,7 @@ class Dataset:
         return found
 
     def append(self, example: Example) -> bool:
-        """Append an example; False, and nothing is written, if that would exceed the bound."""
+        """Appends an example; returns False, and writes nothing, if that would exceed the bound."""
         payload = b"".join(
             part.tobytes()
             for part in (
@@ -70,7 +70,7 @@ class Dataset:
         return True
 
     def _scan(self) -> int:
-        """Note where each whole record begins; returns where they end, and cuts off what is behind."""
+        """Records the start of each complete record; truncates the file after the last one and returns its end."""
         if not self.path.exists():
             self.path.touch()
         with self.path.open("r+b") as file:
@@ -83,7 +83,7 @@ class Dataset:
 
 
 def _read(file: BinaryIO) -> Example | None:
-    """The example of the next record; None if there is no whole one."""
+    """Returns the example in the next record; None if there is no complete one."""
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None

@@ -1,4 +1,4 @@
-"""What a draft model learns from: a text, and the target's likeliest tokens at some of its positions."""
+"""Training examples: texts with the target's likeliest tokens at some of their positions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Example:
     tokens: Ids
     """The text, prompt and continuation."""
     first: int
-    """Position of the first distribution; that of position p is over the token there, given all before it."""
+    """Position of the first distribution. The distribution of position p is over its token, given all before it."""
     token_ids: Ids
     """The likeliest tokens, best first: [positions, top]."""
     log_probs: LogProbs
     """Their natural log-probabilities in the target: [positions, top]."""
 
     def check(self) -> Example:
-        """Return self; raises ValueError if the parts do not fit together."""
+        """Returns self; raises ValueError if the parts do not fit together."""
         positions = len(self.token_ids)
         if self.token_ids.ndim != 2 or self.token_ids.shape != self.log_probs.shape or not positions:
             raise ValueError("an example needs as many log-probabilities as tokens, for one position at least")
@@ -40,7 +40,7 @@ class Example:
 
 
 def example_of(tokens: list[int], first: int, token_ids: list[list[int]], log_probs: list[list[float]]) -> Example:
-    """An example from lists."""
+    """Returns an example from lists."""
     return Example(
         np.array(tokens, np.int32), first, np.array(token_ids, np.int32), np.array(log_probs, np.float32)
     ).check()

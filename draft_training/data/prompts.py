@@ -9,10 +9,10 @@ from speculative_engine.text.tokenizer import Tokenizer
 
 
 def read_prompts(path: Path, tokenizer: Tokenizer, longest: int) -> list[list[int]]:
-    """The prompts of a file as token ids, each cut to its last `longest` tokens.
+    """Returns the prompts of a file as token ids, each cut to its last `longest` tokens.
 
-    In a file that ends in .jsonl each line is an object with `token_ids`, or with a text as `prompt` or `text`; in any
-    other each line that is not empty is a text. Raises ValueError.
+    Each line of a .jsonl file is an object with `token_ids`, or with a text as `prompt` or `text`. In any other file
+    each line that is not empty is a text. Raises ValueError.
     """
     entries = read_prompt_file(path, "--prompts", by_line=True)
     return [_token_ids(entry, tokenizer)[-longest:] for entry in entries]

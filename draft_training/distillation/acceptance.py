@@ -1,4 +1,4 @@
-"""What a draft model's guesses are worth: how often the target would take them."""
+"""Acceptance of a draft model's guesses by the target."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from draft_training.distillation.divergence import draft_outcomes, target_outcom
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Measured over all positions of some examples."""
+    """Acceptance over all positions of some examples."""
 
     coupled: float
-    """Probability that target and draft draw the same token at temperature 1 under the same noise: how often a drafted
-    position survives. A lower bound, as matches outside the target's likeliest tokens are not counted."""
+    """Probability that target and draft draw the same token at temperature 1 with the same noise, so that the draft
+    token is accepted. A lower bound: matches outside the target's likeliest tokens are not counted."""
     agreement: float
-    """Share of positions with the same likeliest token: how often one survives in greedy decoding."""
+    """Share of positions with the same likeliest token: the acceptance rate in greedy decoding."""
     positions: int
     """Positions measured."""
 
@@ -30,10 +30,10 @@ class Acceptance:
 
 
 def coupled_acceptance(target: Tensor, draft: Tensor) -> Tensor:
-    """Probability of the same Gumbel-max token, [rows], from log-probabilities of the same outcomes, [rows, outcomes].
+    """Returns the probability of equal Gumbel-max tokens, [rows], from log-probabilities, [rows, outcomes].
 
     Token v wins in both with probability 1 / sum over u of max(q_u / q_v, p_u / p_v). The last outcome is "any other
-    token": its part of that sum is at most the sum of both ratios, and no match there is counted.
+    token": its part of that sum is at most the sum of both ratios, and a match there is not counted.
     """
     q, p = target.double(), draft.double()
     known = slice(0, q.shape[1] - 1)
@@ -44,7 +44,7 @@ def coupled_acceptance(target: Tensor, draft: Tensor) -> Tensor:
 
 
 def measure(model: torch.nn.Module, examples: Sequence[Example], *, batch_size: int, device: str = "cpu") -> Acceptance:
-    """Measure a draft model on examples. Raises ValueError if there are none."""
+    """Measures a draft model on examples. Raises ValueError if there are none."""
     if not examples:
         raise ValueError("there are no examples to measure acceptance on")
     was_training = model.training

@@ -1,7 +1,7 @@
-"""Distillation from the first prompt to the checkpoint: collect what the target says, train the draft on it, measure.
+"""The complete distillation: collects the target's answers, trains the draft model on them, and measures acceptance.
 
-Everything is in one directory: `data`, the examples; `training.pt`, where the training stands; `draft`, the checkpoint
-for drafter services. Whatever interrupts it, the same call goes on from there.
+One directory holds everything: `data`, the examples; `training.pt`, the state of the training; `draft`, the checkpoint
+for drafter services. After an interruption the same call continues from there.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from draft_training.teachers.teacher import Question, Teacher
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
 
 _TOGETHER = 16
-"""Questions asked at a time."""
+"""Questions asked concurrently."""
 _TELL_EVERY = 2.0
 """Seconds between two lines of progress."""
 
 Tell = Callable[[str], None]
-"""Takes a line of progress."""
+"""Callback that receives a line of progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionOptions:
-    """What the target is asked."""
+    """Options of the collection of examples."""
 
     max_tokens: int = 128
     """Most tokens of a continuation."""
     temperature: float = 1.0
-    """Temperature of the continuations; the distributions are told at temperature 1 whatever it is."""
+    """Temperature of the continuations; the distributions are always those at temperature 1."""
     samples: int = 1
-    """Continuations of each prompt, with a seed each."""
+    """Continuations per prompt, each with its own seed."""
     top: int = 32
-    """Tokens told of each distribution."""
+    """Tokens recorded of each distribution."""
     max_prompt_tokens: int = 512
-    """Longer prompts lose their beginning."""
+    """Longest prompt; longer ones lose their beginning."""
     most_bytes: int = 1 << 30
-    """Size of the data set at which collecting ends."""
+    """Size of the data set at which the collection ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """What came of it."""
+    """The result of a distillation."""
 
     directory: Path
-    """The draft's checkpoint."""
+    """The draft model's checkpoint."""
     examples: int
     held_out: int
-    """Of these examples, those that were measured on and not learned from."""
+    """Held-out examples among them, used for measuring and not for training."""
     steps: int
     before: Acceptance
-    """Held-out acceptance of the draft it began with."""
+    """Held-out acceptance before the training."""
     after: Acceptance
-    """Held-out acceptance of the draft it made."""
+    """Held-out acceptance after the training."""
 
 
 @dataclass
@@ -75,15 +75,15 @@ class Distiller:
     training: TrainingOptions
     tell: Tell
     held_out: float = 0.1
-    """Share of the prompts that is measured on."""
+    """Share of the prompts held out for measuring."""
     checkpoint_every: int = 100
     """Steps between two checkpoints."""
     _told: float = field(default=0.0, init=False)
 
     def run(self, prompts: Path) -> Distillation:
-        """Do it, or go on with it.
+        """Runs the distillation, or continues it.
 
-        Raises ValueError, DatasetError, TrainingStateError, ModelLoadError, and what the teacher raises.
+        Raises ValueError, DatasetError, TrainingStateError, ModelLoadError, and the teacher's errors.
         """
         if self.draft.tokenizer.sha256 != self.teacher.tokenizer_sha256:
             raise ValueError(f"--draft: the tokenizer of {self.draft.source} is not the target's")
@@ -93,7 +93,7 @@ class Distiller:
         return self.train(data, len(asked))
 
     def collect(self, prompts: list[list[int]]) -> Dataset:
-        """Ask what the data set does not hold yet."""
+        """Asks the questions whose answers are not in the data set yet."""
         options = self.collection
         description = {
             "target": self.teacher.fingerprint,
@@ -119,7 +119,7 @@ class Distiller:
         return data
 
     def train(self, data: Dataset, prompts: int) -> Distillation:
-        """Train on all prompts but the held-out ones, and write the checkpoint."""
+        """Trains on all prompts but the held-out ones, and writes the checkpoint."""
         every = max(2, round(1 / self.held_out))
         held_out = [index for index in range(len(data)) if index % prompts % every == 0]
         learned = [index for index in range(len(data)) if index % prompts % every]
@@ -154,7 +154,7 @@ class Distiller:
         return min(self.collection.max_prompt_tokens, room)
 
     def _check_ids(self, data: Dataset) -> None:
-        """The target's vocabulary may be padded beyond the draft's; ids there have no place in it."""
+        """Raises an error for ids beyond the draft's vocabulary; the target's may be padded further."""
         most = max(int(data[index].token_ids.max()) for index in range(len(data)))
         if most >= self.draft.vocab_size:
             raise ValueError(f"--draft: has {self.draft.vocab_size} tokens, the target tells of token {most}")

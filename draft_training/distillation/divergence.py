@@ -1,8 +1,8 @@
-"""How far a draft model's distribution is from the target's, where only the target's likeliest tokens are known.
+"""Divergence of a draft model's distribution from the target's, if only the target's likeliest tokens are known.
 
-Both distributions are taken over the same outcomes: each token that is known, and "any other token" as one. That is
-all the data say. What it measures is at most the divergence of the whole distributions (merging outcomes never
-raises one of these), and the same where the known tokens have all the mass.
+Both distributions are taken over the same outcomes: each known token, and "any other token" as one. The result is a
+lower bound of the divergence of the full distributions, because merging outcomes never raises one of these divergences.
+It is exact where the known tokens have all the mass.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 Divergence = Literal["forward-kl", "reverse-kl", "total-variation", "jensen-shannon"]
-"""forward-kl: KL(target, draft), covers all the target says. reverse-kl: KL(draft, target), keeps to what the target
-says. total-variation: half the sum of differences, which is the share of tokens that classic speculative sampling
-rejects. jensen-shannon: the mean KL of both to their mean."""
+"""forward-kl: KL(target, draft), mass-covering. reverse-kl: KL(draft, target), mode-seeking. total-variation: half the
+sum of differences, which is the share of tokens that classic speculative sampling rejects. jensen-shannon: the mean KL
+of both to their mean."""
 
 DIVERGENCES: tuple[Divergence, ...] = get_args(Divergence)
 
@@ -24,13 +24,16 @@ _LEAST = 1e-8
 
 
 def target_outcomes(log_probs: Tensor) -> Tensor:
-    """Log-probabilities of the known tokens and of any other: [rows, top] -> [rows, top + 1]."""
+    """Returns log-probabilities of the known tokens and of any other: [rows, top] -> [rows, top + 1]."""
     rest = (1 - log_probs.exp().sum(1, keepdim=True)).clamp_min(_LEAST).log()
     return torch.cat([log_probs, rest], 1)
 
 
 def draft_outcomes(logits: Tensor, token_ids: Tensor) -> Tensor:
-    """The same outcomes in a draft model: logits [rows, vocabulary], token_ids [rows, top] -> [rows, top + 1]."""
+    """Returns the draft model's log-probabilities of the known tokens and of any other.
+
+    logits [rows, vocabulary], token_ids [rows, top] -> [rows, top + 1].
+    """
     log_probs = logits.float().log_softmax(1)
     known = log_probs.gather(1, token_ids)
     if token_ids.shape[1] == logits.shape[1]:
@@ -42,8 +45,8 @@ def draft_outcomes(logits: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def divergence(kind: Divergence, target: Tensor, draft: Tensor) -> Tensor:
-    """Of log-probabilities over the same outcomes, [rows, outcomes] each; returns [rows], in nats but for
-    total-variation."""
+    """Returns the divergence of log-probabilities over the same outcomes, [rows, outcomes] each, as [rows]; in nats
+    except for total-variation."""
     if kind == "forward-kl":
         return (target.exp() * (target - draft)).sum(1)
     if kind == "reverse-kl":

@@ -1,4 +1,4 @@
-"""The draft model that is trained: loaded from a checkpoint, and written as one that a drafter service loads."""
+"""The draft model in training: loaded from a checkpoint, and written as one for a drafter service."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from speculative_engine.text.tokenizer import Tokenizer
 
 
 class Draft:
-    """A draft model in float32, in which small steps of training are not rounded away."""
+    """A draft model in float32, so that small training steps are not rounded away."""
 
     def __init__(self, source: str, *, device: str = "cpu"):
-        """Load from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
-        if not sys.stderr.isatty():  # a log has no use for progress bars
+        """Loads from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
+        if not sys.stderr.isatty():  # no progress bars in a log
             logging.disable_progress_bar()
         place = Checkpoint.find(source).directory
         try:
@@ -39,13 +39,13 @@ class Draft:
         self.context_length = int(getattr(model.config, "max_position_embeddings", None) or 2048)
 
     def write(self, directory: Path) -> None:
-        """Write a checkpoint with the weight type of the one it was loaded from; a directory of that name is replaced
-        when the new one is whole."""
+        """Writes a checkpoint with the data type of the one it was loaded from. An existing directory is replaced once
+        the new one is complete."""
         new = directory.with_name(directory.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)
         self._tokenizer.save_pretrained(new)
-        # The weights are left to their owner alone; a service that runs as another user has to read them.
+        # The weights are written readable by their owner only; a service that runs as another user must read them.
         readable = stat.S_IMODE((new / "config.json").stat().st_mode)
         for weights in new.glob("*.safetensors"):
             weights.chmod(readable)

@@ -1,4 +1,4 @@
-"""Trains a draft model on examples, step by step, and goes on exactly where it stopped."""
+"""Trainer of a draft model on examples, which resumes exactly where it stopped."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from draft_training.distillation.divergence import Divergence, divergence, draft
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What decides, with the draft model and the examples, the weights that come out."""
+    """Training options. With the draft model and the examples they determine the resulting weights."""
 
     steps: int = 400
     """Steps of the optimizer in all."""
     batch_size: int = 8
-    """Examples of a step."""
+    """Examples per step."""
     learning_rate: float = 5e-4
-    """Highest learning rate: after the warm-up, from where it falls to zero by a cosine."""
+    """Peak learning rate, reached after the warm-up; a cosine decays it to zero."""
     warmup: int = 20
     """Steps in which the learning rate rises."""
     divergence: Divergence = "forward-kl"
-    """What is made smaller."""
+    """Divergence to minimize."""
     seed: int = 0
-    """Decides the order of the examples."""
+    """Seed of the order of the examples."""
 
 
 class TrainingStateError(Exception):
-    """A state cannot be gone on from; the message says why."""
+    """A training state cannot be resumed; the message has the reason."""
 
 
 class Trainer:
-    """A model, its optimizer, and how many steps they have made."""
+    """A model, its optimizer, and the number of steps taken."""
 
     def __init__(self, model: nn.Module, options: TrainingOptions, *, device: str = "cpu"):
         self.model = model
         self.options = options
         self.steps = 0
-        """Steps made."""
+        """Steps taken."""
         self._device = device
         self._optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)
 
     @property
     def done(self) -> bool:
-        """Whether all steps are made."""
+        """Whether all steps were taken."""
         return self.steps >= self.options.steps
 
     def step(self, examples: Callable[[int], Example], count: int) -> float:
-        """One step on the next examples of `count`, which `examples` gives by index. Returns the mean divergence."""
+        """Takes a step on the next of `count` examples, fetched by index. Returns the mean divergence."""
         chosen = batch_indices(self.steps, self.options.batch_size, count, self.options.seed)
         return self.learn([examples(index) for index in chosen])
 
     def learn(self, examples: Sequence[Example]) -> float:
-        """One step on given examples. Returns their mean divergence before it."""
+        """Takes a step on given examples. Returns their mean divergence before the step."""
         self.model.train()
         batch = make_batch(examples, self._device)
         draft = draft_outcomes(batch.logits(self.model), batch.token_ids)
@@ -75,7 +75,7 @@ class Trainer:
         return float(loss.item())
 
     def save(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write all that going on needs, and facts of the caller's, which have to be the same then."""
+        """Writes the state needed to resume, and facts of the caller's that must be equal on resuming."""
         state = {
             "steps": self.steps,
             "options": asdict(self.options),
@@ -88,7 +88,7 @@ class Trainer:
         new.replace(path)
 
     def load(self, path: Path, facts: dict[str, Any]) -> None:
-        """Go on from what `save` wrote. Raises TrainingStateError if it was another training."""
+        """Resumes from a state that `save` wrote. Raises TrainingStateError if it is of another training."""
         state = torch.load(path, map_location=self._device, weights_only=True)
         wanted = {**asdict(self.options), **facts}
         found = {**state["options"], **state["facts"]}
@@ -102,15 +102,15 @@ class Trainer:
 
 
 def learning_rate(step: int, options: TrainingOptions) -> float:
-    """The learning rate of a step, counted from 0."""
+    """Returns the learning rate of a step, counted from 0."""
     rising = min(1.0, (step + 1) / max(1, options.warmup))
     progress = min(1.0, max(0.0, (step - options.warmup) / max(1, options.steps - options.warmup)))
     return options.learning_rate * rising * (1 + math.cos(math.pi * progress)) / 2
 
 
 def batch_indices(step: int, size: int, count: int, seed: int) -> list[int]:
-    """The examples of a step: all are taken in turn, in another random order each time. A function of its arguments
-    alone, so that a training goes on as if it had not been interrupted."""
+    """Returns the examples of a step. Each epoch takes all examples in a new random order. The result depends only on
+    the arguments, so that a resumed training continues as if it had not been interrupted."""
     found: list[int] = []
     for place in range(step * size, (step + 1) * size):
         epoch, index = divmod(place, count)

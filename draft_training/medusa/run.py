@@ -1,4 +1,4 @@
-"""A whole training of Medusa heads: from a target and texts to a directory of heads."""
+"""The complete training of Medusa heads, from a target and texts to a directory of heads."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from speculative_engine.model.packed_model import PackedModel, resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
 _HELD_OUT = 10
-"""One text in so many is kept to see how the heads do."""
+"""One text in this many is held out to measure the heads."""
 _SLOTS = 32768
 _MOST_SHOWN = 200
 
 
 class TrainingError(Exception):
-    """The training cannot begin, or not go on; the message says why."""
+    """The training cannot begin or continue; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class MedusaOrder:
-    """What to train; see `draftwire train medusa`."""
+    """Options of a training; see `draftwire train medusa`."""
 
     model: str
     prompts: tuple[Path, ...]
@@ -47,7 +47,7 @@ class MedusaOrder:
 
 
 def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
-    """Train, write the heads with the target's tokenizer, and tell how they do. Raises TrainingError."""
+    """Trains, writes the heads with the target's tokenizer, and reports their quality. Raises TrainingError."""
     if order.threads is not None:
         torch.set_num_threads(order.threads)
     try:
@@ -56,7 +56,7 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
             raise ValueError("needs two texts at least: one is kept to see how the heads do")
         checkpoint = Checkpoint.find(order.model)
         windows, held_out = _windows(order, checkpoint, texts, say)
-        # Where the target computes in bfloat16 the heads see what they will see when they draft.
+        # If the target computes in bfloat16, the heads see the same states as when they draft.
         device = torch.device(order.device)
         base = AutoModelForCausalLM.from_pretrained(
             checkpoint.directory, dtype=resolve_dtype("auto", device), local_files_only=True
@@ -87,7 +87,7 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
 def _windows(
     order: MedusaOrder, checkpoint: Checkpoint, texts: list[str], say: Callable[[str], None]
 ) -> tuple[Windows, Windows]:
-    """What is trained on, and what is kept. The packed target is forgotten when this returns."""
+    """Returns the windows to train on and the held-out ones. The packed target is freed on return."""
     model = PackedModel.load(checkpoint, slots=_SLOTS, device=order.device)
     tokenizer = Tokenizer.load(checkpoint)
     if order.continuations:

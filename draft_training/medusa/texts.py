@@ -1,4 +1,4 @@
-"""What Medusa heads learn from: texts, prompts, and what the target says after them."""
+"""Training texts of Medusa heads: texts and prompts, with the target's continuations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 
 _IGNORED = -100
-"""Label of places without a token, as torch's cross-entropy has it."""
+"""Label of places without a token, by the convention of torch's cross-entropy."""
 _AT_ONCE = 16
 
 
 def read_texts(paths: Sequence[Path]) -> list[str]:
-    """The texts of files: of JSON lines (`.jsonl`) the field `prompt` or `text` of each, of another file the whole.
+    """Returns the texts of files: the field `prompt` or `text` of each line of a `.jsonl` file, else the whole file.
 
     Raises ValueError.
     """
@@ -39,9 +39,9 @@ def continued(
     temperature: float,
     seed: int,
 ) -> list[list[int]]:
-    """Each text as token ids, with what the target says after it: `tokens` tokens, `rounds` times with other seeds.
+    """Returns each text as token ids, continued by the target by `tokens` tokens, `rounds` times with different seeds.
 
-    With no rounds the texts alone. Raises ValueError for a text that is longer than what the target can hold.
+    With 0 rounds, returns only the texts. Raises ValueError for a text that is too long for the target.
     """
     prompts = [ids for ids in (tokenizer.encode(text) for text in texts) if ids]
     if not rounds:
@@ -59,10 +59,10 @@ def continued(
 
 
 class Windows:
-    """Documents cut into windows of equal length, the last one of each filled up."""
+    """Documents cut into windows of equal length; the last one of each document is padded."""
 
     def __init__(self, documents: Sequence[Sequence[int]], length: int, shortest: int):
-        """shortest: a window with fewer tokens is left out. Raises ValueError if none is left."""
+        """Cuts documents. shortest: windows with fewer tokens are skipped. Raises ValueError if none is left."""
         cut = [document[at : at + length] for document in documents for at in range(0, len(document), length)]
         kept = [window for window in cut if len(window) >= shortest]
         if not kept:
@@ -74,7 +74,7 @@ class Windows:
         return len(self.labels)
 
     def batch(self, step: int, size: int, seed: int) -> torch.Tensor:
-        """The labels of a step's windows: each window comes once a round, in an order of the round's own."""
+        """Returns the labels of a step's windows. Each epoch has every window once, in an order of its own."""
         picked = []
         for place in range(step * size, (step + 1) * size):
             turn, index = divmod(place, len(self))

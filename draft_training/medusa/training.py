@@ -1,4 +1,4 @@
-"""Trains Medusa heads on a target that stays as it is."""
+"""Trainer of Medusa heads on a frozen target."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ _WARM_UP = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MedusaTraining:
-    """How heads are trained."""
+    """Training options of Medusa heads."""
 
     heads: int = 4
     layers: int = 1
-    """Residual blocks of a head."""
+    """Residual blocks per head."""
     steps: int = 300
     batch: int = 8
     """Windows of a step."""
     window: int = 256
     """Tokens of a window."""
     learning_rate: float = 1e-3
-    """At its highest; it rises at first and falls to nothing."""
+    """Peak learning rate; it rises during the warm-up and decays to zero."""
     head_decay: float = 0.8
-    """How much less a head's loss counts than that of the head before it."""
+    """Weight of a head's loss relative to that of the previous head."""
     seed: int = 0
 
 
 class HeadAccuracy(NamedTuple):
-    """How often a head is right on texts it was not trained on."""
+    """Accuracy of a head on held-out texts."""
 
     top1: float
-    """Its best guess is the token."""
+    """Share of tokens that are its best guess."""
     top5: float
-    """The token is among its five best."""
+    """Share of tokens that are among its five best guesses."""
 
 
 class Progress(NamedTuple):
-    """How far a training is."""
+    """Progress of a training."""
 
     step: int
     losses: list[float]
     """Cross-entropy of each head in the step."""
     seconds: float
-    """Since this process began to train."""
+    """Seconds since this process began to train."""
 
 
 class CheckpointMismatch(Exception):
@@ -66,19 +66,20 @@ class CheckpointMismatch(Exception):
 
 
 class MedusaTrainer:
-    """Trains heads; goes on where an earlier process stopped if the directory holds its checkpoint."""
+    """Trains heads; resumes from the checkpoint of an earlier process if the directory holds one."""
 
     def __init__(
         self, base: PreTrainedModel, windows: Windows, directory: Path, training: MedusaTraining, saved_as: torch.dtype
     ):
-        """base: whose last hidden states the heads see; it is not changed. saved_as: type of the written heads.
+        """Prepares the training, or resumes it.
 
+        base: model whose last hidden states the heads see; it is not changed. saved_as: data type of the written heads.
         Raises CheckpointMismatch.
         """
         self._base = base.eval().requires_grad_(False)
         reduced = base.dtype in (torch.bfloat16, torch.float16)
         self._computing = torch.autocast(base.device.type, base.dtype if reduced else None, enabled=reduced)
-        """Weights of the heads are float32; products are as the base's own."""
+        """The heads' weights are float32; their products are computed in the base's data type."""
         self._windows = windows
         self._directory = directory
         self._training = training
@@ -91,7 +92,7 @@ class MedusaTrainer:
         """Steps taken."""
 
     def train(self, report: Callable[[Progress], None], *, every: int = 10, save_every: int = 100) -> None:
-        """Take the steps that are left, and write the heads.
+        """Takes the remaining steps, and writes the heads.
 
         every: steps between two reports. save_every: steps between two checkpoints.
         """
@@ -115,7 +116,7 @@ class MedusaTrainer:
         (self._directory / _CHECKPOINT).unlink(missing_ok=True)
 
     def accuracy(self, windows: Windows) -> list[HeadAccuracy]:
-        """How often each head is right in windows it was not trained on."""
+        """Returns the accuracy of each head on held-out windows."""
         right = torch.zeros(len(self.heads), 2)
         counts = torch.zeros(len(self.heads))
         with torch.no_grad(), self._computing:
@@ -139,7 +140,7 @@ class MedusaTrainer:
         return losses
 
     def _states(self, labels: torch.Tensor) -> torch.Tensor:
-        """The base's last hidden states [windows, length, hidden]. What fills a window up is seen by nothing."""
+        """Returns the base's last hidden states [windows, length, hidden]. No position sees the padding."""
         with torch.no_grad():
             states: torch.Tensor = self._base.base_model(labels.clamp(min=0), use_cache=False).last_hidden_state
         return states.float()
@@ -172,7 +173,7 @@ class MedusaTrainer:
 
 
 def _initial(training: MedusaTraining, output: torch.Tensor) -> MedusaHeads:
-    """Heads that guess what the target itself guesses next: blocks that add nothing, and the target's own output."""
+    """Returns heads that guess the target's own next token: blocks that add nothing, and the target's output layer."""
     vocab_size, hidden_size = output.shape
     heads = MedusaHeads(training.heads, training.layers, hidden_size, vocab_size)
     with torch.no_grad():
@@ -186,7 +187,7 @@ def _initial(training: MedusaTraining, output: torch.Tensor) -> MedusaHeads:
 
 
 def _pairs(states: torch.Tensor, labels: torch.Tensor, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a head sees, [places, hidden], and the tokens that it is to guess, [places]."""
+    """Returns a head's inputs, [places, hidden], and the tokens it should guess, [places]."""
     ahead = index + 2
     wanted = labels[:, ahead:]
     there = wanted >= 0
@@ -194,13 +195,13 @@ def _pairs(states: torch.Tensor, labels: torch.Tensor, index: int) -> tuple[torc
 
 
 def _rate(step: int, steps: int) -> float:
-    """Share of the highest learning rate that a step has."""
+    """Returns the learning rate of a step as a share of the peak."""
     warm_up = max(1.0, _WARM_UP * steps)
     return min((step + 1) / warm_up, 0.5 + 0.5 * math.cos(math.pi * step / steps))
 
 
 def _identity(training: MedusaTraining, windows: Windows, output: torch.Tensor) -> str:
-    """Differs where two trainings would."""
+    """Returns a key that differs if two trainings would differ."""
     parts = hashlib.sha256(repr(dataclasses.astuple(training)).encode())
     for tensor in (windows.labels, output.detach().float().cpu()):
         parts.update(tensor.numpy().tobytes())

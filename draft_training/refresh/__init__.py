@@ -1,1 +1,1 @@
-"""Draft models that keep up with the traffic."""
+"""Continual training of draft models on a verifier's traffic."""

@@ -1,4 +1,4 @@
-"""Keeps a draft model up with the traffic: follows it, learns from it, and rolls out what is accepted better."""
+"""Continual training: follows the traffic, trains the draft model on it, and rolls out better checkpoints."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ _TELL_EVERY = 50
 """Steps between two lines of progress."""
 _KEPT_VERSIONS = 3
 _RECENT = 32
-"""Requests over which served acceptance is told."""
+"""Requests over which served acceptance is reported."""
 _SHORTEST_OUTPUT = 4
-"""Shorter outputs teach little."""
+"""Shortest output to learn from; shorter ones teach little."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
-    """How a draft model is refreshed."""
+    """Options of the continual training."""
 
     requests: int = 64
-    """Finished requests that are learned from anew before each training."""
+    """New finished requests to collect before each training."""
     replay: int = 512
-    """Most of them kept."""
+    """Most requests kept for training."""
     top: int = 32
-    """Tokens learned of each distribution."""
+    """Tokens learned from each distribution."""
     max_tokens: int = 1024
-    """Longer requests are left out."""
+    """Longest request to learn from."""
 
 
 @dataclass
 class Standing:
-    """Who drafts, and with what. Written after every change, so that another start goes on from it."""
+    """The current drafter and checkpoint. Written after every change, so that the next start resumes from it."""
 
     version: int
     """Number of the last checkpoint."""
     draft: str
-    """Checkpoint that drafts now."""
+    """Checkpoint in use."""
     drafter: str
     """Name of the drafter that has the traffic."""
     canary: str
-    """Address of the one that is free."""
+    """Address of the free drafter service."""
 
 
 @dataclass
 class Refresher:
-    """Rounds of: follow, train, measure, try out."""
+    """Runs rounds of following, training, measuring and trying out."""
 
     teacher: VerifierTeacher
     follower: TrafficFollower
@@ -75,9 +75,9 @@ class Refresher:
     tell: Callable[[str], None]
     replay: ReplaySet = field(init=False)
     served: deque[float] = field(init=False)
-    """Accepted draft tokens per step of the requests served last."""
+    """Accepted draft tokens per step of the latest requests."""
     _weights_before: dict[str, Tensor] = field(init=False, default_factory=dict)
-    """Of the checkpoint that drafts, while another one is on trial."""
+    """Weights of the checkpoint in use, while another one is on trial."""
 
     def __post_init__(self) -> None:
         if self.draft.tokenizer.sha256 != self.teacher.tokenizer_sha256:
@@ -86,7 +86,7 @@ class Refresher:
         self.served = deque(maxlen=_RECENT)
 
     def run(self, rounds: int | None) -> None:
-        """Make so many rounds, or go on for ever. Raises DraftwireError."""
+        """Runs this many rounds, or forever. Raises DraftwireError."""
         for _ in itertools.count() if rounds is None else range(rounds):
             self.follow()
             checkpoint = self.learn()
@@ -94,7 +94,7 @@ class Refresher:
                 self.roll_out(checkpoint)
 
     def follow(self) -> None:
-        """Take in as many requests as a training needs."""
+        """Collects as many requests as a training needs."""
         taken = 0
         while taken < self.options.requests:
             requests = self.follower.take(1.0)
@@ -104,14 +104,14 @@ class Refresher:
                     try:
                         scored = self.teacher.score(request.prompt_token_ids, request.token_ids, self.options.top)
                     except AtCapacityError:
-                        continue  # the verifier has enough to do; there will be other requests
+                        continue  # the verifier is busy; other requests will follow
                     if int(scored.token_ids.max()) < self.draft.vocab_size:
                         self.replay.add(scored)
                         taken += 1
         self.tell(f"followed {taken} requests; served with {self.served_acceptance:.2f} accepted draft tokens a step")
 
     def see(self, requests: list[ServedRequest]) -> None:
-        """Count how requests were served."""
+        """Counts how requests were served."""
         self.served.extend(
             request.speculation.accepted_tokens / request.speculation.steps
             for request in requests
@@ -120,12 +120,12 @@ class Refresher:
 
     @property
     def served_acceptance(self) -> float:
-        """Accepted draft tokens per step of the requests served last."""
+        """Returns the accepted draft tokens per step of the latest requests."""
         return statistics.fmean(self.served) if self.served else 0.0
 
     def learn(self) -> Path | None:
-        """Train on the replay set. Returns the new checkpoint; None, and the weights are as before, if held-out
-        acceptance is no better."""
+        """Trains on the replay set. Returns the new checkpoint. If held-out acceptance is no better, restores the
+        weights and returns None."""
         model, size, device = self.draft.model, self.training.batch_size, self.draft.device
         held_out, learned = list(self.replay.held_out), list(self.replay.learned)
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -148,7 +148,7 @@ class Refresher:
         return checkpoint
 
     def roll_out(self, checkpoint: Path) -> Verdict:
-        """Try a checkpoint on the traffic; the weights are as before if it is not promoted. Raises DraftwireError."""
+        """Tries a checkpoint on the traffic; restores the weights if it is not promoted. Raises DraftwireError."""
         standing = self.standing
         client = self.teacher.client
         address = next((each.address for each in client.drafters.list() if each.name == standing.drafter), None)
@@ -180,13 +180,13 @@ class Refresher:
 
 
 def read_standing(directory: Path) -> Standing | None:
-    """Where the last run stood; None if there was none."""
+    """Returns the standing of the last run; None if there was none."""
     path = directory / "standing.json"
     return Standing(**json.loads(path.read_text())) if path.exists() else None
 
 
 def write_standing(directory: Path, standing: Standing) -> None:
-    """Note where this run stands."""
+    """Writes the standing of this run."""
     new = directory / "standing.new"
     new.write_text(json.dumps(vars(standing), indent=2) + "\n")
     new.replace(directory / "standing.json")

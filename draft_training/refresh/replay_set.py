@@ -1,4 +1,4 @@
-"""The traffic that a draft model learns from: the newest of it, and some to measure on that it never learns."""
+"""The newest traffic for training, with a held-out part for measuring."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _LEAST_HELD_OUT = 8
 
 
 class ReplaySet:
-    """Bounded; what is oldest goes first."""
+    """A bounded set of examples; the oldest are dropped first."""
 
     def __init__(self, most: int):
-        """most: examples to learn from."""
+        """Creates an empty set. most: examples kept for training."""
         self.learned: deque[Example] = deque(maxlen=most)
         self.held_out: deque[Example] = deque(maxlen=max(_LEAST_HELD_OUT, most // _HELD_OUT_EVERY))
         self._added = 0
 
     def add(self, example: Example) -> None:
-        """Add an example: each fifth is held out, the first among them."""
+        """Adds an example; every fifth is held out, beginning with the first."""
         (self.learned if self._added % _HELD_OUT_EVERY else self.held_out).append(example)
         self._added += 1

@@ -1,4 +1,4 @@
-"""Follows a verifier's traffic in a thread of its own, whatever takes its time meanwhile."""
+"""Follower of a verifier's traffic, in a thread of its own so that training does not block it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from draftwire.errors import DraftwireError
 
 
 class TrafficFollower:
-    """Keeps the newest requests that nobody has taken yet."""
+    """Keeps the newest requests until they are taken."""
 
     def __init__(self, client: Client, *, most: int = 1024):
-        """Follow from now on; most: requests kept."""
+        """Starts following. most: requests kept."""
         self._changed = threading.Condition()
         self._requests: deque[ServedRequest] = deque(maxlen=most)
         self._error: DraftwireError | None = None
@@ -23,14 +23,14 @@ class TrafficFollower:
         self._thread.start()
 
     def wait_until_following(self, seconds: float) -> None:
-        """Return once what finishes is told. Raises DraftwireError, and TimeoutError."""
+        """Waits until finished requests are being reported. Raises DraftwireError, and TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._following or self._error is not None, seconds):
                 raise TimeoutError(f"the verifier does not answer after {seconds:g} s")
             self._check()
 
     def take(self, seconds: float) -> list[ServedRequest]:
-        """What has finished since the last call, after waiting up to `seconds` for something. Raises DraftwireError."""
+        """Returns the requests finished since the last call; waits up to `seconds` for one. Raises DraftwireError."""
         with self._changed:
             self._changed.wait_for(lambda: self._requests or self._error is not None, seconds)
             taken = list(self._requests)
@@ -40,7 +40,7 @@ class TrafficFollower:
             return taken
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stops following."""
         self._stream.close()
         self._thread.join()
 
@@ -55,7 +55,7 @@ class TrafficFollower:
                     self._following = True
                     self._requests.extend(part.requests)
                     self._changed.notify_all()
-        except DraftwireError as error:  # raised again by whoever takes
+        except DraftwireError as error:  # raised again by take
             with self._changed:
                 self._error = error
                 self._changed.notify_all()

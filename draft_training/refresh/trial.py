@@ -1,4 +1,4 @@
-"""A new checkpoint on trial: a share of the traffic by a roll-out, and the whole of it if it is accepted better."""
+"""Trial of a new checkpoint: a rollout gives it a share of the traffic, and all of it if its acceptance is better."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _LOAD_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """How a new checkpoint is tried."""
+    """Options of the trial of a new checkpoint."""
 
     share: float = 0.5
-    """Share of the requests that the new one drafts for meanwhile."""
+    """Share of the requests that the new checkpoint drafts for."""
     requests: int = 16
-    """Finished requests of each of the two that decide."""
+    """Finished requests of each of the two drafters needed for a decision."""
     seconds: float = 600.0
-    """After so long it is withdrawn, decided or not."""
+    """Time limit, after which an undecided trial is withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of it."""
+    """The result of a trial."""
 
     promoted: bool
     drafter: str
@@ -42,19 +42,19 @@ class Verdict:
 
 @dataclass
 class Tally:
-    """Accepted draft tokens per step, request by request, of one of the two."""
+    """Accepted draft tokens per step of one of the two drafters, by request."""
 
     name: str
     accepted_per_step: list[float] = field(default_factory=list)
 
     def take(self, request: ServedRequest) -> None:
-        """Count a request, if this one alone drafted for it."""
+        """Counts a request, if this one alone drafted for it."""
         if request.drafters == [self.name] and request.speculation.steps:
             self.accepted_per_step.append(request.speculation.accepted_tokens / request.speculation.steps)
 
     @property
     def mean(self) -> float:
-        """Of the requests so far."""
+        """Returns the mean over the requests so far."""
         return statistics.fmean(self.accepted_per_step)
 
 
@@ -67,17 +67,17 @@ def try_out(
     options: TrialOptions,
     seen: Callable[[list[ServedRequest]], None],
 ) -> Verdict:
-    """Load a checkpoint into the canary, give it its share of the requests of `old`, and promote or withdraw it.
+    """Loads a checkpoint into the canary, gives it its share of the requests of `old`, and promotes or withdraws it.
 
-    canary: address of a drafter service that drafts for nobody, and sees `checkpoint` under the same path. seen is told
-    of the requests that finish meanwhile. Raises DraftwireError, after which the roll-out is withdrawn.
+    canary: address of an idle drafter service that sees `checkpoint` under the same path. `seen` is called with the
+    requests that finish meanwhile. Raises DraftwireError, after which the rollout is withdrawn.
     """
     fault = _load(client, canary, checkpoint)
     if fault is not None:
         return Verdict(False, old, fault)
     new = client.drafters.rollout(old, canary, options.share).new.name
     try:
-        seen(follower.take(0.0))  # what finished before says nothing of the new one
+        seen(follower.take(0.0))  # requests that finished before do not count for the new one
         verdict = _watch(client, follower, old, new, options, seen)
         if verdict.promoted:
             client.drafters.promote(new)
@@ -92,7 +92,7 @@ def try_out(
 
 
 def _load(client: Client, canary: str, checkpoint: Path) -> str | None:
-    """Have the canary serve a checkpoint; returns why it does not."""
+    """Loads a checkpoint into the canary; returns the reason if that fails."""
     request_id = new_request_id()
     client.drafters.load_model(canary, str(checkpoint.resolve()), request_id)
     deadline = time.monotonic() + _LOAD_SECONDS
@@ -135,7 +135,7 @@ def _watch(
 
 
 def _ending(client: Client, new: str) -> str | None:
-    """Why the latest roll-out of a drafter is over; None while it is not."""
+    """Returns the reason why the latest rollout of a drafter ended; None while it runs."""
     latest = next((each for each in client.drafters.rollouts() if each.new.name == new), None)
     if latest is None or latest.state == "running":
         return None

@@ -1,4 +1,4 @@
-"""A target in this process as the teacher, in the engine that serves it elsewhere."""
+"""A teacher whose target runs in this process, in the same engine that serves it elsewhere."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from speculative_engine.text.tokenizer import Tokenizer
 
 _SLOTS = 32768
 _FREE_STEPS = StepCost([1, 256], [0.001, 0.001])
-"""Nobody waits for a step here: prompts and texts may fill each."""
+"""A flat step cost: no caller waits for a step, so prompts and texts may fill each one."""
 
 
 class LocalTeacher:
-    """Generates and scores with no service."""
+    """Generates and scores without a service."""
 
     def __init__(self, source: str, *, device: str = "cpu"):
-        """Load the target from a directory or hub id. Raises ModelLoadError."""
+        """Loads the target from a directory or hub id. Raises ModelLoadError."""
         checkpoint = Checkpoint.find(source)
         model = PackedModel.load(checkpoint, slots=_SLOTS, device=device)
         self._engine = VerificationEngine(model, _FREE_STEPS, EngineLimits(max_tree_nodes=1))
@@ -35,7 +35,7 @@ class LocalTeacher:
         self.longest = min(model.context_length, _SLOTS - 1)
 
     def answer(self, questions: Sequence[Question], top: int) -> list[Example]:
-        """See `Teacher`."""
+        """Continues the prompts and scores the continuations; see `Teacher`."""
         specs = [
             SequenceSpec(
                 number,
@@ -64,4 +64,4 @@ class LocalTeacher:
         ]
 
     def close(self) -> None:
-        """Nothing outlives the object."""
+        """Does nothing: the teacher holds no other resources."""

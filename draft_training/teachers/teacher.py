@@ -1,4 +1,4 @@
-"""Who tells what a draft model is to learn: a target, wherever it runs."""
+"""Interface of a teacher: a target that a draft model learns from, wherever it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from draft_training.data.example import Example
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt that the target is to continue."""
+    """A prompt for the target to continue."""
 
     prompt: list[int]
     max_tokens: int
@@ -20,17 +20,17 @@ class Question:
 
 
 class Teacher(Protocol):
-    """A target that continues prompts and tells what it holds likely."""
+    """A target that continues prompts and reports its likeliest tokens."""
 
     tokenizer_sha256: str
-    """Of its tokenizer; the draft's has to be the same."""
+    """Hash of its tokenizer; the draft model's must be the same."""
     fingerprint: str
-    """Another one for another target."""
+    """Fingerprint of the target."""
     longest: int
     """Most tokens of prompt and output together."""
 
     def answer(self, questions: Sequence[Question], top: int) -> list[Example]:
-        """Continue each prompt, and tell `top` tokens at each position of the continuation and after it."""
+        """Continues each prompt, and returns `top` tokens at each position of the continuation and after it."""
 
     def close(self) -> None:
-        """Give up what the teacher holds."""
+        """Releases the teacher's resources."""

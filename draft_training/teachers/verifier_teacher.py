@@ -1,4 +1,4 @@
-"""A running verifier as the teacher, through the SDK."""
+"""A teacher that is a running verifier, used through the SDK."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _CONCURRENCY = 8
 
 
 class VerifierTeacher:
-    """Generates by `Generate` and scores by `Score`, which the verifier has to allow."""
+    """Generates by `Generate` and scores by `Score`, which the verifier must allow."""
 
     def __init__(self, address: str | Sequence[str], **options: Any):
-        """Connect. `options`: tls, token and others of `Client`. Raises DraftwireError, and ValueError as it does."""
+        """Connects. `options` are those of `Client`, such as tls and token. Raises DraftwireError and ValueError."""
         self.client = Client(address, **options)
         info = self.client.model_info()
         self.tokenizer_sha256 = info.tokenizer_sha256
@@ -26,11 +26,11 @@ class VerifierTeacher:
         self._pool = ThreadPoolExecutor(_CONCURRENCY, "draftwire-teacher")
 
     def answer(self, questions: Sequence[Question], top: int) -> list[Example]:
-        """See `Teacher`. Raises DraftwireError."""
+        """Continues the prompts and scores the continuations; see `Teacher`. Raises DraftwireError."""
         return list(self._pool.map(lambda question: self._answer(question, top), questions))
 
     def score(self, prompt: list[int], output: list[int], top: int) -> Example:
-        """What the target holds likely along an output that is known. Raises DraftwireError."""
+        """Returns the target's likeliest tokens along a known output. Raises DraftwireError."""
         predictions = self.client.score([*prompt, *output], top=top, first_position=len(prompt))
         return example_of(
             [*prompt, *output],
@@ -40,7 +40,7 @@ class VerifierTeacher:
         )
 
     def close(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         self._pool.shutdown(cancel_futures=True)
         self.client.close()
 

@@ -172,5 +172,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Return the public names: the modules behind them are no part of what completion should offer."""
+    """Returns the public names, so that completion does not offer the modules behind them."""
     return __all__

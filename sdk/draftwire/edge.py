@@ -1,4 +1,4 @@
-"""Clients that draft by themselves.
+"""Clients that run a draft model in their own process.
 
 They need the serving libraries: ``pip install -e '.[serve]'`` in a checkout.
 
@@ -7,8 +7,8 @@ They need the serving libraries: ``pip install -e '.[serve]'`` in a checkout.
     with EdgeClient("localhost:50051", model="models/draft") as client:
         print(client.generate("def fib(n):", max_tokens=64).text)
 
-The draft model runs in this process. Only token ids go to the verifier, which checks them with the same engine and
-gives the same tokens as to any other client.
+The draft model runs in the caller's process. Only token ids are sent to the verifier, which verifies them as it does
+any drafter's and gives the same tokens as to any other client.
 """
 
 from edge_drafting import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError

@@ -1,4 +1,4 @@
-"""Typed errors. Every failure of a call is a ``DraftwireError``; its class follows from the published reason."""
+"""Typed errors. Every failed call raises a ``DraftwireError``; the published reason determines its class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATUS_KEY = "grpc-status-details-bin"
 
 
 class ErrorReason(StrEnum):
-    """The published reasons of an error (``draftwire.v1.ErrorReason`` without its prefix)."""
+    """Published error reasons (``draftwire.v1.ErrorReason`` without its prefix)."""
 
     INVALID_FIELD = "INVALID_FIELD"
     EMPTY_PROMPT = "EMPTY_PROMPT"
@@ -55,44 +55,44 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """What is wrong with one field of a request."""
+    """One invalid field of a request."""
 
     field: str
     """Path of the field in the request message, for example ``sampling.temperature``."""
     description: str
-    """What is wrong with it."""
+    """Description of the fault."""
     parameter: str = dataclasses.field(default="", compare=False)
-    """The same as a parameter of the SDK, for example ``temperature``, which the error's message names; empty where the
-    two have one name."""
+    """The SDK parameter for this field, for example ``temperature``, as named in the error's message; empty if both
+    have the same name."""
 
 
 class DraftwireError(Exception):
-    """A call that failed. Base of all errors below; raised itself only for a code and reason without a class."""
+    """A failed call. Base class of all errors below; raised itself only for a code and reason without a class."""
 
     default_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
 
     message: str
-    """What went wrong, in a sentence."""
+    """Description of the failure, in one sentence."""
     code: grpc.StatusCode
-    """The canonical code."""
+    """The canonical gRPC status code."""
     reason: ErrorReason | str | None
-    """The published reason; a plain string when it is newer than this SDK; None when none was given."""
+    """The published reason; a plain string if it is newer than this SDK; None if none was given."""
     field_violations: tuple[FieldViolation, ...]
-    """The fields of the request that are wrong, when some are."""
+    """The invalid fields of the request, if any."""
     retry_after_seconds: float | None
-    """Seconds after which another try makes sense, when the service said so."""
+    """Seconds to wait before a retry, if the service gave them."""
     metadata: dict[str, str]
     """Further facts about the error (``google.rpc.ErrorInfo.metadata``)."""
     status: status_pb2.Status
-    """The whole status with its details."""
+    """The complete status with its details."""
     raw: grpc.RpcError | None
-    """The error of the gRPC library; None when the SDK itself found the fault."""
+    """The gRPC library's error; None if the SDK itself found the fault."""
     partial: Generation | None
-    """What a request for text had generated when it failed; None where it had not begun. Its ``finish_reason`` is
-    ``"deadline"`` after a timeout and ``"error"`` otherwise. ``usage`` has the client's times and no cached tokens,
-    ``speculation`` no counts: a verifier reports both at the end."""
+    """Output of a generation request up to its failure; None if it had not begun. Its ``finish_reason`` is
+    ``"deadline"`` after a timeout and ``"error"`` otherwise. Its ``usage`` has the client's times and no cached tokens,
+    and its ``speculation`` no counts, because verifiers report them at the end."""
     results: Sequence[Generation | DraftwireError] | None
-    """Where a batch failed: the result of each prompt, in order, or the error that it ended with."""
+    """For a failed batch: the result or the error of each prompt, in order."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class DraftwireError(Exception):
         status: status_pb2.Status | None = None,
         raw: grpc.RpcError | None = None,
     ) -> None:
-        """Make an error; what is left out follows from the class."""
+        """Creates an error. Arguments left out are derived from the class."""
         super().__init__(message)
         self.message = message
         self.code = code if code is not None else self.default_code
@@ -121,34 +121,34 @@ class DraftwireError(Exception):
 
     @property
     def details(self) -> str:
-        """The words of the service or of the gRPC library, as they came; ``message`` may say it better."""
+        """The original message of the service or the gRPC library; ``message`` may be clearer."""
         details: str = self.status.message
         return details
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Paths of the wrong fields."""
+        """Paths of the invalid fields."""
         return tuple(violation.field for violation in self.field_violations)
 
     def __str__(self) -> str:
-        """Return the message; the wrong fields are added where it does not name them."""
+        """Returns the message, followed by the invalid fields that it does not name."""
         named = [(v.parameter or v.field, v.description) for v in self.field_violations]
         missing = [f"{name}: {description}" for name, description in named if name not in self.message]
         return f"{self.message} ({'; '.join(missing)})" if missing else self.message
 
 
 class InvalidArgumentError(DraftwireError):
-    """The request cannot be served as it is, whatever the state of the service."""
+    """The request is invalid, whatever the state of the service."""
 
     default_code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class InvalidFieldError(InvalidArgumentError):
-    """A field of the request is out of its range; ``fields`` names it."""
+    """A field of the request has an invalid value; ``fields`` names it."""
 
 
 class EmptyPromptError(InvalidArgumentError):
-    """The prompt has no token."""
+    """The prompt has no tokens."""
 
 
 class ContextExceededError(InvalidArgumentError):
@@ -160,15 +160,16 @@ class TokenOutOfRangeError(InvalidArgumentError):
 
 
 class NothingAllowedError(InvalidArgumentError):
-    """The request's own rules (allowed and banned tokens, bad words, the output's form) left no token at a position."""
+    """The request's own constraints (allowed and banned tokens, bad words, structured output) left no token at a
+    position."""
 
 
 class UnsupportedDrafterError(InvalidArgumentError):
-    """The drafter address has a form this verifier does not serve."""
+    """The verifier does not support drafter addresses of this form."""
 
 
 class NotFoundError(DraftwireError):
-    """Something the request names does not exist."""
+    """Something named in the request does not exist."""
 
     default_code = grpc.StatusCode.NOT_FOUND
 
@@ -178,11 +179,11 @@ class DrafterNotFoundError(NotFoundError):
 
 
 class RolloutNotFoundError(NotFoundError):
-    """No roll-out of this drafter is under way."""
+    """No rollout of this drafter is running."""
 
 
 class DrafterExistsError(DraftwireError):
-    """A drafter of this name is attached already, at another address."""
+    """A drafter of this name is already attached, at another address."""
 
     default_code = grpc.StatusCode.ALREADY_EXISTS
 
@@ -208,7 +209,7 @@ class ProtocolMismatchError(FailedPreconditionError):
 
 
 class BusyError(FailedPreconditionError):
-    """Another change of the same kind is under way: of a drafter's model, or of who drafts."""
+    """Another change of the same kind is in progress: a model load, or a swap or rollout of the same drafter."""
 
 
 class NotEnabledError(FailedPreconditionError):
@@ -216,34 +217,35 @@ class NotEnabledError(FailedPreconditionError):
 
 
 class ModelMismatchError(FailedPreconditionError):
-    """A request broke off, and the next verifier has another target model, with which its text would not go on.
+    """A request was interrupted, and the next verifier has another target model, which would continue differently.
 
-    Found by the client itself.
+    Detected by the client itself.
     """
 
 
 class NumericsMismatchError(ModelMismatchError):
-    """A request broke off, and no verifier that can be reached computes with the numerics of the one that began it.
+    """A request was interrupted, and no reachable verifier has the numerics of the one that began it.
 
-    The others have the same target model, but with other kernels, libraries or processors, whose last bits differ: the
-    text could go on differently than it began. Found by the client itself; see ``RetryPolicy.on_other_numerics``.
+    The others serve the same target model with other kernels, libraries or processors, so the last bits of their
+    logits can differ, and with them the rest of the text. Detected by the client itself; see
+    ``RetryPolicy.on_other_numerics``.
     """
 
 
 class UnauthenticatedError(DraftwireError):
-    """The service asks for a token, and was shown none or one that it does not know."""
+    """The service requires a token, and the call had none or an unknown one."""
 
     default_code = grpc.StatusCode.UNAUTHENTICATED
 
 
 class PermissionDeniedError(DraftwireError):
-    """The token is known, and lacks the role that the call needs; the message names it."""
+    """The token is known but lacks the role that the call requires; the message names the role."""
 
     default_code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class ResourceExhaustedError(DraftwireError):
-    """A limit of the service is reached."""
+    """A limit of the service has been reached."""
 
     default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -257,7 +259,7 @@ class MessageTooLargeError(ResourceExhaustedError):
 
 
 class UnavailableError(DraftwireError):
-    """The service cannot be reached, or the connection broke. Raised after the client's own retries."""
+    """The service cannot be reached, or the connection was lost. Raised after the client's own retries."""
 
     default_code = grpc.StatusCode.UNAVAILABLE
 
@@ -267,23 +269,23 @@ class ShuttingDownError(UnavailableError):
 
 
 class DeadlineExceededError(DraftwireError):
-    """The call did not end within its timeout. ``partial`` has what a request for text had generated by then."""
+    """The call did not end within its timeout. For generation, ``partial`` has the output so far."""
 
     default_code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class IdleError(DeadlineExceededError):
-    """The stream was silent for longer than the service keeps what it holds for it."""
+    """The stream was idle for longer than the service keeps its state."""
 
 
 class RequestCancelledError(DraftwireError):
-    """The call was cancelled: by ``close`` from elsewhere, or by the service."""
+    """The call was cancelled, by ``close`` from elsewhere or by the service."""
 
     default_code = grpc.StatusCode.CANCELLED
 
 
 class UnimplementedError(DraftwireError):
-    """What listens at the address does not have the call: it is another service, or an older one."""
+    """The server at the address does not have this call: it is another service, or an older one."""
 
     default_code = grpc.StatusCode.UNIMPLEMENTED
 
@@ -340,13 +342,13 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 
 def error_class(code: grpc.StatusCode, reason: str | None) -> type[DraftwireError]:
-    """Return the class for a reason, or for the code when the reason has none."""
+    """Returns the class for a reason, or for the code if the reason has none."""
     by_reason = _BY_REASON.get(reason) if reason is not None else None
     return by_reason or _BY_CODE.get(code, DraftwireError)
 
 
 def from_status(status: status_pb2.Status, *, raw: grpc.RpcError | None = None) -> DraftwireError:
-    """Return the error a ``google.rpc.Status`` describes; it is not raised."""
+    """Returns the error for a ``google.rpc.Status`` without raising it."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     reason: ErrorReason | str | None = None
     metadata: dict[str, str] = {}
@@ -377,7 +379,7 @@ def from_status(status: status_pb2.Status, *, raw: grpc.RpcError | None = None) 
 
 
 def from_rpc_error(error: grpc.RpcError) -> DraftwireError:
-    """Return the typed error for an error of the gRPC library, sync or asyncio; it is not raised."""
+    """Returns the typed error for an error of the gRPC library, sync or asyncio, without raising it."""
     call: Any = error  # both kinds have code(), details() and trailing_metadata(); their base class has none
     code = call.code() or grpc.StatusCode.UNKNOWN
     status = status_pb2.Status(code=code.value[0], message=call.details() or "")
@@ -393,7 +395,7 @@ def from_rpc_error(error: grpc.RpcError) -> DraftwireError:
 
 
 def invalid_field(field: str, description: str) -> InvalidFieldError:
-    """Return the error the service would give for a field, for faults that cannot be put on the wire."""
+    """Returns the error that the service would return for a field, for values that cannot be encoded."""
     violation = FieldViolation(field, description)
     details = error_details_pb2.BadRequest(
         field_violations=[error_details_pb2.BadRequest.FieldViolation(field=field, description=description)]
@@ -407,6 +409,6 @@ def invalid_field(field: str, description: str) -> InvalidFieldError:
 
 
 def _reason(name: str) -> ErrorReason | str:
-    """Return the reason of a name, which may be newer than this SDK."""
+    """Returns the reason for a name, which may be newer than this SDK."""
     name = name.removeprefix("ERROR_REASON_")
     return ErrorReason(name) if name in ErrorReason.__members__ else name

@@ -1,4 +1,4 @@
-"""The version of draftwire: the one that the build took from git, else that of a source tree without a build."""
+"""The version of draftwire: from git, recorded by the build; a fixed one in a source tree without a build."""
 
 from __future__ import annotations
 

@@ -39,5 +39,5 @@ class Authority:
         return pair
 
     def tls(self, client: Pair | None = None, server_name: str | None = None) -> Tls:
-        """What a client needs to trust this authority, with a certificate of its own or without."""
+        """Returns TLS settings that trust this authority, with or without a client certificate."""
         return Tls(self.file, client and client.cert, client and client.key, server_name)

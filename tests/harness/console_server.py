@@ -38,7 +38,7 @@ class KeyCheck:
 
 @contextmanager
 def serve_console(verifier: str, *, key: str | None = None, **options: Any) -> Iterator[str]:
-    """Serve the console of a verifier; yields where it is. options: of the client."""
+    """Serves the console of a verifier; yields where it is. options: of the client."""
     client = AsyncClient(verifier, **options)
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Code that makes the import of what brings torch fail."""
+"""Code that makes imports fail that would load torch."""
 
 FORBID = """
 import sys

@@ -8,7 +8,7 @@ PORTS = range(20_000, 30_000)
 
 
 def lasting_address() -> str:
-    """HOST:PORT on this machine where nobody listens."""
+    """Returns a HOST:PORT on this machine where nothing listens."""
     while True:
         address = ("127.0.0.1", random.SystemRandom().choice(PORTS))
         try:

@@ -1,4 +1,4 @@
-"""A channel in the clear, with the services' own options."""
+"""An unencrypted channel with the services' own options."""
 
 import grpc
 

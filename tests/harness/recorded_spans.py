@@ -26,7 +26,7 @@ class RecordedSpans:
 
     @property
     def ended(self) -> list[ReadableSpan]:
-        """In the order in which they ended."""
+        """Returns the spans in the order in which they ended."""
         return list(self._exporter.get_finished_spans())
 
     @property
@@ -45,7 +45,7 @@ def span_id(span: ReadableSpan) -> str:
 
 
 def parent_id(span: ReadableSpan) -> str:
-    """Empty for the first of a trace."""
+    """Returns the id of a span's parent; empty for the root of a trace."""
     return "" if span.parent is None else f"{span.parent.span_id:016x}"
 
 

@@ -56,7 +56,7 @@ class RunningService:
             time.sleep(0.05)
 
     def events(self) -> list[dict[str, Any]]:
-        """What it has logged so far, apart from lines that are not JSON."""
+        """Returns its log so far, without lines that are not JSON."""
         lines = self.log.read_text(errors="replace").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
 

@@ -22,7 +22,7 @@ _WITHOUT_EFFECT = ("PYTHONPATH", "PYTHONUNBUFFERED", "OLDPWD", "PWD", "_")
 """The path leads to the same sources in any order, and logs are flushed line by line."""
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""What a service does not go by that is told its number of threads."""
+"""Variables that a service ignores if its number of threads is set."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Start:
     """A command of Python."""
 
     arguments: list[str]
-    """Those of the interpreter: `-m MODULE ...`, `-c CODE ...`, or the path of a program and its own arguments."""
+    """Arguments of the interpreter: `-m MODULE ...`, `-c CODE ...`, or the path of a program and its own arguments."""
     environment: dict[str, str]
     directory: str
     new_session: bool = False
@@ -91,7 +91,7 @@ class ForkedPopen(subprocess.Popen[Any]):
     """`subprocess.Popen` whose commands of Python run in forks where that comes to the same. Subclasses know of one."""
 
     def fork(self, start: Start, streams: tuple[int, int, int]) -> int | None:
-        """The process that runs a command, a child of this one; None where it has to be started the plain way."""
+        """Returns the process that runs a command, a child of this one; None if it must be started normally."""
         raise NotImplementedError
 
     def _execute_child(self, *arguments: Any) -> None:  # type: ignore[override]

@@ -21,7 +21,7 @@ class GivenCost(StepCost):
         super().__init__([1, 51], [0.02, 0.04])
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learn nothing: how busy the machine is must not decide what a test covers."""
+        """Learns nothing: how busy the machine is must not decide what a test covers."""
 
 
 def _given(model: PackedModel) -> StepCost:

@@ -12,7 +12,7 @@ TRIES = 10
 
 
 def eventually(look: Callable[[], T], what: str) -> T:
-    """What `look` returns as soon as that is true."""
+    """Returns the result of `look` once it is true."""
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {PATIENCE:g} seconds: {what}"
@@ -21,7 +21,7 @@ def eventually(look: Callable[[], T], what: str) -> T:
 
 
 def sometimes(play: Callable[[], T], what: str) -> T:
-    """What `play` returns as soon as that is true, of a few plays.
+    """Returns the result of `play` once it is true, after a few plays.
 
     For what a busy machine has a say in: that a guess comes in time, or that a request still runs when something
     happens to it. What has to hold in each play, it asserts itself.

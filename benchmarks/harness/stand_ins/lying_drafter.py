@@ -13,11 +13,11 @@ from speculative_engine.tree.proposal import Proposal
 from speculative_engine.tree.token_tree import TokenTree
 
 _LOG_PROB = -0.01
-"""What it says of each of its tokens: 99 % sure."""
+"""Log-probability that it reports for each of its tokens: 99 % sure."""
 _LENGTH = 8
 """Tokens that it makes up at a time."""
 _STEP_SECONDS = 1e-3
-"""What it says a step takes."""
+"""Step time that it reports."""
 
 
 @dataclass(slots=True)
@@ -41,29 +41,29 @@ class LyingDrafter:
 
     @property
     def busy(self) -> bool:
-        """See Drafter.busy."""
+        """Whether there is something to draft; see Drafter.busy."""
         return any(not lie.tree.size for lie in self._lies.values())
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open."""
+        """Opens a sequence; see Drafter.open."""
         tree = TokenTree(len(spec.tokens), spec.tokens[-1])
         self._lies[key] = _Lie(tree, min(spec.max_tree_nodes, _LENGTH))
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit."""
+        """Commits tokens; see Drafter.commit."""
         self._lies[key].tree.commit(tokens)
 
     def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
-        """See LimitedDrafter.limit."""
+        """Limits a sequence's tree; see LimitedDrafter.limit."""
         lie = self._lies[key]
         lie.most = _LENGTH if max_tree_nodes is None else min(max_tree_nodes, _LENGTH)
 
     def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
+        """Closes a sequence; see Drafter.close."""
         self._lies.pop(key, None)
 
     def grow(self) -> Growth:
-        """See Drafter.grow."""
+        """Grows the trees; see Drafter.grow."""
         growth = Growth([], {}, _STEP_SECONDS)
         for key, lie in self._lies.items():
             if not lie.opened:

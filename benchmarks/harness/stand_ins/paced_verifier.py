@@ -11,7 +11,7 @@ from verifier_service.process import main as serve
 
 
 def main() -> int:
-    """Serve until a signal ends it; the exit status."""
+    """Serves until a signal ends it; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--step-ms", type=float, required=True, help="time of a step")
     parser.add_argument("--row-ms", type=float, default=0.0, help="what each row adds to it")

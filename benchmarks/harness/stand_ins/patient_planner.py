@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from speculative_engine.planning.planner import Candidate, Plan, Planner
 
 _POLL_SECONDS = 0.2
-"""How long the engine sleeps where nothing wakes it; a proposal does."""
+"""Time for which the engine sleeps unless a proposal wakes it."""
 
 
 class PatientPlanner(Planner):

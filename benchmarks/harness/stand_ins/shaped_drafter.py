@@ -27,7 +27,7 @@ _INSTEAD = {"lying": LyingDrafter, "stalled": StalledDrafter}
 
 
 def main() -> int:
-    """Serve until a signal ends it; the exit status."""
+    """Serves until a signal ends it; returns the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

@@ -19,6 +19,6 @@ class SlowDrafter(DraftModelDrafter):
         self._seconds = seconds
 
     def grow(self) -> Growth:
-        """See Drafter.grow."""
+        """Grows the trees; see Drafter.grow."""
         time.sleep(self._seconds)
         return super().grow()

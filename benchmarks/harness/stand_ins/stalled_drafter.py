@@ -18,25 +18,25 @@ class StalledDrafter:
 
     @property
     def busy(self) -> bool:
-        """See Drafter.busy."""
+        """Whether there is something to draft; see Drafter.busy."""
         return bool(self._fresh)
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open."""
+        """Opens a sequence; see Drafter.open."""
         self._fresh[key] = None
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit."""
+        """Commits tokens; see Drafter.commit."""
 
     def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
-        """See LimitedDrafter.limit."""
+        """Limits a sequence's tree; see LimitedDrafter.limit."""
 
     def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
+        """Closes a sequence; see Drafter.close."""
         self._fresh.pop(key, None)
 
     def grow(self) -> Growth:
-        """See Drafter.grow."""
+        """Grows the trees; see Drafter.grow."""
         opened = list(self._fresh)
         self._fresh.clear()
         return Growth(opened, {}, 0.0)

@@ -78,7 +78,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, model: Path, config: dict[str, Any]
 
 
 def _weights(path: Path) -> list[tuple[str, Any]]:
-    """Name and bits, uint16, of each tensor: numpy has no bfloat16."""
+    """Names and bits, uint16, of each tensor: numpy has no bfloat16."""
     data = np.memmap(path, np.uint8, "r")
     start = 8 + int(data[:8].view(np.uint64)[0])
     header = json.loads(bytes(data[8:start]))

@@ -22,7 +22,7 @@ FEW, MANY = 1, 4
 async def calibrate(
     fleet: RealFleet, draft: Path, prompts: Sequence[Sequence[int]], max_tokens: int, name: str
 ) -> ModelPairTimes:
-    """Run the prompts one at a time and four at a time with the first verifier and the first drafter.
+    """Runs the prompts one at a time and four at a time with the first verifier and the first drafter.
 
     Step times are those that the services go by after that, as they were lately, with whatever else the machine did.
     """
@@ -60,7 +60,7 @@ async def calibrate(
 
 
 def _idle(run: RealRun, prompts: Sequence[Sequence[int]], curve: Curve, around: Around) -> float:
-    """What a request takes beside its steps, of requests one after another."""
+    """Returns the time that a request takes in addition to its steps, for requests one after another."""
     cost = curve.cost()
     reading = [cost.seconds(len(prompt)) + around.seconds(1) for prompt in prompts]
     before_first = statistics.median(took - read for took, read in zip(run.first_token_seconds, reading, strict=True))

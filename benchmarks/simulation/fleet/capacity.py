@@ -32,7 +32,7 @@ class Workload:
                 raise ValueError(f"{name}: {getattr(self, name)} is below {least:g}")
 
     def run(self, fleet: Fleet, rate: float) -> Outcome:
-        """What becomes of `rate` requests a second."""
+        """Returns the outcome of `rate` requests per second."""
         end = self.lead + self.seconds
         requests = arrivals(rate, end, self.prompt, self.output, f"{self.seed}")
         return Simulation(fleet, Outcome(self.lead, end)).run(requests)
@@ -40,7 +40,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Objective:
-    """What requests are promised: 99 of 100 first tokens, and times from one token to the next, are no longer."""
+    """Promised limits: 99 of 100 times to the first token, and between tokens, are no longer."""
 
     first_token: float = 1.0
     """Seconds."""
@@ -65,7 +65,7 @@ class Capacity:
     """Requests a second; 0 if even few are not served as promised."""
     tokens_per_second: float
     outcome: Outcome | None
-    """Of that rate."""
+    """Outcome of that rate."""
 
 
 def capacity(fleet: Fleet, workload: Workload, objective: Objective) -> Capacity:

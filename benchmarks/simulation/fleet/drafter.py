@@ -32,7 +32,7 @@ class Drafter:
 
     @property
     def sequences(self) -> int:
-        """Open ones."""
+        """The open ones."""
         return len(self._open)
 
     @property
@@ -41,7 +41,7 @@ class Drafter:
         return self.up and len(self._open) < self._places
 
     def open(self, request: Request, now: float, share: int) -> float:
-        """Draft for a request; when it has caught up. Prompts are read one after the other.
+        """Drafts for a request; returns when it has caught up. Prompts are read one after the other.
 
         share: processes on its core, itself included.
         """
@@ -60,16 +60,16 @@ class Drafter:
             self.open(request, now, share)
 
     def close(self, request: Request) -> None:
-        """Draft for it no more."""
+        """Stops drafting for it."""
         self._open.discard(request)
 
     def share_lost(self, start: float, end: float) -> float:
-        """Which part of a time went to reading prompts, so that nothing was drafted."""
+        """Returns the share of a time that went to reading prompts, so that nothing was drafted."""
         inside = min(end, self._reading_until) - max(start, self._reading_from)
         return inside / (end - start) if inside > 0 else 0.0
 
     def fail(self) -> list[Request]:
-        """Lose everything; the requests that it drafted for."""
+        """Loses everything; returns the requests that it drafted for."""
         lost = sorted(self._open, key=lambda request: request.number)
         self._open.clear()
         self._faults += 1

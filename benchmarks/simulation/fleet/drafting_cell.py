@@ -32,9 +32,9 @@ MAX_TREE_NODES = 64
 MAX_STEP_ROWS = 256
 """The services' own defaults."""
 _STEPS = 480
-"""Of all sequences of a cell together, after the first ones."""
+"""Steps of all sequences of a cell together, after the first ones."""
 _LEAST_STEPS = 12
-"""Of each verifier, after the first ones."""
+"""Least steps of each verifier, after the first ones."""
 _FIRST_STEPS, _FIRST_SHARE = 8, 0.25
 """What does not count, the longer of the two: trees are small then, and calibration and timing begin with guesses."""
 _LONGEST = 8

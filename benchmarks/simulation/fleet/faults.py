@@ -17,7 +17,7 @@ class Fault:
     """Seconds."""
     kind: Kind
     index: int
-    """Of the drafter or verifier."""
+    """Index of the drafter or verifier."""
     seconds: float
     """For which it is away."""
 

@@ -15,7 +15,7 @@ from benchmarks.simulation.simulated_setting import Curve
 
 @dataclass(frozen=True)
 class Around:
-    """What a service does beside the forward passes: planning, proposals, verdicts, messages; seconds."""
+    """Seconds of a service's work outside the forward passes: planning, proposals, verdicts, messages."""
 
     step: float = 0.0
     sequence: float = 0.0
@@ -27,7 +27,7 @@ class Around:
                 raise ValueError(f"{name}: {getattr(self, name)} is not a time in seconds")
 
     def seconds(self, sequences: int) -> float:
-        """Of a step with so many sequences."""
+        """Returns the seconds of a step with this many sequences."""
         return self.step + self.sequence * sequences
 
 
@@ -37,7 +37,7 @@ class ModelPairTimes:
 
     name: str
     source: str
-    """Where the numbers are from: "assumed", or what was measured on which machine."""
+    """Source of the numbers: "assumed", or what was measured on which machine."""
     target: Curve
     """Steps of the verifier by rows."""
     draft: Curve

@@ -36,7 +36,7 @@ class Outcome:
     per_token: WaitingTimes = field(default_factory=WaitingTimes)
     """Seconds a token after the first one, on average over each request that came in the window."""
     last_end: float = 0.0
-    """When the last request ended."""
+    """Time at which the last request ended."""
 
     def tokens_came(self, request: Request, now: float, tokens: int) -> None:
         """A request got tokens; `request.last` and `produced` are from before."""
@@ -57,11 +57,11 @@ class Outcome:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the window, or of all the time if it has no end."""
+        """Tokens per second of the window, or of the whole time if it has no end."""
         end = self.last_end if self.end == float("inf") else self.end
         return self.tokens / (end - self.start) if end > self.start else 0.0
 
     @property
     def tokens_per_step(self) -> float:
-        """Of a sequence in a step."""
+        """Tokens per sequence and step."""
         return self.all_tokens / max(1, self.sequence_steps)

@@ -1,4 +1,4 @@
-"""What a fleet costs."""
+"""Costs of a fleet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Prices:
-    """Of hosts, for an hour, in any currency."""
+    """Prices of hosts per hour, in any currency."""
 
     verifier: float = 2.5
     """A host with the accelerator that the target needs. Assumed."""

@@ -32,7 +32,7 @@ class RealRun:
     resumes: int
     """Requests that went on at another verifier."""
     steps: int
-    """Of all sequences; where a request went on elsewhere, those there."""
+    """Steps of all sequences; for a request that continued elsewhere, those there."""
     other_cores: float
     """Cores that processes outside the fleet took, on average."""
 
@@ -43,7 +43,7 @@ class RealRun:
 
     @property
     def tokens_a_step(self) -> float | None:
-        """Of a sequence. None where a request's steps are not all known."""
+        """Tokens per step of a sequence; None if a request was resumed, as its steps are then not all known."""
         return None if self.resumes else sum(map(len, self.outputs)) / self.steps
 
 
@@ -59,7 +59,7 @@ class RealFleet:
         self.drafters: list[Service] = []
 
     async def start(self, verifiers: int, drafters: int) -> None:
-        """Start so many. Raises ServiceError."""
+        """Starts so many. Raises ServiceError."""
         for _ in range(drafters):
             self.drafters.append(self._services.drafter(self._draft, *_SLOTS, cores=self._cores[1]))
             await started([lambda: self.drafters[-1]])
@@ -71,12 +71,12 @@ class RealFleet:
         self.verifiers[index] = await self._start_verifier()
 
     async def verifier_info(self, index: int) -> VerifierInfo:
-        """What a verifier says of itself."""
+        """Returns a verifier's status."""
         async with AsyncClient(self.verifiers[index].address) as client:
             return await client.model_info()
 
     async def drafter_info(self, index: int) -> DrafterServiceInfo:
-        """What a drafter says of itself."""
+        """Returns a drafter's status."""
         async with AsyncClient(self.verifiers[0].address) as client:
             return await client.drafters.load_state(self.drafters[index].address)
 

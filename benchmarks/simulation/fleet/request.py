@@ -12,7 +12,7 @@ class Request:
 
     number: int
     at: float
-    """When it is asked for, in seconds."""
+    """Time of the request, in seconds."""
     prompt: int
     """Tokens."""
     output: int
@@ -22,18 +22,18 @@ class Request:
     chance: float = 0.0
     """Its own number in [0, 1), see Cells.trace."""
     cursor: int = 0
-    """Where in traces its steps are."""
+    """Place of its steps in the traces."""
     produced: int = 0
     pending: int = 0
     """Tokens to compute before the next one can be sampled, beside the last."""
     last: float = field(default=0.0)
-    """When it was asked for, or got its last tokens."""
+    """Time of the request, or of its last tokens."""
     first: float = 0.0
-    """When it got its first tokens."""
+    """Time of its first tokens."""
     drafted_from: float = 0.0
-    """When its drafter has caught up with it."""
+    """Time at which its drafter has caught up with it."""
     retry_at: float = 0.0
-    """When to look for a drafter again."""
+    """Time of the next search for a drafter."""
     moves: int = 0
     """Times it went on at another verifier."""
 

@@ -18,7 +18,7 @@ _TEXT = 4000
 
 
 class Speculation(Protocol):
-    """What a verifier's steps are made of."""
+    """A way of speculating, which determines a verifier's steps."""
 
     drafters: bool
     """Whether sequences are opened at drafters."""
@@ -120,7 +120,7 @@ class CoLocatedSpeculation:
 
 
 def prompt_seconds(cost: StepCost, tokens: int, most_rows: int) -> float:
-    """What reading so many tokens takes, in steps of at most `most_rows`."""
+    """Returns the time to read this many tokens, in steps of at most `most_rows`."""
     whole, rest = divmod(tokens, most_rows)
     return whole * cost.seconds(most_rows) + _seconds(cost, rest)
 

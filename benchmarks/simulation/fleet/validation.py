@@ -42,12 +42,12 @@ class Case:
 
     @property
     def asked(self) -> Asked:
-        """What real requests ask for."""
+        """Parameters of the real requests."""
         return OFF if not self.drafters else ONE_DRAFTER if self.drafters == 1 else Asked()
 
 
 def cases(killed_after: float) -> list[Case]:
-    """Those that are compared; the ones with more than one service of a kind share its core."""
+    """Returns the cases to compare; in cases with several services of a kind, these share a core."""
     return [
         Case("1 verifier, no drafter, 4 streams", 4, drafters=0),
         Case("1 verifier, 1 drafter, 1 stream", 1),
@@ -66,7 +66,7 @@ class Comparison:
     measured: Spread
     simulated: Spread
     tokens_a_step: float | None
-    """Of a sequence, measured; None where services were lost."""
+    """Measured tokens per step of a sequence; None if services were lost."""
     simulated_tokens_a_step: float
     other_cores: float
     """Cores that other processes took while it was measured, on average."""

@@ -103,7 +103,7 @@ class Verifier:
         return self.up and self.requests < self._places + self._max_waiting
 
     def add(self, request: Request) -> None:
-        """Run a request from where it is."""
+        """Runs a request from where it is."""
         request.pending = request.length
         self._waiting.append(request)
         if not self._stepping:
@@ -115,7 +115,7 @@ class Verifier:
         request.retry_at = self._clock.now + seconds
 
     def fail(self) -> list[Request]:
-        """Lose all requests; they have to go on elsewhere."""
+        """Loses all requests; they must continue elsewhere."""
         lost = [*self._running, *self._waiting]
         for request in lost:
             self._close(request)

@@ -9,7 +9,7 @@ _LOG = math.log(1.01)
 
 
 class WaitingTimes:
-    """How often a time was met."""
+    """Counts of how often each time occurred."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -19,7 +19,7 @@ class WaitingTimes:
         self._bins: dict[int, int] = {}
 
     def add(self, seconds: float, zeros: int = 0) -> None:
-        """Count a time, and so many that were none beside it."""
+        """Counts a time, and so many that were none beside it."""
         self.count += 1 + zeros
         self._zeros += zeros
         if seconds <= _LEAST:
@@ -33,11 +33,11 @@ class WaitingTimes:
 
     @property
     def mean(self) -> float:
-        """Of all; NaN if there is none."""
+        """The mean of all times; NaN if there are none."""
         return self._sum / self.count if self.count else math.nan
 
     def quantile(self, share: float) -> float:
-        """The time that `share` of all do not exceed, to one per cent; NaN if there is none."""
+        """Returns the time that `share` of all do not exceed, to one per cent; NaN if there is none."""
         if not self.count:
             return math.nan
         left = share * self.count - self._zeros

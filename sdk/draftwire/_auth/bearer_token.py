@@ -1,4 +1,4 @@
-"""The token that a client shows to a service."""
+"""The bearer token that a client presents to a service."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from draftwire._auth.watched_files import WatchedFiles
 
 TokenSource = str | Callable[[], str]
-"""A token; or a function that returns the present one, called for every call and hence to be quick."""
+"""A token, or a function that returns the current one. It runs for every call and should be fast."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 
 
 def checked_token(text: str) -> str:
-    """Return a token that can be sent.
+    """Returns a token after checking that it can be sent.
 
     Raises:
-        ValueError: it has characters that a bearer token cannot have. The message does not show it.
+        ValueError: the token has invalid characters. The message does not show the token.
     """
     if not _TOKEN.fullmatch(text):
         raise ValueError("a token is one word of letters, digits and -._~+/ with = at its end only; this one is not")
@@ -26,23 +26,23 @@ def checked_token(text: str) -> str:
 
 
 class TokenFile:
-    """The token that a file holds, alone on its line; read again when the file changes."""
+    """A token in a file, alone on its line. The file is read again when it changes."""
 
     def __init__(self, path: str | Path) -> None:
-        """Read the file.
+        """Reads the file.
 
         Raises:
-            ValueError: it cannot be read or holds no token; the message names the file and does not show what it holds.
+            ValueError: the file cannot be read or holds no token. The message names the file but not its contents.
         """
         self._path = Path(path)
         self._file = WatchedFiles([path], self._read)
 
     def __call__(self) -> str:
-        """Return the token."""
+        """Returns the token."""
         return self._file.get()
 
     def __repr__(self) -> str:
-        """Return where the token is, without the token."""
+        """Returns the token's file, without the token."""
         return f"TokenFile({str(self._path)!r})"
 
     def _read(self) -> str:

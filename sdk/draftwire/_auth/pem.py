@@ -1,4 +1,4 @@
-"""Reading certificates and keys, and finding out what is wrong with them before a handshake does."""
+"""Reads certificates and keys, and finds their faults before a handshake does."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a process is: its certificate and the key that goes with it, both PEM."""
+    """The identity of a process: its certificate and private key, both PEM."""
 
     chain: bytes
-    """The certificate, then those that it was signed with."""
+    """The certificate, followed by those that signed it."""
     key: bytes = field(repr=False)
     """The private key, without a passphrase."""
 
 
 def read_identity(cert: str | Path, key: str | Path) -> Identity:
-    """Read a certificate and its key, and check that they belong together.
+    """Reads a certificate and its key, and checks that they belong together.
 
     Raises:
-        ValueError: they cannot be used; the message names the files.
+        ValueError: the files cannot be used; the message names them.
     """
     identity = Identity(_read(cert), _read(key))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -38,10 +38,10 @@ def read_identity(cert: str | Path, key: str | Path) -> Identity:
 
 
 def read_authorities(path: str | Path) -> bytes:
-    """Read the certificates of authorities, one or more.
+    """Reads the certificates of one or more authorities.
 
     Raises:
-        ValueError: there is none in the file; the message names it.
+        ValueError: the file cannot be read or holds none; the message names it.
     """
     pem = _read(path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

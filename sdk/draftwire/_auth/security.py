@@ -1,4 +1,4 @@
-"""What protects a client's calls: TLS, and a token."""
+"""Protection of a client's calls: TLS and a bearer token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Security:
-    """How a client connects and says who it is. Safe to use from several threads; shows no secret."""
+    """Encryption and authentication of a client. Safe to use from several threads; its ``repr`` shows no secret."""
 
     def __init__(
         self,
@@ -22,16 +22,16 @@ class Security:
         insecure: bool = False,
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        """Read the files of ``tls``.
+        """Reads the files of ``tls``.
 
         Args:
-            tls: encrypt, as this says; None connects in the clear.
-            token: what to show to the service, or a function that returns it.
-            insecure: allow calls in the clear to other machines.
-            credentials: credentials of gRPC's own in place of ``tls``.
+            tls: TLS settings; None connects unencrypted.
+            token: the token to present to the service, or a function that returns it.
+            insecure: allow unencrypted calls to other machines.
+            credentials: gRPC channel credentials instead of ``tls``.
 
         Raises:
-            ValueError: files that cannot be used, a token that cannot be sent, or both ``tls`` and ``credentials``.
+            ValueError: unusable files, an invalid token, or both ``tls`` and ``credentials``.
         """
         if tls is not None and credentials is not None:
             raise ValueError("tls and credentials: give one of them")
@@ -44,28 +44,28 @@ class Security:
         self._credentials = credentials
 
     def __repr__(self) -> str:
-        """Return what it does, without a secret."""
+        """Returns the settings, without secrets."""
         return f"Security(tls={self.encrypted}, token={self._token is not None}, insecure={self._insecure})"
 
     @property
     def encrypted(self) -> bool:
-        """True when calls go by TLS."""
+        """Whether calls use TLS."""
         return self._tls is not None or self._credentials is not None
 
     @property
     def server_name(self) -> str | None:
-        """Name that certificates have to be for, where it is not that of the address."""
+        """Name that certificates must be for, if it differs from that in the address."""
         return self._server_name
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Return the credentials for a new channel: the same object until files have changed; None without TLS."""
+        """Returns the credentials for a new channel, or None without TLS. The object changes only with the files."""
         return self._credentials if self._tls is None else self._tls.current()
 
     def check(self, address: str) -> None:
-        """Check that calls to an address may be made at all.
+        """Checks that calls to an address are allowed.
 
         Raises:
-            ValueError: they would go to another machine in the clear, which nobody allowed.
+            ValueError: unencrypted calls to another machine are not allowed.
         """
         if not self.encrypted and not self._insecure and not is_loopback(address):
             raise ValueError(
@@ -74,10 +74,10 @@ class Security:
             )
 
     def metadata(self) -> Metadata:
-        """Return what goes with every call: the token, if there is one.
+        """Returns the metadata of every call: the token, if there is one.
 
         Raises:
-            ValueError: the function of the token returned one that cannot be sent.
+            ValueError: the token function returned an invalid token.
         """
         if self._token is None:
             return ()

@@ -1,4 +1,4 @@
-"""TLS from a client's side."""
+"""TLS settings and credentials of a client."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from draftwire._auth.pem import read_authorities, read_identity
 from draftwire._auth.watched_files import WatchedFiles
 
 PUBLIC = "public"
-"""In place of a file of authorities, where a setting names one: those that gRPC brings with it."""
+"""Value of a setting for an authorities file that selects the public authorities bundled with gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Which services to trust, and who the client is. Files are PEM, and are read again when they change.
+    """TLS settings: the authorities to trust and the client's own identity. Files are PEM.
 
-    A new connection takes what the files hold then; calls that run stay on theirs.
+    Changed files are read again for new connections; running calls stay on theirs.
     """
 
     ca: str | Path | None = None
-    """File with the authorities that may have signed a service's certificate; None trusts the public ones that gRPC
-    brings with it."""
+    """File with the authorities trusted to sign a service's certificate; None trusts the public ones bundled with
+    gRPC."""
     cert: str | Path | None = None
-    """File with the client's own certificate, for services that ask for one (mutual TLS)."""
+    """File with the client's own certificate, for services that require one (mutual TLS)."""
     key: str | Path | None = None
-    """File with its key."""
+    """File with the certificate's private key."""
     server_name: str | None = None
-    """Name that the service's certificate is for, where that is not the name in the address."""
+    """Name that the service's certificate is for, if it differs from that in the address."""
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Checks that certificate and key are given together.
 
         Raises:
-            ValueError: a certificate without its key, or the reverse.
+            ValueError: one of them is missing.
         """
         if (self.cert is None) != (self.key is None):
             raise ValueError("tls: cert and key go together")
 
 
 class TlsCredentials:
-    """gRPC's credentials from the files of a ``Tls``. Safe to use from several threads."""
+    """gRPC credentials from the files of a ``Tls``. Safe to use from several threads."""
 
     def __init__(self, tls: Tls) -> None:
-        """Read the files.
+        """Reads the files.
 
         Raises:
-            ValueError: they cannot be used; the message names the file.
+            ValueError: a file cannot be used; the message names it.
         """
         self._tls = tls
         paths = [path for path in (tls.ca, tls.cert, tls.key) if path is not None]
         self._files = WatchedFiles(paths, self._read)
 
     def current(self) -> grpc.ChannelCredentials:
-        """Return the credentials for a new channel: the same object until the files have changed."""
+        """Returns the credentials for a new channel. The object changes only with the files."""
         return self._files.get()
 
     def _read(self) -> grpc.ChannelCredentials:

@@ -1,4 +1,4 @@
-"""Files that are read again when they change, as certificates and tokens do while a process runs."""
+"""Files that are read again when they change, such as certificates and tokens."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class WatchedFiles(Generic[ValueT]):
-    """What some files hold. Safe to use from several threads.
+    """A value read from files. Safe to use from several threads.
 
-    Nothing runs in between: ``get`` looks at the files' times and reads them when those are new. While they are half
-    written, gone or wrong, it goes on with what it read last, and says so in the log once for each change.
+    Nothing runs in the background: ``get`` checks the files' modification times and reads them again if they changed.
+    While the files are incomplete, missing or invalid, it keeps the last valid value and logs a warning once per
+    change.
     """
 
     def __init__(self, paths: Sequence[str | Path], read: Callable[[], ValueT]) -> None:
-        """Read the files for the first time.
+        """Reads the files for the first time.
 
         Args:
-            paths: the files to look at.
-            read: reads them; raises ValueError or OSError where they are wrong.
+            paths: the files to watch.
+            read: reads the files; raises ValueError or OSError if they are invalid.
 
         Raises:
-            ValueError: they are wrong, as ``read`` says it.
-            OSError: they cannot be read.
+            ValueError: the files are invalid; raised by ``read``.
+            OSError: the files cannot be read.
         """
         self._paths = tuple(Path(path) for path in paths)
         self._read = read
@@ -40,11 +41,11 @@ class WatchedFiles(Generic[ValueT]):
         self._value = read()
 
     def get(self) -> ValueT:
-        """Return what the files hold: the same object until they have changed and are right."""
+        """Returns the value. The object changes only when the files have changed and are valid."""
         with self._lock:
             stamp = self._look()
             if stamp != self._stamp:
-                self._stamp = stamp  # taken before reading: a change meanwhile is seen with the next call
+                self._stamp = stamp  # taken before reading, so that the next call sees a change in between
                 self._read_again()
             return self._value
 
@@ -62,7 +63,7 @@ class WatchedFiles(Generic[ValueT]):
 
 
 def _stamp_of(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written or replaced, also behind a link; None where there is none."""
+    """Returns a stamp that changes when a file is written or replaced, also behind a link; None for a missing file."""
     try:
         found = path.stat()
     except OSError:

@@ -47,14 +47,14 @@ class AsyncTransport:
         spread: SpreadPolicy,
         security: Security,
     ) -> None:
-        """Connect to nothing yet."""
+        """Creates a transport without a connection."""
         self._endpoints = Endpoints(verifiers, spread)
         self._timeout = timeout
         self._retry = retry
         self._channels = AsyncChannels(security)
         self._looking_up = asyncio.Lock()
         self._beside: set[asyncio.Task[None]] = set()
-        """What runs beside the calls: see `refresh`."""
+        """Background tasks of ``refresh``."""
 
     @property
     def address(self) -> str:
@@ -63,7 +63,7 @@ class AsyncTransport:
 
     @property
     def closed(self) -> bool:
-        """True when the client is closed."""
+        """Whether the client is closed."""
         return self._channels.closed
 
     async def call(
@@ -74,7 +74,7 @@ class AsyncTransport:
         *,
         address: str | None = None,
     ) -> ResponseT:
-        """Make a unary call, to a verifier or to the service at an address, and return its response."""
+        """Makes a unary call to a verifier, or to the service at an address, and returns its response."""
         deadline = self.deadline(timeout)
         if address is None:
             await self.look_up()
@@ -105,7 +105,7 @@ class AsyncTransport:
             await self.look_up()
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> AsyncStream[ItemT]:
-        """Begin a streaming call."""
+        """Starts a streaming call."""
         return AsyncStream(self, reader, self.deadline(timeout))
 
     def open(
@@ -116,7 +116,7 @@ class AsyncTransport:
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
-        """Start one attempt of a streaming call; return grpc's call, with ``read`` and ``cancel``."""
+        """Starts one attempt of a streaming call and returns grpc's call, with ``read`` and ``cancel``."""
         rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
@@ -126,52 +126,52 @@ class AsyncTransport:
 
     @property
     def restarts(self) -> bool:
-        """Whether a request is begun anew where only verifiers of other numerics are left."""
+        """Whether a request starts over if only verifiers with other numerics are left."""
         return self._retry.on_other_numerics == "restart"
 
     async def explain(self, failure: DraftwireError, method: Method[Any, Any], address: str) -> None:
-        """Have the error of a call that failed say what befell it."""
+        """Makes the error of a failed call describe what happened to the connection."""
         explain(failure, method, address, encrypted=self._channels.encrypted)
         if is_missing(method, failure):
             there = dict(zip(KINDS, await asyncio.gather(*(self._has(address, each) for each in KINDS)), strict=True))
             failure.message = wrong_service(method.service, address, there, failure.details)
 
     async def _has(self, address: str, service: str) -> bool:
-        """Whether a server tells the health of a service, and so has it."""
+        """Returns whether a server has a service, judged by whether it reports the service's health."""
         try:
             await self._check(address, service)
-        except (grpc.RpcError, asyncio.CancelledError) as error:  # it knows no such service, or tells no health
-            failure_of(error)  # raises where it is this task that was cancelled
+        except (grpc.RpcError, asyncio.CancelledError) as error:  # unknown service, or no health service
+            failure_of(error)  # raises if this task itself was cancelled
             return False
         return True
 
     def _check(self, address: str, service: str) -> Any:
-        """Begin to ask a server for the health of a service."""
+        """Starts a health check of a server's service."""
         rpc = health_check(self._channels.get(address, self._endpoints.authority(address)))
         return rpc(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
 
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
-        """Return the attempts of a new stream."""
+        """Returns the attempts of a new stream."""
         return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
 
     def statuses(self) -> list[VerifierStatus]:
-        """Return how each verifier is seen."""
+        """Returns the client's view of each verifier."""
         return self._endpoints.statuses()
 
     @property
     def must_look_up(self) -> bool:
-        """True when ``look_up`` has something to do."""
+        """Whether ``look_up`` has something to do."""
         return self._endpoints.stale
 
     async def look_up(self) -> None:
-        """Find the addresses behind names, if that is due."""
+        """Looks up DNS names, if that is due."""
         if self._endpoints.stale:
             async with self._looking_up:
-                if self._endpoints.stale:  # still: another task has not just done it
+                if self._endpoints.stale:  # another task may just have done it
                     await self._resolve()
 
     def refresh(self) -> None:
-        """Begin to ask verifiers that were lost whether they serve, and to look old names up again, where due."""
+        """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
         if self._endpoints.old():
             self._begin(self._resolve())
         for address in self._endpoints.due_probes():
@@ -194,11 +194,11 @@ class AsyncTransport:
             self._endpoints.serves(address)
 
     def deadline(self, timeout: float | None) -> Deadline | None:
-        """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
+        """Returns the time, by ``time.monotonic``, by which a call that begins now must end."""
         return deadline_after(self._timeout if timeout is None else timeout)
 
     async def close(self) -> None:
-        """Cancel what runs and close the connections."""
+        """Cancels running calls and closes the connections."""
         beside = tuple(self._beside)
         for task in beside:
             task.cancel()
@@ -208,14 +208,15 @@ class AsyncTransport:
 
 
 class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
-    """A running call: iterate over it with ``async for``.
+    """A running call; iterate over it with ``async for``.
 
-    Ending early (``aclose``, leaving an ``async with`` block, or dropping the last reference, as ``break`` in an
-    ``async for ... in client.stream(...)`` does) cancels the call at once; so does cancelling the task that iterates.
+    Ending early cancels the call immediately: by ``aclose``, by leaving an ``async with`` block, or by dropping the
+    last reference, as ``break`` in an ``async for ... in client.stream(...)`` does. Cancelling the iterating task does,
+    too.
     """
 
     def __init__(self, transport: AsyncTransport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
-        """Used by the client: start the call. Needs a running event loop."""
+        """Starts the call. Called by the client; needs a running event loop."""
         self._transport = transport
         self._reader = reader
         self._deadline = deadline
@@ -231,11 +232,11 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             self._open()
 
     def __aiter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     async def __anext__(self) -> ItemT:
-        """Return the next item.
+        """Returns the next item.
 
         Raises:
             RequestCancelledError: the stream was closed while this call waited.
@@ -270,7 +271,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         raise StopAsyncIteration
 
     def cancel(self) -> None:
-        """Cancel the call at once, if it still runs. To be called on the client's event loop."""
+        """Cancels the call immediately, if it still runs. Call it on the client's event loop."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -279,21 +280,21 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._end()
 
     async def aclose(self) -> None:
-        """Cancel the call, if it still runs."""
+        """Cancels the call, if it still runs."""
         self.cancel()
 
     async def __aenter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the stream."""
+        """Closes the stream."""
         self.cancel()
 
     def __del__(self) -> None:
-        """Cancel the call of a stream that is not used any more."""
+        """Cancels the call of a stream that is no longer used."""
         call = getattr(self, "_call", None)
         if call is not None:
             call.cancel()
@@ -315,7 +316,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._open()
 
     async def _recover(self, error: grpc.RpcError | asyncio.CancelledError | NumericsMismatchError) -> None:
-        """Start the next attempt after a failure, or raise the error the caller gets."""
+        """Starts the next attempt after a failure, or raises the error for the caller."""
         try:
             failure = error if isinstance(error, NumericsMismatchError) else failure_of(error)
             if self._closed or self._transport.closed:
@@ -343,18 +344,18 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._open()
 
     def _give_up(self, error: BaseException) -> None:
-        """End with the error that the caller gets, and with what there is for it."""
+        """Ends the stream with the caller's error and the partial result."""
         if isinstance(error, DraftwireError):
             error.partial = self._partial(error)
         self._end(error)
         self.cancel()
 
     def _progress(self) -> str:
-        """Return the call's progress, for the message of a timeout."""
+        """Returns the call's progress, for the message of a timeout."""
         return f"before {self._address} answered"
 
     def _partial(self, error: DraftwireError) -> Generation | None:
-        """Return the partial result of a request for text."""
+        """Returns the partial result of a generation request."""
         return None
 
     def _end(self, error: BaseException | None = None) -> None:
@@ -363,18 +364,18 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             self._span.end(error)
 
     async def _drain(self) -> None:
-        """Let the call end by itself, so that the service does not see it cancelled."""
+        """Lets the call end by itself, so that the service does not see a cancellation."""
         try:
             while await self._call.read() is not grpc.aio.EOF:
                 pass
         except grpc.RpcError:
-            pass  # everything was read already
+            pass  # everything has been read
 
 
 def failure_of(error: grpc.RpcError | asyncio.CancelledError) -> DraftwireError:
-    """Return the typed error for what a call raised; a cancelled task's own ``CancelledError`` is raised again.
+    """Returns the typed error for what a call raised; re-raises the ``CancelledError`` of a cancelled task.
 
-    grpc.aio reports a call that ended as cancelled, here or by the service, as if the task had been cancelled.
+    grpc.aio reports a cancelled call, whichever side cancelled it, as if the task had been cancelled.
     """
     if isinstance(error, grpc.RpcError):
         return from_rpc_error(error)

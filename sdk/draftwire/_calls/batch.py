@@ -1,4 +1,4 @@
-"""The requests of one call, run side by side: those of a batch, or the choices for one prompt."""
+"""Concurrent requests of one call: those of a batch, or the choices for one prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from draftwire.errors import (
 )
 
 _OF_ONE_PROMPT = (EmptyPromptError, ContextExceededError, TokenOutOfRangeError)
-"""Faults of a prompt, with which nothing is wrong in the others."""
+"""Faults of one prompt, which do not concern the other prompts."""
 _PROMPT = re.compile(r"(?<![\w.])(?:prompt|text|token_ids(?:\.ids)?)(?=[:\[]|$)")
 """The prompt's name in errors of its request."""
 
@@ -32,26 +32,26 @@ AsyncStreamT = TypeVar("AsyncStreamT", bound=AsyncStream[Any])
 
 
 class Batch:
-    """Takes the outcomes of requests that run side by side, in whatever order they end."""
+    """Collects the outcomes of concurrent requests, in whatever order they end."""
 
     def __init__(
         self, requests: Sequence[Prepared | DraftwireError], *, named: bool = False, keeps_errors: bool = False
     ) -> None:
-        """Start with nothing ended but what could not be prepared.
+        """Creates a batch in which only requests that could not be prepared have ended.
 
         Args:
-            requests: what is to run, or why it cannot.
-            named: whether errors say which of the requests is meant.
-            keeps_errors: whether errors are results like others; a failure stops the rest otherwise.
+            requests: the requests to run, or the errors of those that cannot run.
+            named: whether errors name the prompt they belong to.
+            keeps_errors: whether errors are returned like results; otherwise a failure stops the rest.
         """
         self.requests = [(index, each) for index, each in enumerate(requests) if isinstance(each, Prepared)]
-        """Those to run, each with its place."""
+        """Requests to run, each with its index."""
         self._named = named
         self._keeps_errors = keeps_errors
         self._outcomes: list[Outcome | None] = [each if isinstance(each, DraftwireError) else None for each in requests]
         self._first: DraftwireError | None = None
         self.stopped = False
-        """True when those that still run are to be cancelled."""
+        """Whether the running requests are to be cancelled."""
 
     @classmethod
     def of(
@@ -62,12 +62,12 @@ class Batch:
         *,
         keeps_errors: bool,
     ) -> Batch:
-        """Return the batch of some prompts.
+        """Returns the batch for some prompts.
 
         Raises:
-            ValueError: a list of seeds whose length is not the number of prompts.
-            TypeError: an option, or a prompt, of the wrong type; it names the option or the prompt.
-            DraftwireError: a prompt, or an option, that the wire cannot carry, where errors are not kept.
+            ValueError: the number of seeds is not the number of prompts.
+            TypeError: an option or a prompt has the wrong type; the message names it.
+            DraftwireError: a prompt or an option cannot be encoded, and errors are not kept.
         """
         prompts = list(prompts)
         seeds = batch_seeds(seed, len(prompts))
@@ -87,7 +87,7 @@ class Batch:
         return cls(requests, named=True, keeps_errors=keeps_errors)
 
     def take(self, index: int, ended: Callable[[], Generation]) -> None:
-        """Take the outcome of a request: ``ended`` returns its result or raises its error."""
+        """Records the outcome of a request: ``ended`` returns its result or raises its error."""
         try:
             self._outcomes[index] = ended()
         except DraftwireError as error:
@@ -102,10 +102,10 @@ class Batch:
             )
 
     def outcomes(self) -> list[Any]:
-        """Return the outcome of each request, in order: results, and errors where they are kept.
+        """Returns the outcome of each request, in order: results, and errors if they are kept.
 
         Raises:
-            DraftwireError: what failed first; its ``results`` has the outcomes.
+            DraftwireError: the first failure; its ``results`` has the outcomes.
         """
         found = [each or RequestCancelledError("another request of the batch failed") for each in self._outcomes]
         if self._first is not None and not self._keeps_errors:
@@ -120,11 +120,11 @@ def run_batch(
     begin: Callable[[Prepared], StreamT],
     finish: Callable[[StreamT], Generation],
 ) -> None:
-    """Run the requests of a batch to their ends, in threads. The rest is cancelled when one failure is to end them all.
+    """Runs the requests of a batch to completion, in threads; cancels the rest after a failure that ends the batch.
 
     Args:
-        batch: the requests, and where their outcomes go.
-        max_concurrency: most requests under way at a time.
+        batch: the requests; it also collects their outcomes.
+        max_concurrency: most requests in flight at a time.
         begin: starts a request.
         finish: reads a request to its end and returns its result.
     """
@@ -164,7 +164,7 @@ async def run_batch_async(
     begin: Callable[[Prepared], AsyncStreamT],
     finish: Callable[[AsyncStreamT], Awaitable[Generation]],
 ) -> None:
-    """Run the requests of a batch to their ends, in tasks; otherwise as ``run_batch``."""
+    """Runs the requests of a batch to completion, in tasks; otherwise like ``run_batch``."""
     slots = asyncio.Semaphore(max(1, max_concurrency))
     streams: list[AsyncStreamT] = []
 
@@ -193,7 +193,7 @@ async def run_batch_async(
 
 
 def _name(error: DraftwireError, index: int) -> None:
-    """Have an error say which prompt of a batch it is about."""
+    """Adds the prompt's place in the batch to an error."""
     name = f"prompts[{index}]"
     of_prompt = [bool(_PROMPT.match(each.parameter or each.field)) for each in error.field_violations]
     error.field_violations = tuple(

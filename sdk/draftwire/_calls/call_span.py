@@ -1,6 +1,6 @@
-"""The span of a request at the client's side, in programs that trace with OpenTelemetry.
+"""Client-side spans of requests, in programs that trace with OpenTelemetry.
 
-OpenTelemetry is never imported here: where a program has not imported it itself, there is no trace to be part of.
+OpenTelemetry is used only if the program itself has imported it; otherwise there is no trace to join.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 Metadata = tuple[tuple[str, str], ...]
 
 _BROKEN_OFF = (asyncio.CancelledError, RequestCancelledError, KeyboardInterrupt)
-"""What the caller gets, or raises, where it has given the request up itself: no fault of the request."""
+"""Errors of a request that the caller itself has abandoned; they do not count as failures of the request."""
 
 
 def begin_call_span(reader: Reader[Any, Any, Any]) -> CallSpan | None:
-    """Begin the span of a request as a child of the current one.
+    """Begins the span of a request as a child of the current span.
 
-    None for calls that are no requests for text, and where the program has not imported OpenTelemetry.
+    Returns None for calls other than generation, and if the program has not imported OpenTelemetry.
     """
     if "opentelemetry.trace" not in sys.modules or not isinstance(reader, GenerationReader):
         return None
@@ -44,16 +44,16 @@ def begin_call_span(reader: Reader[Any, Any, Any]) -> CallSpan | None:
 
 
 class CallSpan:
-    """The span of one request, over as many attempts as it takes. Ending it again does nothing."""
+    """The span of one request, across all its attempts. Ending it again does nothing."""
 
     def __init__(self, span: Span, reader: GenerationReader) -> None:
-        """Used by ``begin_call_span``."""
+        """Wraps a started span. Called by ``begin_call_span``."""
         self._span = span
         self._reader = reader
         self._attempts = 0
 
     def attempt(self, address: str) -> Metadata:
-        """Note an attempt at a verifier; return the metadata that makes the verifier's span a child of this one."""
+        """Records an attempt at a verifier; returns the metadata that makes the verifier's span a child of this one."""
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -68,7 +68,7 @@ class CallSpan:
         return tuple(headers.items())
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span: with the result, with the error that the caller gets, or as the caller broke it off."""
+        """Ends the span with the result, with the caller's error, or as closed by the caller."""
         if not self._span.is_recording():
             return
         if self._reader.finished:
@@ -84,7 +84,7 @@ class CallSpan:
 
 
 def _told(result: Generation) -> dict[str, Any]:
-    """A result as attributes."""
+    """Returns a result as span attributes."""
     return {
         "gen_ai.response.id": result.request_id,
         "gen_ai.response.finish_reasons": [result.finish_reason],

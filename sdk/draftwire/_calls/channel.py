@@ -1,4 +1,4 @@
-"""Channels to verifiers: options, and one lazily made channel for each address."""
+"""gRPC channels to verifiers: their options, and one lazily created channel per address."""
 
 from __future__ import annotations
 
@@ -14,48 +14,47 @@ from draftwire._auth.security import Metadata, Security
 ChannelT = TypeVar("ChannelT")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Largest message the client takes, in bytes. What it may send is limited by the service."""
+"""Largest message that the client accepts, in bytes. The service limits what it may send."""
 
 _MOST_CHANNELS = 64
-"""Channels kept by a client; when verifiers come and go behind a name, those used longest ago are let go."""
+"""Most channels kept by a client; with changing addresses behind a DNS name, the least recently used are dropped."""
 
 _Options = tuple[tuple[str, int | str], ...]
 
 CHANNEL_OPTIONS: _Options = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
-    # A connection that went silent (a frozen process, a pulled cable, a lost NAT entry) is noticed within 10 s while a
-    # call runs. The services take a ping every 5 s.
+    # Detects a silent connection (a frozen process, a pulled cable, a lost NAT entry) within 10 s while a call runs.
+    # The services accept a ping every 5 s.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    # While a ping of gRPC's own is under way (it measures bandwidth with them) none is sent for keepalive, and by
-    # default such a ping may take a minute.
+    # gRPC sends no keepalive ping while one of its bandwidth probes is outstanding, which by default may take a minute.
     ("grpc.http2.ping_timeout_ms", 4_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # gRPC inflates a compressed message before it looks at its size. Nobody here compresses, for which 1 stands.
+    # gRPC decompresses a message before it checks the size. Nothing here compresses, so only 1, "identity", is allowed.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.per_message_decompression", 0),
-    # A service that comes back is found again soon; connecting gives up after 5 s instead of 20.
+    # Finds a returning service soon; a connection attempt gives up after 5 s instead of 20.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5_000),
-    # Calls fail at once while a channel waits to connect again, so that wait has to be short beside the 0.7 s of a
-    # RetryPolicy: a verifier may be back just when the other one goes.
+    # Calls fail immediately while a channel waits to reconnect, so the wait must be short compared to the 0.7 s of a
+    # RetryPolicy: a verifier may return just when the other one goes.
     ("grpc.max_reconnect_backoff_ms", 300),
-    # Not shared with other clients of the process: a new one tries at once.
+    # Not shared with other clients of the process, so that a new client connects immediately.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept(Generic[ChannelT]):
-    """A channel, and what it was made with."""
+    """A channel with the credentials it was created with."""
 
     channel: ChannelT
     credentials: grpc.ChannelCredentials | None
 
 
 def _options(base: _Options, security: Security, authority: str | None) -> _Options:
-    """The options of a channel; with TLS the certificate has to be for the name, not for its address."""
+    """Returns the options of a channel. With TLS the certificate must be for the DNS name, not for its address."""
     name = security.server_name
     if name is not None:
         return (*base, ("grpc.ssl_target_name_override", name), ("grpc.default_authority", name))
@@ -63,9 +62,9 @@ def _options(base: _Options, security: Security, authority: str | None) -> _Opti
 
 
 def _usable(kept: _Kept[ChannelT] | None, credentials: grpc.ChannelCredentials | None) -> ChannelT | None:
-    """The channel that is kept, unless the files it was made with have changed.
+    """Returns the kept channel, or None if its credentials have changed.
 
-    Calls that run on one that is let go stay on it.
+    Calls that run on a dropped channel continue on it.
     """
     return None if kept is None or kept.credentials is not credentials else kept.channel
 
@@ -73,7 +72,7 @@ def _usable(kept: _Kept[ChannelT] | None, credentials: grpc.ChannelCredentials |
 def _keep(
     channels: dict[str, _Kept[ChannelT]], address: str, channel: ChannelT, credentials: grpc.ChannelCredentials | None
 ) -> ChannelT:
-    """Keep a channel as the one used last, and let go of those used longest ago when there are too many."""
+    """Keeps a channel as the most recently used one, and drops the least recently used beyond the limit."""
     channels[address] = _Kept(channel, credentials)
     while len(channels) > _MOST_CHANNELS:
         del channels[next(iter(channels))]
@@ -84,7 +83,7 @@ class Channels:
     """Sync channels by address. Safe to use from several threads."""
 
     def __init__(self, security: Security) -> None:
-        """Start without a channel."""
+        """Starts without a channel."""
         self._security = security
         self._channels: dict[str, _Kept[grpc.Channel]] = {}
         self._closed = False
@@ -92,20 +91,20 @@ class Channels:
 
     @property
     def closed(self) -> bool:
-        """True when the client is closed."""
+        """Whether the client is closed."""
         return self._closed
 
     @property
     def encrypted(self) -> bool:
-        """True when calls go by TLS."""
+        """Whether calls use TLS."""
         return self._security.encrypted
 
     def get(self, address: str, authority: str | None = None) -> grpc.Channel:
-        """Return the channel to an address, which was found under the name ``authority``.
+        """Returns the channel to an address; ``authority`` is the DNS name that it was found under.
 
         Raises:
             RuntimeError: the client is closed.
-            ValueError: the calls would go to another machine in the clear, which nobody allowed.
+            ValueError: unencrypted calls to another machine are not allowed.
         """
         self._security.check(address)
         credentials = self._security.credentials()
@@ -123,11 +122,11 @@ class Channels:
             return _keep(self._channels, address, channel, credentials)
 
     def metadata(self) -> Metadata:
-        """Return what goes with every call."""
+        """Returns the metadata of every call."""
         return self._security.metadata()
 
     def close(self) -> None:
-        """Close all channels; calls that still run are cancelled."""
+        """Closes all channels; running calls are cancelled."""
         with self._lock:
             self._closed = True
             channels, self._channels = self._channels, {}
@@ -139,7 +138,7 @@ class AsyncChannels:
     """Asyncio channels by address, all used on one event loop."""
 
     def __init__(self, security: Security, options: _Options = CHANNEL_OPTIONS) -> None:
-        """Start without a channel, so that no event loop is needed yet."""
+        """Starts without a channel, so that no event loop is needed yet."""
         self._security = security
         self._options = options
         self._channels: dict[str, _Kept[grpc.aio.Channel]] = {}
@@ -147,20 +146,20 @@ class AsyncChannels:
 
     @property
     def closed(self) -> bool:
-        """True when the client is closed."""
+        """Whether the client is closed."""
         return self._closed
 
     @property
     def encrypted(self) -> bool:
-        """True when calls go by TLS."""
+        """Whether calls use TLS."""
         return self._security.encrypted
 
     def get(self, address: str, authority: str | None = None) -> grpc.aio.Channel:
-        """Return the channel to an address, which was found under the name ``authority``.
+        """Returns the channel to an address; ``authority`` is the DNS name that it was found under.
 
         Raises:
             RuntimeError: the client is closed.
-            ValueError: the calls would go to another machine in the clear, which nobody allowed.
+            ValueError: unencrypted calls to another machine are not allowed.
         """
         if self._closed:
             raise RuntimeError("the client is closed")
@@ -172,18 +171,18 @@ class AsyncChannels:
         return _keep(self._channels, address, channel, credentials)
 
     def check(self, address: str) -> None:
-        """Check that calls to an address may be made.
+        """Checks that calls to an address are allowed.
 
         Raises:
-            ValueError: they would go to another machine in the clear, which nobody allowed.
+            ValueError: unencrypted calls to another machine are not allowed.
         """
         self._security.check(address)
 
     def open(self, address: str, authority: str | None = None) -> grpc.aio.Channel:
-        """Return a channel of the caller's own, which closes it.
+        """Returns a new channel that the caller owns and closes.
 
         Raises:
-            ValueError: the calls would go to another machine in the clear, which nobody allowed.
+            ValueError: unencrypted calls to another machine are not allowed.
         """
         self._security.check(address)
         credentials = self._security.credentials()
@@ -193,11 +192,11 @@ class AsyncChannels:
         return grpc.aio.secure_channel(address, credentials, options=options)
 
     def metadata(self) -> Metadata:
-        """Return what goes with every call."""
+        """Returns the metadata of every call."""
         return self._security.metadata()
 
     async def close(self) -> None:
-        """Close all channels; calls that still run are cancelled."""
+        """Closes all channels; running calls are cancelled."""
         self._closed = True
         channels, self._channels = self._channels, {}
         for kept in channels.values():

@@ -10,17 +10,17 @@ from draftwire.errors import DeadlineExceededError, DraftwireError, ErrorReason
 
 
 class Deadline(float):
-    """A time, by ``time.monotonic``, that knows after how long it comes."""
+    """A deadline as a time by ``time.monotonic``, with the timeout it came from."""
 
     seconds: float
-    """The timeout, as the caller gave it."""
+    """The timeout as given by the caller."""
 
     @classmethod
     def after(cls, seconds: float) -> Self:
-        """Return the deadline of a call that begins now.
+        """Returns the deadline of a call that begins now.
 
         Raises:
-            TypeError: the timeout is no number.
+            TypeError: the timeout is not a number.
         """
         timeout = number("timeout", seconds)
         made = cls(time.monotonic() + timeout)
@@ -29,13 +29,13 @@ class Deadline(float):
 
 
 def describe_deadline(error: DraftwireError, deadline: Deadline | None, done: str, last: DraftwireError | None) -> None:
-    """Have the error of a call whose own deadline passed say what ran out; other errors stay as they are.
+    """Makes the error of a call whose deadline passed name the timeout; other errors are left unchanged.
 
     Args:
-        error: what the call failed with.
-        deadline: the call's.
-        done: how far it came: "after 90 tokens".
-        last: what its attempt before failed with, if it did.
+        error: the error of the call.
+        deadline: the call's deadline.
+        done: the call's progress, for example "after 90 tokens".
+        last: the error of the previous attempt, if there was one.
     """
     if deadline is None or error.reason is not None or not isinstance(error, DeadlineExceededError):
         return

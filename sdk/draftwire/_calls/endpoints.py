@@ -1,4 +1,4 @@
-"""The verifiers of a client as it knows them: where they are, what they do, and which is next."""
+"""A client's view of its verifiers: their addresses, their load, and the one to use next."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from draftwire._types.verifier import Verifier, VerifierStatus
 from draftwire.errors import ModelMismatchError
 
 NAMES_SECONDS = 30.0
-"""So long after a lookup names are looked up again, beside the calls."""
+"""Interval at which DNS names are looked up again, in the background."""
 _REPORT_SECONDS = 10.0
-"""What a verifier told of its load counts for so long."""
+"""Time for which a verifier's report of its load is used."""
 _FIRST_PROBE_SECONDS = 0.1
 _LONGEST_PROBE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
 class _State:
-    """What is known of one verifier."""
+    """The state of one verifier."""
 
     in_flight: int = 0
     requests: int = 0
@@ -30,7 +30,7 @@ class _State:
     told_at: float = float("-inf")
     fingerprint: str = ""
     numerics: str | None = None
-    """Empty where it reports none, None where it has not been asked since it was last lost."""
+    """Empty if it reports none, None if it has not been asked since it was last lost."""
     reachable: bool = True
     probe_at: float = 0.0
     probe_wait: float = _FIRST_PROBE_SECONDS
@@ -43,14 +43,14 @@ class _State:
 
 
 class Endpoints:
-    """The verifiers of a client. Safe to use from several threads; nothing here waits or sends.
+    """The verifiers of a client. Safe to use from several threads; never blocks or sends.
 
-    Requests are spread: each goes where its key says, see ``spreading``. Everything else goes to the one verifier in
-    use, which stays the same until it is lost. One that is lost or drains gets no requests until it says that it
-    serves: whoever sends requests asks those that ``due_probes`` names.
+    Requests are spread by their keys (see ``spreading``). All other calls go to the verifier in use, until it is lost.
+    A verifier that is lost or drains gets no requests until it reports that it serves again. The transport checks the
+    health of the verifiers that ``due_probes`` returns.
 
-    A DNS name stands for all its addresses. Whoever makes a call looks its names up first when they are ``stale``: at
-    the start, and after an address was lost; and beside the call when they are ``old``.
+    A DNS name stands for all its addresses. The transport looks names up before a call when they are ``stale`` (at the
+    start, and after an address was lost), and in the background when they are ``old``.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Endpoints:
         look_up: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start with the first one in use; without ``look_up`` names are left to gRPC."""
+        """Starts with the first verifier in use; without ``look_up``, gRPC resolves DNS names."""
         self.policy = policy or SpreadPolicy()
         self._configured = tuple(verifiers)
         self._names = tuple(each.address for each in verifiers if look_up and is_name(each.address))
@@ -73,21 +73,21 @@ class Endpoints:
         self._looked_up = 0.0
         self._authorities: dict[str, str] = {}
         self._clock = clock
-        self._lock = threading.RLock()  # a stream that is dropped is released wherever garbage is collected
+        self._lock = threading.RLock()  # reentrant: garbage collection may release a dropped stream anywhere
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All addresses; those of a name in its place once it was looked up."""
+        """All addresses; a DNS name is replaced by its addresses once it was looked up."""
         return tuple(self._verifiers)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names to look up."""
+        """The DNS names to look up."""
         return self._names
 
     @property
     def stale(self) -> bool:
-        """True when the names should be looked up before the next call."""
+        """Whether the names must be looked up before the next call."""
         return self._stale
 
     @property
@@ -96,11 +96,11 @@ class Endpoints:
         return self._current
 
     def authority(self, address: str) -> str | None:
-        """The name and port an address was found under, if it was."""
+        """Returns the DNS name and port that an address was found under, if any."""
         return self._authorities.get(address)
 
     def old(self) -> bool:
-        """Whether the names should be looked up beside the next call. True once: whoever asks does it."""
+        """Returns whether the caller is to look the names up in the background; True only once per interval."""
         with self._lock:
             now = self._clock()
             old = bool(self._names) and not self._stale and now - self._looked_up >= NAMES_SECONDS
@@ -109,7 +109,7 @@ class Endpoints:
             return old
 
     def update(self, found: Mapping[str, tuple[str, ...]]) -> None:
-        """Take the addresses of names, none where one could not be looked up: it keeps those that it had.
+        """Sets the addresses of DNS names. A name whose lookup failed (no addresses) keeps its previous ones.
 
         The verifier in use stays in use if it is still among them.
         """
@@ -136,13 +136,14 @@ class Endpoints:
     def take(
         self, key: bytes, without: Collection[str] = (), never: Collection[str] = (), numerics: str | None = None
     ) -> str:
-        """Return the address that a request with this key goes to, and count it there until ``release``.
+        """Returns the address for a request with this key, and counts the request there until ``release``.
 
         Args:
             key: the beginning of its prompt.
-            without: addresses that it has tried in vain; one of them is returned only where there is no other.
-            never: addresses that cannot go on with it, fewer than all.
-            numerics: of the verifier that began it; those that have others are returned only where there is no other.
+            without: addresses tried without success; returned only if there is no other.
+            never: addresses that cannot continue the request; never all addresses.
+            numerics: numerics of the verifier that began the request; verifiers with others are returned only if there
+                is no other.
         """
         with self._lock:
             everyone = [each for each in self._verifiers.values() if each.address not in never]
@@ -158,45 +159,45 @@ class Endpoints:
             return address
 
     def _alike(self, verifiers: list[Verifier], numerics: str | None) -> list[Verifier]:
-        """Those known to have these numerics, else those that may have them, else all."""
+        """Returns the verifiers known to have these numerics, else those that may have them, else all."""
         if numerics is None:
             return verifiers
         known = [each for each in verifiers if self._states[each.address].numerics == numerics]
         return known or [each for each in verifiers if self._states[each.address].numerics is None] or verifiers
 
     def replaceable(self, address: str) -> bool:
-        """Whether another verifier may go on with what this one has begun: none that is known to compute otherwise."""
+        """Returns whether another verifier can continue a request of this one, by the numerics known so far."""
         with self._lock:
-            state = self._states.get(address)  # none where it is gone from behind its name
+            state = self._states.get(address)  # None if its DNS name no longer resolves to it
             own = state.numerics if state is not None else None
             others = [self._states[other].numerics for other in self._verifiers if other != address]
             return any(own is None or each is None or each == own for each in others)
 
     def reachable(self, without: Collection[str] = ()) -> bool:
-        """Whether a verifier can be reached, so far as is known, that is not among these."""
+        """Returns whether any verifier outside ``without`` is believed to be reachable."""
         with self._lock:
             return any(self._states[each].reachable for each in self._verifiers if each not in without)
 
     def release(self, address: str) -> None:
-        """Count a request no more that ``take`` has counted."""
+        """Stops counting a request that ``take`` has counted."""
         with self._lock:
             self._states[address].in_flight -= 1
 
     def told(self, address: str, fingerprint: str, requests: int | None, numerics: str = "") -> None:
-        """Take what a verifier told when it let a request in.
+        """Records what a verifier reported when it admitted a request.
 
         Args:
-            address: the verifier's.
-            fingerprint: of its target; empty where it does not tell.
-            requests: all that are there, this one included; None where it does not tell.
-            numerics: of its target; empty where it does not report them. Verifiers may differ in them.
+            address: address of the verifier.
+            fingerprint: fingerprint of its target; empty if not reported.
+            requests: number of its requests, this one included; None if not reported.
+            numerics: numerics of its target; empty if not reported. Verifiers may have different numerics.
 
         Raises:
             ModelMismatchError: another verifier of this client has another target.
         """
         with self._lock:
             state = self._states.get(address)
-            if state is None:  # it is gone from behind its name
+            if state is None:  # its DNS name no longer resolves to it
                 return
             if requests is not None:
                 state.others = max(0, requests - state.in_flight)
@@ -213,23 +214,23 @@ class Endpoints:
             state.fingerprint = fingerprint
 
     def computes(self, address: str, numerics: str) -> None:
-        """Take a verifier's numerics where it was refused for them."""
+        """Records the numerics of a verifier that could not continue a request because of them."""
         with self._lock:
             if address in self._states:
                 self._states[address].numerics = numerics
 
     def move_on(self, address: str) -> None:
-        """Use the next address, unless another call has moved on from this one already."""
+        """Switches to the next address, unless another call has already switched from this one."""
         with self._lock:
             self._move_on(address)
 
     def lost(self, address: str) -> None:
-        """Send no requests to an address until it serves again; use another one."""
+        """Marks an address as lost, so that it gets no requests until it serves again."""
         with self._lock:
             state = self._states.get(address)
             if state is not None and state.reachable:
                 state.reachable = False
-                state.fingerprint = ""  # it may come back with another model
+                state.fingerprint = ""  # it may return with another model
                 state.numerics = None
                 state.others = 0
                 state.probe_wait = _FIRST_PROBE_SECONDS
@@ -245,7 +246,7 @@ class Endpoints:
             self._current = next((each for each in following if self._states[each].reachable), following[0])
 
     def due_probes(self) -> list[str]:
-        """Return the addresses that are to be asked now whether they serve, each once until it is due again."""
+        """Returns the lost addresses whose health check is due now, and schedules their next one."""
         with self._lock:
             now = self._clock()
             due = [
@@ -260,13 +261,13 @@ class Endpoints:
             return due
 
     def serves(self, address: str) -> None:
-        """Send requests to an address again: it answers."""
+        """Marks an address as reachable again."""
         with self._lock:
             if address in self._states:
                 self._states[address].reachable = True
 
     def statuses(self) -> list[VerifierStatus]:
-        """Return how each verifier is seen."""
+        """Returns the client's view of each verifier."""
         with self._lock:
             now = self._clock()
             return [

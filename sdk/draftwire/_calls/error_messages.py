@@ -1,6 +1,6 @@
-"""Messages of failed calls, written for the person who made the call.
+"""Error messages of failed calls, written for the caller.
 
-The text that came over the wire stays in ``DraftwireError.details``.
+The original text stays in ``DraftwireError.details``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from draftwire._types.quoting import shortened
 from draftwire.errors import DraftwireError, UnavailableError, UnimplementedError
 
 _CONNECTING = re.compile(r"failed to connect to all addresses|errors resolving|DNS resolution failed")
-"""Beginnings of the library's messages where no connection came about; other messages are of connections that broke."""
+"""Beginnings of gRPC's messages for failed connection attempts; other messages are of lost connections."""
 _LAST_ERROR = re.compile(r"last error: (?:[A-Z_]+: )?(?:ipv4|ipv6|unix):\S+?: (.*)", re.DOTALL)
 
-_WORDS: tuple[tuple[str, str], ...] = (  # the first that is found counts
+_WORDS: tuple[tuple[str, str], ...] = (  # the first match counts
     (r"Connection refused|No such file or directory", "nothing listens at {address}"),
     (
         r"errors resolving|DNS resolution failed|lookup failed|Domain name not found",
@@ -53,21 +53,21 @@ _BROKEN = re.compile(
 log = logging.getLogger(__name__)
 
 _LONGEST_MESSAGE = 2000
-"""Characters of a message; a service may quote a name as long as it was sent."""
+"""Longest message in characters; a service may quote a name at full length."""
 
 
 KINDS = {GENERATE.service: "a verifier", LOAD_MODEL.service: "a drafter"}
-"""Services by which a server is known, whose health it is asked for: it tells that of those it has, and of no other."""
+"""Services that identify the kind of a server. A server reports the health of only those services that it has."""
 _CONTRACT = "draftwire."
 
 
 def describe_connection(error: DraftwireError, address: str, *, encrypted: bool) -> str | None:
-    """Return what befell a connection, in words of one line; None where the error is none of that kind.
+    """Returns a one-line description of a connection failure; None for other errors.
 
     Args:
-        error: what a call failed with.
-        address: where the call went, as its caller wrote it.
-        encrypted: whether it went by TLS.
+        error: the error of a call.
+        address: the address as the caller wrote it.
+        encrypted: whether the call used TLS.
     """
     if error.reason is not None or not isinstance(error, UnavailableError):
         return None
@@ -75,7 +75,7 @@ def describe_connection(error: DraftwireError, address: str, *, encrypted: bool)
 
 
 def connection_words(details: str, address: str, *, encrypted: bool) -> str | None:
-    """Return the words for gRPC's details of an ``UNAVAILABLE``; None where they are not the library's."""
+    """Returns a description for gRPC's details of an ``UNAVAILABLE``; None if the details are not gRPC's own."""
     if not _CONNECTING.match(details):
         return f"the connection to {address} broke" if _BROKEN.match(details) else None
     for pattern, words in _WORDS:
@@ -90,13 +90,13 @@ def connection_words(details: str, address: str, *, encrypted: bool) -> str | No
 
 
 def explain(error: DraftwireError, method: Method[Any, Any], address: str, *, encrypted: bool) -> DraftwireError:
-    """Return the error, with a message that names the SDK's parameters and says what befell the connection.
+    """Returns the error, with a message that names the SDK's parameters and describes connection failures.
 
     Args:
-        error: what a call failed with.
-        method: what was called.
-        address: where.
-        encrypted: whether the call went by TLS.
+        error: the error of a call.
+        method: the method called.
+        address: the address called.
+        encrypted: whether the call used TLS.
     """
     log.debug("%s at %s: %s: %s", method.path, address, error.code.name, shortened(error.details, _LONGEST_MESSAGE))
     name_parameters(error, method.path)
@@ -107,18 +107,18 @@ def explain(error: DraftwireError, method: Method[Any, Any], address: str, *, en
 
 
 def is_missing(method: Method[Any, Any], error: DraftwireError) -> bool:
-    """Return whether a server knows no such method of the contract; a service's own answers have a reason."""
+    """Returns whether a server lacks this method of the contract; errors of the service itself have a reason."""
     return method.service.startswith(_CONTRACT) and isinstance(error, UnimplementedError) and error.reason is None
 
 
 def wrong_service(service: str, address: str, there: Mapping[str, bool], details: str) -> str:
-    """Return what is to be said of an address.
+    """Returns the message for a call to the wrong kind of server.
 
     Args:
-        service: full name of the service that was called; one that is no drafter's belongs to a verifier.
-        address: where it was called.
-        there: of each of ``KINDS`` whether the server has it.
-        details: the words of the server.
+        service: full name of the service that was called; all services except the drafter's belong to a verifier.
+        address: the address called.
+        there: whether the server has each of ``KINDS``.
+        details: the server's error message.
     """
     wanted = service if service in KINDS else GENERATE.service
     found = [name for each, name in KINDS.items() if there[each]]

@@ -1,10 +1,10 @@
-"""Whether a call is tried again, and when.
+"""Retries and failover of calls.
 
-A call that finds its verifier unreachable moves on to another; so does a stream that breaks, which the next verifier
-goes on with from the tokens it has. Only lost connections and verifiers that shut down are tried again, and full
-verifiers for a request that has begun; one that is new goes to each of the others, where there are some. Every other
-error is an answer. A request that has lost two verifiers which had it, and got nothing from them, may be what ended
-them: it fails instead of going to a third.
+A call whose verifier is unreachable moves on to another. So does an interrupted stream, which the next verifier resumes
+after the tokens received. Calls are retried only after a lost connection, at a verifier that shuts down, and at full
+verifiers: a running request waits for a place, a new one tries each of the others. Every other error is final. A
+request whose verifier was lost twice without sending it a token may itself be the cause: it fails instead of going to a
+third.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from draftwire.v1 import verifier_service_pb2 as pb
 _BROKEN_CODES = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
 )
-"""What gRPC calls a connection or stream that broke, depending on how it broke."""
+"""Status codes with which gRPC reports a lost connection or stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How a client deals with verifiers that cannot be reached."""
+    """Retry policy of a client for verifiers that cannot be reached."""
 
     attempts_per_address: int = 4
-    """Attempts at each address, in turn, before the error is raised. A stream that got tokens counts afresh."""
+    """Attempts at each address, in turn, before the error is raised. The count restarts when a stream gets tokens."""
     initial_backoff: float = 0.1
-    """Seconds to wait after each address has failed once; doubled every time."""
+    """Seconds to wait after each address has failed once; doubled each time."""
     max_backoff: float = 2.0
     """Longest wait between two attempts, in seconds."""
     fruitless_losses: int = 2
-    """Losses of verifiers which had a request and sent no token of it, the same one or others, before it fails: it may
-    be what ended them. Counted afresh after each token. A verifier that was not reached or that shuts down does not
-    count."""
+    """Number of times that a request may lose a verifier, the same or another, before its first token from it. Then the
+    request fails, because it may be the cause. The count restarts after each token. Verifiers that were not reached or
+    that shut down do not count."""
     on_other_numerics: Literal["fail", "restart"] = "fail"
-    """Whether a request that broke off fails, with ``NumericsMismatchError``, where only verifiers of other numerics
-    are left, or is begun anew there: the same prompt and seed, all of the text generated again. That is for the methods
-    that return whole results; a stream has handed out what it would have to take back, and fails in either case."""
+    """Behaviour of an interrupted request if only verifiers with other numerics are left: ``"fail"`` raises
+    ``NumericsMismatchError``; ``"restart"`` generates the whole text again, with the same prompt and seed. A restart is
+    possible only for methods that return whole results; a stream has already handed out text, so it always fails."""
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Checks the values.
 
         Raises:
-            ValueError: no attempt, no loss, a negative wait, or another word than fail and restart.
+            ValueError: fewer than one attempt or loss, a negative wait, or an unknown ``on_other_numerics``.
         """
         if self.on_other_numerics not in ("fail", "restart"):
             raise ValueError(f"on_other_numerics must be 'fail' or 'restart', got {self.on_other_numerics!r}")
@@ -71,7 +71,7 @@ class RetryPolicy:
 
 
 class Attempts:
-    """The attempts of one call: where the next goes, and when. Safe to use from several threads."""
+    """The attempts of one call: their addresses and waits. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -82,15 +82,15 @@ class Attempts:
         repeatable: bool = True,
         stays: bool = False,
     ) -> None:
-        """Start with no attempt made.
+        """Starts before the first attempt.
 
         Args:
-            endpoints: where it may go.
-            policy: how often, and when.
-            key: what decides where it goes, see ``spreading``; None goes to the verifier in use. A call with a key
-                counts as load where it is until ``end``.
-            repeatable: False allows one attempt, and another only where the service refused it.
-            stays: True repeats it where it was made first: it changes something there.
+            endpoints: the verifiers to choose from.
+            policy: number of attempts, and waits between them.
+            key: key that selects the verifier (see ``spreading``); None selects the one in use. A call with a key
+                counts as load of its verifier until ``end``.
+            repeatable: False allows one attempt, and another only after a service that shuts down refused it.
+            stays: True repeats the call only at its first verifier, because it changes something there.
         """
         self._endpoints = endpoints
         self._policy = policy
@@ -103,24 +103,24 @@ class Attempts:
         self._tried: set[str] = set()
         self._begun = False
         self._fruitless: list[str] = []
-        """Addresses of the attempts since the last token that were lost before they got one."""
+        """Addresses of the attempts since the last token that were lost without getting one."""
         self._got_token = False
-        """Whether this attempt has got one."""
+        """Whether this attempt has got a token."""
         self._full: AtCapacityError | None = None
         self._numerics: str | None = None
         self._beginner = ""
         self._different: set[str] = set()
-        """Verifiers that cannot go on with what another has begun."""
+        """Verifiers that cannot continue the request."""
         self._mismatch: NumericsMismatchError | None = None
         self.lost_by: DraftwireError | None = None
         """The error of the last lost attempt since the last progress."""
         self._lock = threading.Lock()
 
     def next_address(self) -> str:
-        """Return the address for the next attempt.
+        """Returns the address for the next attempt.
 
         Raises:
-            NumericsMismatchError: those that might have gone on with the request are gone from behind their name.
+            NumericsMismatchError: the DNS name no longer resolves to any verifier that could continue the request.
         """
         if self._mismatch is not None and not self._alike:
             raise self._mismatch
@@ -135,7 +135,7 @@ class Attempts:
         return self._address
 
     def read(self, response: object) -> None:
-        """Take in what a response tells of the verifier that sent it.
+        """Records what a response reports about its verifier.
 
         Raises:
             ModelMismatchError: another verifier has another target.
@@ -149,7 +149,7 @@ class Attempts:
                 self._endpoints.told(self._address, started.model_fingerprint, requests, started.numerics)
 
     def succeeded(self) -> None:
-        """Take note of progress: failures are counted afresh from here."""
+        """Records progress, which resets the counts of failures."""
         if self._failures or not self._begun:
             self._endpoints.serves(self._address)
         self._failures = 0
@@ -160,16 +160,16 @@ class Attempts:
         self._fruitless.clear()
 
     def failed(self, error: DraftwireError, deadline: float | None = None, *, taken: bool = False) -> float:
-        """Return the seconds to wait before the next attempt, which is not later than the deadline.
+        """Returns the seconds to wait before the next attempt, which is not later than the deadline.
 
         Args:
-            error: what the attempt ended with.
-            deadline: of the call, by ``time.monotonic``.
-            taken: whether the verifier had the request, see ``receipt``.
+            error: the error of the attempt.
+            deadline: deadline of the call, by ``time.monotonic``.
+            taken: whether the verifier had received the request (see ``has_receipt``).
 
         Raises:
-            UnavailableError: too many verifiers that had it were lost.
-            DraftwireError: the error itself, when there is to be no other attempt.
+            UnavailableError: too many verifiers that had the request were lost.
+            DraftwireError: the error itself, if there is no further attempt.
         """
         self.end()
         if isinstance(error, NumericsMismatchError):
@@ -209,11 +209,11 @@ class Attempts:
 
     @property
     def replaceable(self) -> bool:
-        """Whether another verifier may go on with the request, should this one be lost."""
+        """Whether another verifier could continue the request if this one were lost."""
         return self._endpoints.replaceable(self._address)
 
     def begin_anew(self) -> None:
-        """Forget what was begun: the next attempt is that of a new request."""
+        """Resets the attempts, so that the next one is that of a new request."""
         self._failures = 0
         self._tried.clear()
         self._different.clear()
@@ -221,7 +221,7 @@ class Attempts:
         self._begun = False
 
     def end(self) -> None:
-        """Let the call count as load no more. Doing it again does nothing."""
+        """Stops counting the call as load. Calling it again does nothing."""
         with self._lock:
             taken, self._taken = self._taken, None
         if taken is not None:
@@ -229,11 +229,11 @@ class Attempts:
 
     @property
     def _alike(self) -> tuple[str, ...]:
-        """The addresses that are not known to be unable to go on with the request."""
+        """Addresses not known to be unable to continue the request."""
         return tuple(each for each in self._endpoints.addresses if each not in self._different)
 
     def _differs(self, error: NumericsMismatchError) -> float:
-        """Go on to verifiers that may have the numerics of the one that began: it may itself come back."""
+        """Moves on to verifiers that may have the numerics of the first one, which may itself return."""
         error.message = f"{self._address} cannot go on with what {self._beginner} has begun: {error.message}"
         self._mismatch = error
         self._endpoints.computes(self._address, error.metadata["numerics"])
@@ -244,9 +244,9 @@ class Attempts:
         return 0.0
 
     def _refused(self, error: AtCapacityError) -> float:
-        """Return the wait for a place, for a request that has begun: it does not end because verifiers are full.
+        """Returns the wait for a place. A running request never fails because verifiers are full.
 
-        A new one is told so by those that can be reached.
+        A new request fails once all reachable verifiers have refused it.
         """
         self._endpoints.move_on(self._address)
         self._tried.add(self._address)
@@ -264,14 +264,14 @@ class Attempts:
 
     @staticmethod
     def _until(deadline: float | None, wait: float) -> float:
-        wait *= random.uniform(0.8, 1.2)  # not all clients at once
+        wait *= random.uniform(0.8, 1.2)  # keeps clients from retrying in step
         return wait if deadline is None else min(wait, max(0.0, deadline - time.monotonic()))
 
 
 def is_loss(error: DraftwireError) -> bool:
-    """Return whether an error says that a connection or a stream broke, or that the service is going away.
+    """Returns whether an error means that a connection or stream was lost, or that the service is shutting down.
 
-    A stream that is reset has many codes; what tells them from the service's answers is that those have a reason.
+    A reset stream can have many codes; errors of the service itself differ from it in having a reason.
     """
     if isinstance(error, UnavailableError):
         return True
@@ -279,15 +279,15 @@ def is_loss(error: DraftwireError) -> bool:
 
 
 def says_that_it_serves(error: DraftwireError) -> bool:
-    """Return whether a service that fails to tell its health serves: it answers, and knows or allows no such call."""
+    """Returns whether a service whose health check failed serves nevertheless: it answered, but refused the check."""
     return not (is_loss(error) or isinstance(error, DeadlineExceededError))
 
 
 def deadline_after(timeout: float | None) -> Deadline | None:
-    """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
+    """Returns the time, by ``time.monotonic``, by which a call that begins now must end."""
     return None if timeout is None else Deadline.after(timeout)
 
 
 def remaining(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline."""
+    """Returns the seconds until a deadline."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,4 +1,4 @@
-"""Finds the verifiers behind a DNS name."""
+"""DNS lookup of verifiers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 LONGEST_LOOKUP_SECONDS = 5.0
-"""A name that is not resolved by then counts as one that cannot be resolved."""
+"""Time limit of a lookup; a name not resolved by then counts as unresolvable."""
 
 _HOST_PORT = re.compile(r"([A-Za-z0-9._-]+):(\d{1,5})")
 
 
 def is_name(address: str) -> bool:
-    """Return whether an address is a name and a port: not an IP address, and nothing with a scheme of gRPC's own."""
+    """Returns whether an address is a DNS name with a port, not an IP address or an address with a gRPC scheme."""
     match = _HOST_PORT.fullmatch(address)
     if match is None:
         return False
@@ -29,11 +29,11 @@ def is_name(address: str) -> bool:
 
 
 def resolve(name: str) -> tuple[str, ...]:
-    """Return the addresses of a name and port, in the resolver's order; the name itself where there is but one.
+    """Returns the addresses of a name and port, in the resolver's order; the name itself if it has only one.
 
-    None where it cannot be resolved: then gRPC tries as well, and its error says why.
-    A name with one IPv4 and one IPv6 address is one verifier, so addresses of one family count: of the one that has
-    more of them.
+    Returns no address for a name that cannot be resolved; gRPC then tries as well, and its error has the cause.
+    Only addresses of the family with more addresses count, because a name with one IPv4 and one IPv6 address is one
+    verifier.
     """
     found: list[tuple[str, ...]] = []
     lookup = threading.Thread(target=lambda: found.append(_look_up(name)), name="draftwire-names", daemon=True)
@@ -43,7 +43,7 @@ def resolve(name: str) -> tuple[str, ...]:
 
 
 async def resolve_async(name: str) -> tuple[str, ...]:
-    """Do what ``resolve`` does, without holding up the event loop."""
+    """Does the same as ``resolve`` without blocking the event loop."""
     try:
         return await asyncio.wait_for(asyncio.to_thread(_look_up, name), LONGEST_LOOKUP_SECONDS)
     except TimeoutError:
@@ -60,7 +60,7 @@ def _look_up(name: str) -> tuple[str, ...]:
 
 
 def choose(name: str, found: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
-    """Return the addresses to use of those that ``getaddrinfo`` found."""
+    """Returns the addresses to use from the results of ``getaddrinfo``."""
     by_family: dict[int, dict[str, None]] = {}
     for family, _, _, _, (host, port, *_) in found:
         address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"

@@ -1,7 +1,7 @@
 """Calls of the synchronous client.
 
-It uses grpc's own sync channels and not the asyncio client on a hidden thread: they may be shared between threads,
-``cancel`` works at once from any of them, Ctrl-C gets through, and no loop has to be started, passed on or stopped.
+They use grpc's sync channels, not the asyncio client on a hidden thread. Sync channels can be shared between threads,
+``cancel`` takes effect immediately from any thread, Ctrl-C works, and there is no event loop to start or stop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Transport:
         spread: SpreadPolicy,
         security: Security,
     ) -> None:
-        """Connect to nothing yet."""
+        """Creates a transport without a connection."""
         self._endpoints = Endpoints(verifiers, spread)
         self._timeout = timeout
         self._retry = retry
@@ -64,7 +64,7 @@ class Transport:
 
     @property
     def closed(self) -> bool:
-        """True when the client is closed."""
+        """Whether the client is closed."""
         return self._channels.closed
 
     def call(
@@ -75,7 +75,7 @@ class Transport:
         *,
         address: str | None = None,
     ) -> ResponseT:
-        """Make a unary call, to a verifier or to the service at an address, and return its response."""
+        """Makes a unary call to a verifier, or to the service at an address, and returns its response."""
         deadline = self.deadline(timeout)
         if address is None:
             self.look_up()
@@ -105,7 +105,7 @@ class Transport:
             self.look_up()
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> Stream[ItemT]:
-        """Begin a streaming call."""
+        """Starts a streaming call."""
         return Stream(self, reader, self.deadline(timeout))
 
     def open(
@@ -116,7 +116,7 @@ class Transport:
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
-        """Start one attempt of a streaming call; return grpc's call, an iterator with ``cancel``."""
+        """Starts one attempt of a streaming call and returns grpc's call, an iterator with ``cancel``."""
         rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
@@ -126,11 +126,11 @@ class Transport:
 
     @property
     def restarts(self) -> bool:
-        """Whether a request is begun anew where only verifiers of other numerics are left."""
+        """Whether a request starts over if only verifiers with other numerics are left."""
         return self._retry.on_other_numerics == "restart"
 
     def failure(self, error: grpc.RpcError, method: Method[Any, Any], address: str) -> DraftwireError:
-        """Return the typed error of a call that failed; it is not raised."""
+        """Returns the typed error of a failed call without raising it."""
         found = explain(from_rpc_error(error), method, address, encrypted=self._channels.encrypted)
         if is_missing(method, found):
             there = {each: self._has(address, each) for each in KINDS}
@@ -138,10 +138,10 @@ class Transport:
         return found
 
     def _has(self, address: str, service: str) -> bool:
-        """Whether a server tells the health of a service, and so has it."""
+        """Returns whether a server has a service, judged by whether it reports the service's health."""
         try:
             self._check(address)(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
-        except grpc.RpcError:  # it knows no such service, or tells no health
+        except grpc.RpcError:  # unknown service, or no health service
             return False
         return True
 
@@ -151,22 +151,22 @@ class Transport:
         return ask
 
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
-        """Return the attempts of a new stream."""
+        """Returns the attempts of a new stream."""
         return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
 
     def statuses(self) -> list[VerifierStatus]:
-        """Return how each verifier is seen."""
+        """Returns the client's view of each verifier."""
         return self._endpoints.statuses()
 
     def look_up(self) -> None:
-        """Find the addresses behind names, if that is due."""
+        """Looks up DNS names, if that is due."""
         if self._endpoints.stale:
             with self._looking_up:
-                if self._endpoints.stale:  # still: another thread has not just done it
+                if self._endpoints.stale:  # another thread may just have done it
                     self._resolve()
 
     def refresh(self) -> None:
-        """Begin to ask verifiers that were lost whether they serve, and to look old names up again, where due."""
+        """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
         if self._endpoints.old():
             threading.Thread(target=self._resolve, name="draftwire-names", daemon=True).start()
         for address in self._endpoints.due_probes():
@@ -188,23 +188,23 @@ class Transport:
             self._endpoints.serves(address)
 
     def deadline(self, timeout: float | None) -> Deadline | None:
-        """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
+        """Returns the time, by ``time.monotonic``, by which a call that begins now must end."""
         return deadline_after(self._timeout if timeout is None else timeout)
 
     def close(self) -> None:
-        """Cancel what runs and close the connections."""
+        """Cancels running calls and closes the connections."""
         self._channels.close()
 
 
 class Stream(Generic[ItemT], Iterator[ItemT]):
-    """A running call: iterate over it.
+    """A running call; iterate over it.
 
-    Ending early (``close``, leaving a ``with`` block, or dropping the last reference, as ``break`` in a
-    ``for ... in client.stream(...)`` does) cancels the call at once. ``close`` may be called from any thread.
+    Ending early cancels the call immediately: by ``close``, by leaving a ``with`` block, or by dropping the last
+    reference, as ``break`` in a ``for ... in client.stream(...)`` does. ``close`` may be called from any thread.
     """
 
     def __init__(self, transport: Transport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
-        """Used by the client: start the call."""
+        """Starts the call. Called by the client."""
         self._transport = transport
         self._reader = reader
         self._deadline = deadline
@@ -217,11 +217,11 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._open()
 
     def __iter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     def __next__(self) -> ItemT:
-        """Return the next item.
+        """Returns the next item.
 
         Raises:
             RequestCancelledError: the stream was closed while this call waited.
@@ -253,7 +253,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         raise StopIteration
 
     def close(self) -> None:
-        """Cancel the call, if it still runs."""
+        """Cancels the call, if it still runs."""
         with self._lock:
             self._closed.set()
             if self._call is not None:
@@ -261,21 +261,21 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._end()
 
     def cancel(self) -> None:
-        """Cancel the call, if it still runs: ``close`` by the name that it has in ``AsyncStream``."""
+        """Cancels the call, if it still runs. Alias of ``close``, named as in ``AsyncStream``."""
         self.close()
 
     def __enter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the stream."""
+        """Closes the stream."""
         self.close()
 
     def __del__(self) -> None:
-        """Cancel the call of a stream that is not used any more."""
+        """Cancels the call of a stream that is no longer used."""
         call = getattr(self, "_call", None)
         if call is not None:
             call.cancel()
@@ -297,7 +297,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 raise
 
     def _recover(self, error: grpc.RpcError | NumericsMismatchError) -> None:
-        """Start the next attempt after a failure, or raise the error the caller gets."""
+        """Starts the next attempt after a failure, or raises the error for the caller."""
         if self._closed.is_set() or self._transport.closed:
             raw = error if isinstance(error, grpc.RpcError) else error.raw
             cancelled = RequestCancelledError("the stream was closed", raw=raw)
@@ -323,18 +323,18 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             raise
 
     def _give_up(self, error: BaseException) -> None:
-        """End with the error that the caller gets, and with what there is for it."""
+        """Ends the stream with the caller's error and the partial result."""
         if isinstance(error, DraftwireError):
             error.partial = self._partial(error)
         self._end(error)
         self.close()
 
     def _progress(self) -> str:
-        """Return the call's progress, for the message of a timeout."""
+        """Returns the call's progress, for the message of a timeout."""
         return f"before {self._address} answered"
 
     def _partial(self, error: DraftwireError) -> Generation | None:
-        """Return the partial result of a request for text."""
+        """Returns the partial result of a generation request."""
         return None
 
     def _end(self, error: BaseException | None = None) -> None:
@@ -343,9 +343,9 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             self._span.end(error)
 
     def _drain(self) -> None:
-        """Let the call end by itself, so that the service does not see it cancelled."""
+        """Lets the call end by itself, so that the service does not see a cancellation."""
         try:
             for _ in self._call:
                 pass
         except grpc.RpcError:
-            pass  # everything was read already
+            pass  # everything has been read

@@ -1,8 +1,7 @@
-"""Names of the contract's fields as the SDK's callers know them: parameters of its methods.
+"""Mapping of the contract's field names to the parameters of the SDK's methods.
 
-A service names the fields of the message that it got: ``sampling.temperature``, ``text``, ``new_name``. Messages of
-errors get the names of the parameters here, at the SDK's border, and nowhere else; ``DraftwireError.fields`` keeps the
-contract's.
+A service names fields of the request message: ``sampling.temperature``, ``text``, ``new_name``. Only this module
+replaces them by parameter names in error messages; ``DraftwireError.fields`` keeps the contract's names.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Params = ParamSpec("Params")
 ResultT = TypeVar("ResultT")
 
 _Renames = Sequence[tuple[str, str]]
-"""Beginnings of paths, and what stands in their place; the first that fits counts."""
+"""Beginnings of paths and their replacements; the first match counts."""
 
 _GENERATE: _Renames = (
     ("sampling.", ""),
@@ -49,10 +48,10 @@ _BY_PATH: dict[str, _Renames] = {
 
 
 def parameter_of(path: str, field: str) -> str:
-    """Return the SDK's parameter for a field of a method's request.
+    """Returns the SDK's parameter for a field of a method's request.
 
     Args:
-        path: the method's, as gRPC calls it.
+        path: gRPC path of the method.
         field: path of the field in the request, for example ``sampling.logit_bias[5]``.
     """
     for old, new in _BY_PATH.get(path, ()):
@@ -63,11 +62,11 @@ def parameter_of(path: str, field: str) -> str:
 
 
 def name_parameters(error: DraftwireError, path: str) -> None:
-    """Have an error's message name parameters in place of fields.
+    """Makes an error's message name parameters instead of fields.
 
     Args:
-        error: what a call of the method failed with.
-        path: the method's, as gRPC calls it.
+        error: the error of a call of the method.
+        path: gRPC path of the method.
     """
     violations = []
     for each in error.field_violations:
@@ -81,12 +80,12 @@ def name_parameters(error: DraftwireError, path: str) -> None:
 
 
 def _renamed(message: str, field: str, parameter: str) -> str:
-    """A message with a field's name replaced where it stands as one: "text: is empty", not "is the text of"."""
+    """Replaces a field's name in a message where it is used as a name: in "text: is empty", not in "is the text of"."""
     return re.sub(rf"(?<![\w.\[]){re.escape(field)}(?=:)", lambda _: parameter, message)
 
 
 def naming_parameters(path: str) -> Callable[[Callable[Params, ResultT]], Callable[Params, ResultT]]:
-    """Make a function that builds a method's request name parameters in its errors."""
+    """Makes a function that builds a method's request name parameters in its errors."""
 
     def decorate(build: Callable[Params, ResultT]) -> Callable[Params, ResultT]:
         @wraps(build)

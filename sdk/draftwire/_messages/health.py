@@ -1,7 +1,7 @@
-"""``grpc.health.v1``, the health of gRPC services, as the SDK asks for it.
+"""Client for ``grpc.health.v1``, the health of gRPC services.
 
-The messages are built here, in a pool of their own, and not taken from grpcio-health-checking: the SDK does without
-that package, and a process that has both keeps them apart.
+The messages are built here, in a descriptor pool of their own, so that the SDK does not need grpcio-health-checking
+and does not conflict with it in the same process.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _PACKAGE = "grpc.health.v1"
 
 
 class Health(StrEnum):
-    """What a service says of itself."""
+    """Health of a service, as it reports it."""
 
     SERVING = "serving"
-    """It takes calls."""
+    """The service accepts calls."""
     NOT_SERVING = "not_serving"
-    """It is there and takes none: it has yet to start, or it shuts down."""
+    """The service accepts no calls, because it is starting or shutting down."""
     UNKNOWN = "unknown"
-    """It does not say."""
+    """The service does not report its health."""
 
 
 _HEALTH = {1: Health.SERVING, 2: Health.NOT_SERVING}
 
 
 def _messages() -> tuple[type[Message], type[Message]]:
-    """The classes of the request, with the name of a service, and of the response, with the number of a status."""
+    """Returns the classes of the request, which has a service name, and the response, which has a status number."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="health.proto", package=_PACKAGE, syntax="proto3")
     request = file.message_type.add(name="HealthCheckRequest")
     request.field.add(name="service", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
     response = file.message_type.add(name="HealthCheckResponse")
-    # On the wire an enum is an int32, and so a number that is newer than this SDK does no harm.
+    # An enum is an int32 on the wire; declared as one, numbers newer than this SDK do no harm.
     response.field.add(name="status", number=1, type=field.TYPE_INT32, label=field.LABEL_OPTIONAL)
     pool: Any = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -54,14 +54,14 @@ CHECK = Method(f"{_PACKAGE}.Health", "Check", _REQUEST, _RESPONSE)
 
 
 def check_request(service: str) -> Message:
-    """A question for a service's health; without a name, for the whole server's."""
+    """Returns the request for a service's health; an empty name means the whole server."""
     request: Any = _REQUEST
     made: Message = request(service=service)
     return made
 
 
 def health_check(channel: grpc.Channel | grpc.aio.Channel) -> Any:
-    """Return what asks the server of a channel for the health of a service, of either kind of channel."""
+    """Returns the callable for health checks on a channel, sync or asyncio."""
     return channel.unary_unary(
         CHECK.path,
         request_serializer=CHECK.request.SerializeToString,
@@ -70,9 +70,9 @@ def health_check(channel: grpc.Channel | grpc.aio.Channel) -> Any:
 
 
 def read_health(response: Any) -> Health:
-    """Reads the answer."""
+    """Returns the health in a response."""
     return _HEALTH.get(response.status, Health.UNKNOWN)
 
 
 PROBE_SECONDS = 2.0
-"""Time a verifier has to say whether it serves again."""
+"""Timeout of the health check of a lost verifier."""

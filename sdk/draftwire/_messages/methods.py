@@ -1,4 +1,4 @@
-"""The RPCs the SDK calls, typed: path, request and response of each."""
+"""The RPCs that the SDK calls: typed path, request and response of each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 RECEIPT = (("draftwire-receipt", "1"),)
-"""The initial metadata of Generate and Verify."""
+"""Initial metadata that a verifier sends when it has received a Generate or Verify request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[RequestT, ResponseT]):
-    """One RPC. The generated stubs know the same, but say nothing to a type checker."""
+    """One RPC. The generated stubs contain the same, but without types."""
 
     service: str
     """Full name of the service."""
@@ -33,13 +33,13 @@ class Method(Generic[RequestT, ResponseT]):
     response: type[ResponseT]
     """Class of its responses."""
     repeatable: bool = True
-    """True when doing it twice does what doing it once does, so that it may be sent again after a lost connection."""
+    """Whether the call is idempotent, so that it may be repeated after a lost connection."""
     stays: bool = False
-    """True when it is sent again to the same verifier only, since it changes something there."""
+    """Whether the call is repeated only at the same verifier, because it changes something there."""
 
     @property
     def path(self) -> str:
-        """The path gRPC calls it by."""
+        """The gRPC path."""
         return f"/{self.service}/{self.name}"
 
 
@@ -75,5 +75,5 @@ GET_DRAFTER_INFO = Method(
 
 
 def has_receipt(metadata: Iterable[tuple[str, Any]] | None) -> bool:
-    """Return whether a call's initial metadata say that a verifier has the request."""
+    """Returns whether a call's initial metadata confirm that a verifier has received the request."""
     return any(key == RECEIPT[0][0] for key, _ in metadata or ())

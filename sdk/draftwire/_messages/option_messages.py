@@ -1,4 +1,4 @@
-"""Builds the contract's messages of two groups of options: speculation and structured output."""
+"""Builders of the contract's messages for speculation and structured output."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from draftwire.v1 import speculation_pb2, structured_output_pb2
 
 
 def speculation_message(speculation: Speculation) -> speculation_pb2.SpeculationOptions:
-    """Return the message of a request's wishes.
+    """Returns the message for a request's speculation options.
 
     Raises:
-        InvalidFieldError: a value that the wire cannot carry.
-        TokenOutOfRangeError: a token id of the prediction below 0 or beyond 32 bits.
+        InvalidFieldError: a value cannot be encoded.
+        TokenOutOfRangeError: a token id of the prediction is negative or exceeds 32 bits.
     """
     number, names = _drafters(speculation.drafters)
-    default: Acceptance | None = "coupled" if speculation.preset is None else None  # a preset stands for its rule
+    default: Acceptance | None = "coupled" if speculation.preset is None else None  # a preset implies its rule
     return speculation_pb2.SpeculationOptions(
         enabled=speculation.enabled,
         drafter=speculation.drafter,
@@ -41,7 +41,7 @@ def speculation_message(speculation: Speculation) -> speculation_pb2.Speculation
 
 
 def _drafters(drafters: int | Sequence[str] | None) -> tuple[int | None, list[str]]:
-    """Number of drafters, or their names."""
+    """Returns the number of drafters, or their names."""
     if isinstance(drafters, str):
         raise invalid_field("speculation.drafters", f"expected a number or a list of names, got {quoted(drafters)}")
     return (drafters, []) if drafters is None or isinstance(drafters, int) else (None, list(drafters))
@@ -62,16 +62,16 @@ def form_message(
     jump_ahead: bool | None,
     **simple: str | bool | None,
 ) -> structured_output_pb2.StructuredOutput | None:
-    """Return the message of a form, None where none is asked for.
+    """Returns the message for a structured output, or None if none is requested.
 
     Args:
-        json_schema: a schema, as a text or as what it says.
+        json_schema: a schema, as JSON text or as a mapping.
         choice: the texts to choose from.
-        jump_ahead: whether to propose what the form leaves no choice about.
-        simple: the forms that are one value, by their fields in the contract.
+        jump_ahead: whether to propose tokens that the constraint leaves no choice about.
+        simple: constraints with a single value, by their fields in the contract.
 
     Raises:
-        InvalidFieldError: more than one form.
+        InvalidFieldError: more than one constraint was given.
     """
     forms = {name: form for name, form in simple.items() if form is not None}
     if json_schema is not None:

@@ -1,7 +1,7 @@
-"""The types of a request's options, checked in one place for every method that takes them.
+"""Type checks of a request's options, shared by all methods that take them.
 
-Ranges are left to the verifier; a type that is wrong would otherwise show up where a message is built, in words that
-name no option.
+The verifier checks ranges. A wrong type would otherwise fail while the message is built, with an error that names no
+option.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from draftwire._types.quoting import quoted, shortened
 from draftwire._types.speculation import Speculation
 
 Check = Callable[[str, Any], Any]
-"""Takes an option's name and value, returns the value as it goes on, and raises TypeError for another type."""
+"""Function that takes an option's name and value and returns the converted value, or raises TypeError."""
 
 
 def wrong_type(name: str, expected: str, value: object) -> TypeError:
-    """Return the error for a value of the wrong type.
+    """Returns the error for a value of the wrong type.
 
     Args:
-        name: the option's, or its place in one: ``prompt[3]``.
-        expected: what would be right, with its article.
-        value: what was given.
+        name: name of the option, or of a part of it: ``prompt[3]``.
+        expected: the expected type, with its article.
+        value: the value given.
     """
     return TypeError(f"{name}: expected {expected}, got {quoted(value)} ({type(value).__name__})")
 
 
 def whole(name: str, value: Any) -> int:
-    """Return a whole number, of whatever type that counts: numpy's, too. A bool is none."""
+    """Returns an integer of any integral type, including numpy's. A bool is refused."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -41,7 +41,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """Return a number as a float. A bool is none, and neither is a text."""
+    """Returns a number as a float. Bools and texts are refused."""
     try:
         if isinstance(value, SupportsFloat) and not isinstance(value, bool):
             return float(value)
@@ -51,7 +51,7 @@ def number(name: str, value: Any) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return True or False; numpy's, too."""
+    """Returns a bool; numpy's bools are converted."""
     plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
     if isinstance(plain, bool):
         return plain
@@ -59,14 +59,14 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """Return a string."""
+    """Returns a string."""
     if isinstance(value, str):
         return value
     raise wrong_type(name, "a string", value)
 
 
 def many(check: Check, expected: str, name: str, value: Any) -> list[Any]:
-    """Return a list of values that are each checked."""
+    """Returns a list of checked values."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise wrong_type(name, expected, value)
     return [check(f"{name}[{index}]", each) for index, each in enumerate(value)]
@@ -76,14 +76,14 @@ texts = partial(many, text, "a list of strings")
 
 
 def token_ids(name: str, value: Any) -> list[int]:
-    """Return a list of whole numbers. A long prompt of plain ints is let through without a look at each by name."""
+    """Returns a list of integers. Plain ints take a fast path, for long prompts."""
     if isinstance(value, list) and all(type(each) is int for each in value):
         return list(value)
     return many(whole, "a list of token ids", name, value)
 
 
 def pairs(check_key: Check, check_value: Check, expected: str, name: str, value: Any) -> dict[Any, Any]:
-    """Return a dictionary whose keys and values are each checked."""
+    """Returns a dictionary with checked keys and values."""
     if not isinstance(value, Mapping):
         raise wrong_type(name, expected, value)
     return {
@@ -92,7 +92,7 @@ def pairs(check_key: Check, check_value: Check, expected: str, name: str, value:
 
 
 def one_or(check: Check, kinds: type | tuple[type, ...]) -> Check:
-    """Return a check that lets values of some types through, and leaves the others to another check."""
+    """Returns a check that passes values of some types and applies another check to the rest."""
     return lambda name, value: value if isinstance(value, kinds) else check(name, value)
 
 
@@ -103,7 +103,7 @@ def _schema(name: str, value: Any) -> Any:
 
 
 def _drafters(name: str, value: Any) -> Any:
-    if isinstance(value, str):  # refused as a value: it may well be meant as a list of one
+    if isinstance(value, str):  # refused later as a value, with a hint: probably meant as a list of one
         return value
     return texts(name, value) if isinstance(value, Iterable) else whole(name, value)
 
@@ -122,7 +122,7 @@ SPECULATION: dict[str, Check] = {
     "posterior_alpha": number,
     "dynamic_temperature": flag,
 }
-"""Of each field of ``Speculation``."""
+"""Checks of the fields of ``Speculation``."""
 
 
 def _speculation(name: str, value: Any) -> Speculation:
@@ -172,14 +172,14 @@ OPTIONS: dict[str, Check] = {
     "request_id": text,
     "timeout": number,
 }
-"""Of each of ``GenerateOptions``."""
+"""Checks of ``GenerateOptions``."""
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with values of the right types; None, which stands for the default, stays.
+    """Returns options with converted values; None, which stands for the default, is kept.
 
     Raises:
-        TypeError: an option that there is not, or a value of the wrong type; it names the option.
+        TypeError: an option does not exist, or its value has the wrong type; the message names the option.
     """
     found: dict[str, Any] = {}
     for name, value in options.items():

@@ -1,4 +1,4 @@
-"""The beginning of a prompt, by which a verifier is chosen that may have it in its prefix cache."""
+"""The beginning of a prompt, used to choose a verifier that may have it in its prefix cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TOKEN_BYTES = 4
 
 
 def prompt_prefix(request: pb.GenerateRequest, size: int) -> bytes:
-    """Return the first ``size`` bytes of a prompt: of a conversation its roles and contents, one after the other."""
+    """Returns the first ``size`` bytes of a prompt; a conversation counts as its roles and contents, concatenated."""
     match request.WhichOneof("prompt"):
         case "text":
             return request.text[:size].encode()[:size]
@@ -21,7 +21,7 @@ def prompt_prefix(request: pb.GenerateRequest, size: int) -> bytes:
 
 
 def token_prefix(ids: Sequence[int], size: int) -> bytes:
-    """Return the first ``size`` bytes of token ids, each as four bytes."""
+    """Returns the first ``size`` bytes of token ids, each as four bytes."""
     whole = b"".join(each.to_bytes(_TOKEN_BYTES, "little") for each in ids[: -(-size // _TOKEN_BYTES)])
     return whole[:size]
 

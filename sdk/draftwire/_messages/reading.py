@@ -1,4 +1,4 @@
-"""Reads the responses of streams, for the synchronous and the asyncio client alike. Nothing here waits or sends."""
+"""Readers of streamed responses, shared by the synchronous and the asyncio client. They never block or send."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _FINISH_REASONS: dict[int, FinishReason] = {
 }
 _INT64_END = 1 << 63
 _LEAST_TIME = 0.001
-"""Seconds; a request that goes on when its time is over ends at once."""
+"""Time limit in seconds of a request that is resumed after its ``max_time``, so that it ends immediately."""
 
 
 class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
-    """What a stream needs to know about its call: what to ask, also after a break, and what the answers mean."""
+    """A stream's knowledge of its call: the requests to send, also after an interruption, and how to read responses."""
 
     @property
     def method(self) -> Method[RequestT, ResponseT]:
@@ -41,34 +41,34 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
 
     @property
     def finished(self) -> bool:
-        """True when nothing more is expected."""
+        """Whether no further response is expected."""
 
     def key(self, size: int) -> bytes | None:
-        """Return what decides which verifier it goes to, see ``spreading``: the first ``size`` bytes of its prompt.
+        """Returns the key that selects the verifier (see ``spreading``): the first ``size`` bytes of the prompt.
 
-        None goes to the verifier in use.
+        None selects the verifier in use.
         """
 
     def next_request(self, *, resumable: bool) -> RequestT:
-        """Return the request for the next attempt, which goes on after everything read so far.
+        """Returns the request for the next attempt, which continues after everything read so far.
 
-        ``resumable`` says whether there is another verifier to go to.
+        ``resumable``: whether there is another verifier to continue at.
         """
 
     def begin_anew(self) -> bool:
-        """Forget what was read, so that the next request is the first one again; False where that cannot be."""
+        """Forgets what was read, so that the next request is the first one again; False where that cannot be."""
 
     def read(self, response: ResponseT) -> ItemT_co | None:
-        """Take in a response; return what the caller gets for it, if anything."""
+        """Reads a response; returns the caller's item, if any."""
 
 
 class GenerationReader:
-    """Reads one request's events, over as many attempts as it takes."""
+    """Reads the events of one request, across all its attempts."""
 
     method = GENERATE
 
     def __init__(self, request: pb.GenerateRequest, *, may_begin_anew: bool = False) -> None:
-        """Start before the first attempt. may_begin_anew: nobody gets chunks before the result is there."""
+        """Starts before the first attempt. ``may_begin_anew``: the caller gets no chunks before the result."""
         self._request = request
         self._may_begin_anew = may_begin_anew
         self._begin = time.monotonic()
@@ -78,7 +78,7 @@ class GenerationReader:
         self._forget()
 
     def _forget(self) -> None:
-        """Start with nothing read."""
+        """Resets everything that was read."""
         request = self._request
         self._resumes = 0
         self._first_token: float | None = None
@@ -97,18 +97,18 @@ class GenerationReader:
 
     @property
     def finished(self) -> bool:
-        """True when the result is there."""
+        """Whether the result is available."""
         return self._result is not None
 
     @property
     def operation(self) -> str:
-        """What is asked for, as traces name it."""
+        """The kind of request, as named in traces."""
         return "chat" if self._request.HasField("messages") else "text_completion"
 
     def asked(self) -> dict[str, Any]:
-        """Return what is asked for as attributes of a trace's span: how tokens are drawn, and never the prompt."""
+        """Returns the request's sampling parameters as span attributes; never the prompt."""
         request, sampling = self._request, self._request.sampling
-        # Traces know no numbers of 64 bits without a sign.
+        # Span attributes have no unsigned 64-bit integers.
         values: dict[str, Any] = {"gen_ai.request.seed": self.seed if self.seed < _INT64_END else str(self.seed)}
         if request.HasField("max_tokens"):
             values["gen_ai.request.max_tokens"] = request.max_tokens
@@ -139,7 +139,7 @@ class GenerationReader:
         return f"after {len(self._token_ids)} token{'s' * (len(self._token_ids) != 1)}"
 
     def partial(self, finish_reason: FinishReason) -> Generation | None:
-        """Return what there is of a request that failed; None where it has not begun."""
+        """Returns the partial result of a failed request; None if it has not begun."""
         if not self._prompt_tokens:
             return None
         now = time.monotonic()
@@ -166,23 +166,23 @@ class GenerationReader:
 
     @property
     def prompt(self) -> PromptReport | None:
-        """What was reported of the prompt so far, None if nothing was."""
+        """The report on the prompt so far, if any."""
         return read_prompt(self._prompt) if self._prompt.token_ids else None
 
     def key(self, size: int) -> bytes | None:
-        """Return the first bytes of the prompt; None where drafters are named, which others may not have."""
+        """Returns the first bytes of the prompt; None if drafters are named, which other verifiers may not have."""
         asked = self._request.speculation
         return None if asked.drafter or asked.drafter_names else prompt_prefix(self._request, size)
 
     def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
-        """Return the request, with the tokens read so far to be resumed after."""
+        """Returns the request, to be resumed after the tokens read so far."""
         self._resumed_tokens = len(self._token_ids)
         request = pb.GenerateRequest()
         request.CopyFrom(self._request)
         request.resumable = resumable
         if len(self._prompt.token_ids) < self._prompt_tokens:
-            self._prompt.Clear()  # it broke off in the middle
-        elif self._prompt.token_ids:  # it is told once
+            self._prompt.Clear()  # the report was interrupted
+        elif self._prompt.token_ids:  # the report is complete and is not needed again
             request.ClearField("echo")
             request.ClearField("prompt_log_probs")
         if request.HasField("max_time"):
@@ -191,7 +191,7 @@ class GenerationReader:
         if not self._token_ids:
             return request
         request.request_id = self.request_id
-        request.token_ids.ids[:] = self.prompt_token_ids  # also where the prompt was text: no second tokenization
+        request.token_ids.ids[:] = self.prompt_token_ids  # also for a text prompt, to avoid a second tokenization
         request.resume_token_ids[:] = self._token_ids
         request.speculation.ClearField("drafter")  # which the next verifier may not have; it changes no token
         request.speculation.ClearField("drafter_names")
@@ -205,7 +205,7 @@ class GenerationReader:
         return self._may_begin_anew
 
     def read(self, response: pb.GenerateResponse) -> Chunk | None:
-        """Take in an event; return the chunk it makes, if any."""
+        """Reads an event; returns its chunk, if any."""
         event = response.WhichOneof("event")
         if event == "started":
             self._read_started(response.started)
@@ -236,7 +236,7 @@ class GenerationReader:
             self.prompt_token_ids = list(started.prompt_token_ids)
 
     def _check_model(self, fingerprint: str) -> None:
-        """Refuse to go on with another model, unless one of the verifiers does not tell which it has."""
+        """Refuses to continue with another model, unless one of the verifiers does not report its model."""
         if fingerprint and self._model_fingerprint and fingerprint != self._model_fingerprint:
             raise ModelMismatchError(
                 f"request {self.request_id} cannot go on here: the target model is another one than the one that began "
@@ -244,7 +244,7 @@ class GenerationReader:
             )
 
     def _check_numerics(self, numerics: str) -> None:
-        """Refuse to go on with other numerics; those that are not reported are equal to each other alone."""
+        """Refuses to continue with other numerics; unreported numerics equal only each other."""
         if numerics != self._numerics:
             raise NumericsMismatchError(
                 f"the numerics of the target model ({numerics[:12] or 'not reported'}) are not those that it began "
@@ -301,7 +301,7 @@ class GenerationReader:
 
     def _usage(self, message: pb.Usage) -> Usage:
         first, total = message.first_token_seconds, message.total_seconds
-        if self._resumed_tokens or self._restarts:  # the verifier's clock knows the last attempt only
+        if self._resumed_tokens or self._restarts:  # the verifier measured only the last attempt
             now = time.monotonic()
             first, total = (self._first_token or now) - self._begin, now - self._begin
         return Usage(
@@ -314,7 +314,7 @@ class GenerationReader:
 
 
 def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> SpeculationStats:
-    """Return ``SpeculationStats`` from their message and the number of tokens they cover."""
+    """Returns ``SpeculationStats`` from their message and the number of tokens they cover."""
     return SpeculationStats(
         steps=message.steps,
         tokens=tokens,

@@ -1,8 +1,8 @@
-"""Builds the requests, for the synchronous and the asyncio client alike.
+"""Builders of requests, shared by the synchronous and the asyncio client.
 
-Ranges are checked by the verifier, so that every client of the contract gets the same errors. Checked here is only
-what cannot be put on the wire: values of the wrong type (``option_types``), negative numbers in unsigned fields,
-unknown acceptance rules and presets.
+The verifier checks ranges, so that every client of the contract gets the same errors. This module checks only what
+cannot be encoded: values of the wrong type (``option_types``), negative numbers in unsigned fields, unknown acceptance
+rules and presets.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from draftwire.v1 import verifier_service_pb2 as pb
 Options = ParamSpec("Options")
 
 Prompt = str | Sequence[int]
-"""What to continue: text, tokenized by the verifier, or token ids, taken as they are."""
+"""The text to continue, tokenized by the verifier, or its token ids, used unchanged."""
 
 Messages = Iterable[Mapping[str, str]]
 """A conversation, oldest message first: mappings with ``role`` and ``content``."""
 
 
 class Conversation(NamedTuple):
-    """Marks messages as a prompt."""
+    """A prompt that consists of messages."""
 
     messages: Messages
 
@@ -52,18 +52,18 @@ _MOST_CHOICES = 128
 
 
 class Prepared(NamedTuple):
-    """A request that is ready to be sent."""
+    """A request ready to be sent."""
 
     message: pb.GenerateRequest
     """The message; its seed is always set, so that the request can be resumed."""
     timeout: float | None
-    """Seconds it may take; None for the client's timeout."""
+    """Timeout in seconds; None for the client's timeout."""
 
 
 def _with_checked_types(
     build: Callable[Concatenate[Prompt | Conversation, Options], Prepared],
 ) -> Callable[Concatenate[Prompt | Conversation, Options], Prepared]:
-    """Make a function that builds a request check the types of its options first."""
+    """Decorates a function that builds a request, to check the types of its options first."""
 
     @wraps(build)
     def run(prompt: Prompt | Conversation, /, *args: Options.args, **options: Options.kwargs) -> Prepared:
@@ -113,12 +113,12 @@ def prepare(
     request_id: str | None = None,
     timeout: float | None = None,
 ) -> Prepared:
-    """Return the request for a prompt, or for a conversation given as messages.
+    """Returns the request for a prompt or a conversation.
 
     Raises:
-        InvalidFieldError: a value that the wire cannot carry, or a message without role and content.
-        TokenOutOfRangeError: a token id below 0 or beyond 32 bits.
-        TypeError: a value of the wrong type, or an option that there is not; it names the option.
+        InvalidFieldError: a value cannot be encoded, or a message lacks role or content.
+        TokenOutOfRangeError: a token id is negative or exceeds 32 bits.
+        TypeError: an option has the wrong type or does not exist; the message names it.
     """
     request = pb.GenerateRequest(
         request_id=request_id or "",
@@ -180,17 +180,17 @@ def _prompt_ids(prompt: Any) -> list[int]:
 
 
 def new_request_id() -> str:
-    """Return a name for a change, by which a service recognizes it when it is asked for twice."""
+    """Returns a new id for a change, by which a service recognizes a repeated request."""
     return uuid.uuid4().hex
 
 
 def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:
-    """Return the seed of each request of a batch.
+    """Returns the seed of each request of a batch.
 
-    One int is the seed of every request, so that each gives what it gives alone with that seed.
+    A single int is the seed of every request, so that each result equals that of a single call with it.
 
     Raises:
-        ValueError: a list whose length is not the number of prompts.
+        ValueError: the number of seeds is not the number of prompts.
     """
     if isinstance(seed, str) or not isinstance(seed, Iterable):
         return [seed] * count
@@ -201,11 +201,11 @@ def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None
 
 
 def message_list(conversation: Conversation) -> pb.ChatMessages:
-    """Return the messages of a conversation.
+    """Returns the messages of a conversation.
 
     Raises:
-        InvalidFieldError: one of them has not exactly a role and content.
-        TypeError: one of them, its role or its content is of the wrong type.
+        InvalidFieldError: a message has other keys than exactly role and content.
+        TypeError: a message, its role or its content has the wrong type.
     """
     messages = pb.ChatMessages()
     given = conversation.messages
@@ -222,11 +222,11 @@ def message_list(conversation: Conversation) -> pb.ChatMessages:
 
 
 def choices(request: Prepared, number: int) -> list[Prepared]:
-    """Return the requests for several results: the i-th, counted from 0, has the seed plus i.
+    """Returns the requests for several results: the i-th, counted from 0, has the seed plus i.
 
     Raises:
-        InvalidFieldError: none, or too many.
-        TypeError: it is no whole number.
+        InvalidFieldError: the number is not from 1 to 128.
+        TypeError: the number is not an integer.
     """
     number = option_types.whole("n", number)
     if not 1 <= number <= _MOST_CHOICES:

@@ -1,4 +1,4 @@
-"""What the target holds likely along a given text."""
+"""The target's predictions along a given text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from draftwire.v1 import verifier_service_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The target's likeliest tokens at one position, given all tokens before it: temperature 1, no filter."""
+    """The target's likeliest tokens at one position, given all tokens before it, at temperature 1 without filters."""
 
     position: int
-    """The position, from 1; that of the text's length is the token after its last one."""
+    """The position, from 1; the last one, equal to the text's length, is that of the token after the text."""
     token_ids: list[int]
     """The likeliest tokens, best first."""
     log_probs: list[float]
@@ -24,16 +24,16 @@ class Prediction:
 
 
 class ScoreReader:
-    """Reads the distributions along a text. After a lost connection it goes on with the next one."""
+    """Reads the distributions along a text. After a lost connection it continues with the next position."""
 
     method = SCORE
 
     def __init__(self, text: Iterable[int], top: int, first_position: int) -> None:
-        """Start before the first attempt.
+        """Starts before the first attempt.
 
         Raises:
-            InvalidFieldError: a value the wire cannot carry.
-            TokenOutOfRangeError: a token id below 0 or beyond 32 bits.
+            InvalidFieldError: a value cannot be encoded.
+            TokenOutOfRangeError: a token id is negative or exceeds 32 bits.
         """
         self._text = token_ids("token_ids", text)
         self._top = unsigned("top", top)
@@ -42,23 +42,23 @@ class ScoreReader:
 
     @property
     def finished(self) -> bool:
-        """True when the last distribution is read."""
+        """Whether the last distribution has been read."""
         return self._next > len(self._text) > 0
 
     def key(self, size: int) -> bytes:
-        """Return the first bytes of the text."""
+        """Returns the first bytes of the text."""
         return token_prefix(self._text, size)
 
     def next_request(self, *, resumable: bool) -> pb.ScoreRequest:
-        """Ask for the distributions that are not read yet."""
+        """Returns the request for the distributions that have not been read."""
         return pb.ScoreRequest(token_ids=self._text, top=self._top, first_position=self._next)
 
     def begin_anew(self) -> bool:
-        """There is nothing to begin anew."""
+        """Returns False: a restart is never needed."""
         return False
 
     def read(self, response: pb.ScoreResponse) -> list[Prediction] | None:
-        """Return the distributions of a response."""
+        """Returns the distributions of a response."""
         top = response.top
         starts = range(0, len(response.token_ids), top) if top else range(0)
         found = [

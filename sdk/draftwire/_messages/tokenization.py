@@ -1,4 +1,4 @@
-"""A text as the target's tokenizer takes it apart."""
+"""Tokenization of a text by the target's tokenizer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Tokenization:
     token_ids: list[int]
     """The tokens."""
     text_offsets: list[int]
-    """Where in the text, in characters, each token begins; of a conversation, in what the chat template makes of it."""
+    """Offset of each token in the text, in characters. For a conversation the text is the rendered chat template."""
     token_texts: list[str]
-    """Text of each token on its own; a part of a character shows as U+FFFD, a special token as its name."""
+    """Text of each token on its own; part of a character shows as U+FFFD, a special token as its name."""
 
 
 def tokenize_request(text: str | None, messages: Messages | None, add_special_tokens: bool) -> pb.TokenizeRequest:
-    """Return the request for a text or a conversation.
+    """Returns the request for a text or a conversation.
 
     Raises:
-        InvalidFieldError: both of them or neither, or a message without role and content.
+        InvalidFieldError: both of them or neither were given, or a message lacks role or content.
     """
     if (text is None) == (messages is None):
         raise invalid_field("text", "expected a text or messages, one of the two")
@@ -37,5 +37,5 @@ def tokenize_request(text: str | None, messages: Messages | None, add_special_to
 
 
 def read_tokenization(message: pb.TokenizeResponse) -> Tokenization:
-    """Return a ``Tokenization`` from its message."""
+    """Returns a ``Tokenization`` from its message."""
     return Tokenization(list(message.token_ids), list(message.text_offsets), list(message.token_texts))

@@ -1,4 +1,4 @@
-"""The requests a verifier serves, as those who may follow them see them."""
+"""The finished requests of a verifier, as sent to clients that follow its traffic."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from draftwire.v1 import verifier_service_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """A request that finished."""
+    """A finished request."""
 
     prompt_token_ids: list[int]
     """Tokens of its prompt."""
     token_ids: list[int]
     """Tokens of its output."""
     speculation: SpeculationStats
-    """What speculation did for it."""
+    """Its speculation statistics."""
     drafters: list[str]
-    """Names of the drafters that drafted for it last, whether or not any token of theirs was verified."""
+    """Names of the drafters that drafted for it last, whether or not any of their tokens was verified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Some requests that finished; none in the first item, which says that the rest follows."""
+    """Finished requests. The first item is empty and confirms that the stream has begun."""
 
     requests: list[ServedRequest]
     """The requests, in the order in which they finished."""
     dropped: int
-    """Requests since the connection was made that are missing because nobody read in time."""
+    """Requests lost since the connection was made, because the reader was too slow."""
 
 
 class TrafficReader:
-    """Reads the requests that finish. After a lost connection it goes on with those that finish then."""
+    """Reads finished requests. After a lost connection it continues with requests that finish from then on."""
 
     method = FOLLOW_TRAFFIC
     finished = False
 
     def key(self, size: int) -> None:
-        """Go to the verifier in use."""
+        """Returns None, which selects the verifier in use."""
 
     def next_request(self, *, resumable: bool) -> pb.FollowTrafficRequest:
-        """Ask for what finishes from now on."""
+        """Returns the request for what finishes from now on."""
         return pb.FollowTrafficRequest()
 
     def begin_anew(self) -> bool:
-        """There is nothing to begin anew."""
+        """Returns False: a restart is never needed."""
         return False
 
     def read(self, response: pb.FollowTrafficResponse) -> Traffic:
-        """Return the requests of a response."""
+        """Returns the requests of a response."""
         requests = [
             ServedRequest(
                 list(each.prompt_token_ids),

@@ -1,4 +1,4 @@
-"""Values as they go on the wire, and the errors for those that cannot."""
+"""Checks that values can be encoded in messages, and the errors for those that cannot."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LONGEST_TIME = 366 * 86400
 
 
 def token_ids(field: str, ids: Iterable[int]) -> list[int]:
-    """Return token ids that fit the wire.
+    """Returns token ids that can be encoded.
 
     Raises:
-        TokenOutOfRangeError: an id below 0 or beyond 32 bits.
-        TypeError: something else than ids.
+        TokenOutOfRangeError: an id is negative or exceeds 32 bits.
+        TypeError: a value is not a token id.
     """
     ids = option_types.token_ids(field, ids)
     for index, token_id in enumerate(ids):
@@ -34,12 +34,12 @@ def token_ids(field: str, ids: Iterable[int]) -> list[int]:
 
 
 def is_token_id(number: int) -> bool:
-    """Return whether a number can be the id of a token."""
+    """Returns whether a number can be the id of a token."""
     return 0 <= number < _UINT32_END
 
 
 def no_token_id(field: str, number: int) -> TokenOutOfRangeError:
-    """Return the error for a number that cannot be the id of a token."""
+    """Returns the error for a number that cannot be the id of a token."""
     violation = FieldViolation(field, f"{quoted(number)} is no token id")
     return TokenOutOfRangeError(
         f"{field}: {violation.description}",
@@ -49,21 +49,21 @@ def no_token_id(field: str, number: int) -> TokenOutOfRangeError:
 
 
 def some_tokens(field: str, ids: Iterable[int] | None) -> list[int] | None:
-    """Return token ids that fit the wire, as ``token_ids``; None where there are none."""
+    """Returns token ids that can be encoded, as ``token_ids`` does; None for None."""
     return None if ids is None else token_ids(field, ids)
 
 
 def unsigned(field: str, value: int | None, end: int = _UINT32_END, *, least: int = 0) -> int | None:
-    """Return a number that fits the wire.
+    """Returns a number that can be encoded.
 
     Args:
-        field: the request's.
-        value: the number; None where there is none.
-        end: the first one that is too large for the wire.
-        least: the least one that makes sense, for the message alone: it is the verifier that refuses what is below.
+        field: name of the request's field.
+        value: the number, or None.
+        end: the first number that is too large to encode.
+        least: the smallest valid number, only for the error message; the verifier checks it.
 
     Raises:
-        InvalidFieldError: it does not.
+        InvalidFieldError: the number is negative or too large.
     """
     if value is not None and value < 0:
         raise invalid_field(field, f"must be at least {least}, got {quoted(value)}")
@@ -73,10 +73,10 @@ def unsigned(field: str, value: int | None, end: int = _UINT32_END, *, least: in
 
 
 def duration(field: str, seconds: float | None) -> timedelta | None:
-    """Return a time that fits the wire, from its seconds.
+    """Returns seconds as a duration that can be encoded.
 
     Raises:
-        InvalidFieldError: it does not.
+        InvalidFieldError: the seconds are not in range.
     """
     if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= _LONGEST_TIME):
         raise invalid_field(field, f"must be above 0 and at most {_LONGEST_TIME} seconds, got {seconds}")
@@ -84,10 +84,10 @@ def duration(field: str, seconds: float | None) -> timedelta | None:
 
 
 def text_list(field: str, texts: Iterable[str] | None) -> list[str] | None:
-    """Return a list of texts.
+    """Returns a list of texts.
 
     Raises:
-        InvalidFieldError: one text, whose letters would be taken for the list.
+        InvalidFieldError: a single text was given, whose letters would be taken for the list.
     """
     if isinstance(texts, str):
         raise invalid_field(field, f"expected a list of strings, got {quoted(texts)}")
@@ -95,7 +95,7 @@ def text_list(field: str, texts: Iterable[str] | None) -> list[str] | None:
 
 
 def named(field: str, known: Mapping[NameT, NumberT], name: NameT | None) -> NumberT | None:
-    """Return the number that stands for a name on the wire.
+    """Returns the number that stands for a name on the wire.
 
     Raises:
         InvalidFieldError: there is no such name.

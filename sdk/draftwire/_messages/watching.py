@@ -1,4 +1,4 @@
-"""Reads the stream of a verifier's drafters, which sends their state after every change."""
+"""Reader of the stream of a verifier's drafters, which sends their state after every change."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class WatchReader:
     finished = False
 
     def key(self, size: int) -> None:
-        """Go to the verifier in use."""
+        """Returns None, which selects the verifier in use."""
 
     def next_request(self, *, resumable: bool) -> pb.WatchDraftersRequest:
-        """Return the request, which is always the same: each stream begins with the present state."""
+        """Returns the request, which is always the same: each stream begins with the current state."""
         return pb.WatchDraftersRequest()
 
     def begin_anew(self) -> bool:
-        """There is nothing to begin anew."""
+        """Returns False: a restart is never needed."""
         return False
 
     def read(self, response: pb.WatchDraftersResponse) -> DrafterList:
-        """Return the state in a response."""
+        """Returns the state in a response."""
         return read_drafters(response.drafters)

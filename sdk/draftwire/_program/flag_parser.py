@@ -1,4 +1,4 @@
-"""Flags of services: a wrong one is answered by a line, not by all flags there are."""
+"""Command-line parser of the services, which reports a wrong flag in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNKNOWN = "unrecognized arguments: "
 
 
 def program_name() -> str:
-    """The command that this process was started by, for messages: a script's name, or ``python -m PACKAGE``."""
+    """Returns the command that started this process, for messages: a script's name, or ``python -m PACKAGE``."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.endswith(".__main__"):
         return f"python -m {spec.parent}"
@@ -20,10 +20,10 @@ def program_name() -> str:
 
 
 class FlagParser(argparse.ArgumentParser):
-    """argparse's parser, with one line for what is wrong, the likeliest flag in it, and exit status 2."""
+    """An argparse parser that reports an error in one line, suggests the closest flag, and exits with status 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, and exit.
+        """Prints the error and exits.
 
         Raises:
             SystemExit: always, with status 2.
@@ -31,7 +31,7 @@ class FlagParser(argparse.ArgumentParser):
         if message.startswith(_UNKNOWN):
             given = message.removeprefix(_UNKNOWN).split()
             flags = [each for each in given if each.startswith("-")]
-            message = "; ".join(map(self._unknown, flags or given))  # what follows a flag may be its value
+            message = "; ".join(map(self._unknown, flags or given))  # other arguments may be values of these flags
         self.exit(2, f"{self.prog}: {message} (all flags: {self.prog} --help)\n")
 
     def _unknown(self, argument: str) -> str:

@@ -1,4 +1,4 @@
-"""Starts the process of a service or of the gateway; what is not installed is named before anything imports it."""
+"""Entry point of the services and the gateway, which names missing packages before anything imports them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from draftwire._program.flag_parser import program_name
 
 NOT_INSTALLED = 1
-"""Exit status where packages are missing, as for other causes that an operator can mend."""
+"""Exit status if packages are missing, as for other causes that an operator can fix."""
 
 
 def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
-    """Run ``main`` of a module and return the exit status.
+    """Runs ``main`` of a module and returns the exit status.
 
     Args:
-        module: the module with the program, whose imports take their time.
-        extra: the extra of this distribution that brings what it needs.
-        needed: top-level packages that it needs beside the SDK's.
+        module: the module with the program, whose imports take seconds.
+        extra: the extra of this distribution that installs the packages needed.
+        needed: top-level packages that the program needs in addition to the SDK's.
     """
-    # Until the program takes signals itself, Ctrl-C in the middle of an import is no fault that wants a traceback.
+    # Until the program handles signals itself, Ctrl-C during an import should not print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:

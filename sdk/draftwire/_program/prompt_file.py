@@ -1,4 +1,4 @@
-"""Files of prompts, as commands take them."""
+"""Prompt files of the commands."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class PromptEntry:
     place: str
     """The file, and the line within it."""
     fields: Mapping[str, Any]
-    """The JSON object of its line; only ``text`` where the file has no JSON."""
+    """The JSON object of its line; only ``text`` if the file is not JSON."""
 
     @property
     def text(self) -> str:
-        """Its text: the field ``prompt`` or ``text``.
+        """The text of the prompt, from the field ``prompt`` or ``text``.
 
         Raises:
-            ValueError: it has none.
+            ValueError: there is no such field, or it is empty.
         """
         text = self.fields.get("prompt", self.fields.get("text"))
         if not isinstance(text, str) or not text:
@@ -32,17 +32,17 @@ class PromptEntry:
 
 
 def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEntry]:
-    """Return the prompts of a file.
+    """Returns the prompts of a file.
 
-    A ``.jsonl`` file has an object a line. Any other one has a text a line, or is one text.
+    A ``.jsonl`` file has one object per line. Any other file has one text per line, or is one text.
 
     Args:
         path: the file.
-        option: the command's option that named it, for errors.
-        by_line: whether a file without JSON has a prompt a line.
+        option: the command's option that named the file, for errors.
+        by_line: whether a file without JSON has one prompt per line.
 
     Raises:
-        ValueError: it cannot be read, holds no prompt, or a line that is no JSON object; the line is named.
+        ValueError: the file cannot be read, holds no prompt, or has a line that is not a JSON object, which is named.
     """
     try:
         content = path.read_text(encoding="utf-8")

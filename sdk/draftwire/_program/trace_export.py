@@ -1,4 +1,4 @@
-"""Sends a process's spans to a collector, by OTLP over gRPC. Needs the extra ``tracing``.
+"""Export of a process's spans to a collector, by OTLP over gRPC. Needs the extra ``tracing``.
 
 Settings beyond these, such as headers and certificates for a collector, come from OpenTelemetry's own variables
 (``OTEL_EXPORTER_OTLP_HEADERS``, ``OTEL_EXPORTER_OTLP_CERTIFICATE``, ``OTEL_RESOURCE_ATTRIBUTES``).
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 _MOST_WAITING = 4096
-"""Spans that wait to be sent; what comes on top while the collector does not take them is lost."""
+"""Most spans that wait to be sent; further spans are lost while the collector does not accept any."""
 _MOST_AT_ONCE = 512
 _DELAY_MS = 1000
-"""How long a span waits for others to be sent with."""
+"""Time that a span waits for others to form a batch."""
 _EXPORT_SECONDS = 5.0
-"""How long one batch is tried."""
+"""Timeout for sending one batch."""
 _LAST_WORDS_SECONDS = 0.5
-"""How long the sending thread has to end once it was told to give up."""
+"""Time for the sending thread to end once it was asked to give up."""
 
 
 class TracingUnavailable(Exception):
-    """What tracing needs is not installed."""
+    """The packages for tracing are not installed."""
 
 
 def check_endpoint(endpoint: str) -> str:
-    """Return the address of a collector as it is, or an empty one, which turns tracing off.
+    """Returns the address of a collector unchanged. An empty address turns tracing off.
 
     Raises:
-        ValueError: it is no http:// or https:// URL of a host and a port.
+        ValueError: the address is not an http:// or https:// URL of a host and a port.
     """
     if not endpoint:
         return endpoint
@@ -50,16 +50,16 @@ def check_endpoint(endpoint: str) -> str:
 
 
 class TraceExport:
-    """Makes the spans of a process and sends them, from a thread of its own. Nothing waits for the collector."""
+    """Creates the spans of a process and sends them from a thread of its own. Nothing waits for the collector."""
 
     def __init__(self, endpoint: str, sample_ratio: float, service_name: str) -> None:
-        """Begin; ``close`` has to end it.
+        """Starts the export; ``close`` ends it.
 
         Args:
             endpoint: http://HOST:PORT of a collector, or https:// for TLS.
-            sample_ratio: share, from 0 to 1, of the traces that begin here that are recorded. Traces that began
-                elsewhere are recorded or not as was decided there.
-            service_name: what the spans are filed under.
+            sample_ratio: share, from 0 to 1, of the traces beginning in this process that are recorded. For traces that
+                began elsewhere, the decision made there applies.
+            service_name: service name of the spans.
 
         Raises:
             TracingUnavailable: OpenTelemetry's SDK or its exporter is not installed.
@@ -95,21 +95,21 @@ class TraceExport:
 
     @property
     def tracer(self) -> Tracer:
-        """What makes spans."""
+        """The tracer that creates spans."""
         return self._provider.get_tracer("draftwire", __version__)
 
     def install(self) -> None:
-        """Have libraries of this process, the SDK among them, make their spans here, too; once in a process."""
+        """Sends the spans of libraries in this process, the SDK included, here as well. Call it once per process."""
         from opentelemetry import trace
 
         trace.set_tracer_provider(self._provider)
 
     def close(self, seconds: float) -> None:
-        """Send what is left, for so many seconds at most, and end. Blocks."""
-        # A thread of its own: the provider waits for the collector as long as a batch takes, whatever it is told.
+        """Sends the remaining spans, for at most this many seconds, and ends. Blocks."""
+        # In a thread, because the provider waits for the collector as long as a batch takes, whatever its timeout.
         closing = threading.Thread(target=self._provider.shutdown, name="trace-export-close", daemon=True)
         closing.start()
         closing.join(seconds)
         if closing.is_alive():
-            self._exporter.shutdown()  # ends the attempt under way
+            self._exporter.shutdown()  # ends the running attempt
             closing.join(_LAST_WORDS_SECONDS)

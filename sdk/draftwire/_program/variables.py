@@ -1,4 +1,4 @@
-"""The environment variables that draftwire's programs read, so that each can name those that none of them reads."""
+"""The environment variables read by draftwire's programs, so that each program can report unknown ones."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _SERVICES = """
     TLS_CLIENT_CA TLS_CLIENT_CERT TLS_CLIENT_KEY TLS_KEY TLS_SERVER_NAME TOKEN_FILE TRACE_ENDPOINT
     TRACE_SAMPLE_RATIO TRUSTED_DRAFTER TRUST_REMOTE_CODE VERIFIER_WEIGHT WEIGHTS
 """
-"""Of the verifier and the drafter service."""
+"""Variables of the verifier and the drafter service."""
 _COMMAND_LINE = """
     INSECURE PROBE_ADDRESS TLS_CA TLS_CLIENT_CERT TLS_CLIENT_KEY TLS_SERVER_NAME TOKEN_FILE VERIFIER
 """
-"""Of ``draftwire``."""
+"""Variables of the ``draftwire`` command."""
 _COMPOSE = """
     DRAFTER_1_GPU DRAFTER_2_GPU DRAFTER_MEMORY DRAFTER_THREADS DRAFT_MODEL_1 DRAFT_MODEL_2 GATEWAY_PORT
     LOG_LEVEL MODELS REVISION SOURCE TAG TARGET_MODEL TLS_DIRECTORY VERIFIER_GPU VERIFIER_MEMORY VERIFIER_PORT
     VERIFIER_THREADS VERSION
 """
-"""Of docker-compose.yml."""
+"""Variables of docker-compose.yml."""
 _GATEWAY = """
     ALLOWED_HOST ALLOWED_ORIGIN API_KEY API_KEY_FILE BODY_SECONDS CONSOLE INSECURE LISTEN LOG_FORMAT LOG_LEVEL
     MAX_BODY_BYTES MAX_CHOICES MAX_CONNECTIONS MAX_GENERATIONS MAX_TOKENS REQUEST_SECONDS SERVED_MODEL_NAME
     SHUTDOWN_GRACE_SECONDS SPREAD_LOAD_BOUND SPREAD_PREFIX_BYTES TLS_CA TLS_CERT TLS_CLIENT_CA TLS_CLIENT_CERT
     TLS_CLIENT_KEY TLS_KEY TLS_SERVER_NAME TOKEN_FILE TRACE_ENDPOINT TRACE_SAMPLE_RATIO VERIFIER
 """
-"""Of the gateway, behind DRAFTWIRE_GATEWAY_."""
+"""Variables of the gateway, with the prefix DRAFTWIRE_GATEWAY_."""
 _VLLM = """
     ACCEPTED_TOKENS ANNOUNCED_HOST DRAFTER DRAFTERS_PER_REQUEST INSECURE LISTEN LOG_FORMAT LOG_LEVEL
     MAX_CALLS_PER_CONNECTION MAX_CONNECTIONS MAX_DRAFTERS MAX_MESSAGE_BYTES MAX_TREE_NODES MAX_WAIT_MS
     METRICS_LISTEN REFLECTION REQUEST_IDLE_SECONDS SHUTDOWN_GRACE_SECONDS TLS_CA TLS_CERT TLS_CLIENT_CA
     TLS_CLIENT_CERT TLS_CLIENT_KEY TLS_KEY TLS_SERVER_NAME TOKEN_FILE TRACE_ENDPOINT TRACE_SAMPLE_RATIO
 """
-"""Of vLLM's adapter, behind DRAFTWIRE_VLLM_."""
+"""Variables of the vLLM adapter, with the prefix DRAFTWIRE_VLLM_."""
 
 VARIABLES = frozenset(
     f"{PREFIX}{program}{name}"
@@ -56,20 +56,20 @@ VARIABLES = frozenset(
     )
     for name in names.split()
 )
-"""All of them."""
+"""All variables, with their prefixes."""
 
 _LINK = re.compile(r".*_(SERVICE_(HOST|PORT(_.+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
-"""Variables that Kubernetes makes of the names of services in a pod's namespace."""
+"""Variables that Kubernetes derives from the names of services in a pod's namespace."""
 
 
 def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Find variables with our prefix that nothing reads.
+    """Finds variables with draftwire's prefix that no program reads.
 
     Args:
         names: the environment's variables.
 
     Yields:
-        Each such variable, and the one it was most likely meant to be.
+        Each such variable, with the variable that was most likely meant.
     """
     for name in sorted(names):
         if name.startswith(PREFIX) and name not in VARIABLES and not _LINK.fullmatch(name):

@@ -40,17 +40,17 @@ from draftwire.v1 import verifier_service_pb2 as pb
 
 
 class Client:
-    """Talks to a verifier, or to several that serve the same target model. Safe to use from several threads.
+    """A client of one verifier, or of several that serve the same target model. Safe to use from several threads.
 
-    With a list of addresses, or a DNS name that has several, requests are spread by load, those whose prompts begin
-    alike to the same verifier (``SpreadPolicy``). A request that breaks off is resumed at another one, without a token
-    lost, doubled or different. Everything else goes to the one in use (``address``), which changes when it is lost.
+    With a list of addresses, or a DNS name that resolves to several, requests are spread by load; prompts with a common
+    beginning go to the same verifier (``SpreadPolicy``). An interrupted request is resumed at another verifier, without
+    a token lost, doubled or changed. All other calls go to the verifier in use (``address``) until it is lost.
 
         with Client("localhost:50051") as client:
             for chunk in client.stream("def fib(n):", max_tokens=64):
                 print(chunk.text, end="")
 
-    The methods that generate take the keyword parameters of ``GenerateOptions``.
+    The generating methods take the keyword parameters of ``GenerateOptions``.
     """
 
     def __init__(
@@ -65,23 +65,23 @@ class Client:
         token: TokenSource | None = None,
         insecure: bool = False,
     ) -> None:
-        """Make a client. It connects with the first call.
+        """Creates a client. It connects on the first call.
 
         Args:
             address: host:port of a verifier, or several that serve the same target model; see ``Verifier`` for their
-                weights. A DNS name stands for all its addresses; it is looked up with the first call, again whenever
-                one of them is lost, and every 30 seconds while calls are made.
-            timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
+                weights. A DNS name stands for all its addresses. It is looked up on the first call, whenever one of its
+                addresses is lost, and every 30 seconds while calls are made.
+            timeout: seconds a call may take in all, unless the call sets its own; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
             spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
-            credentials: gRPC channel credentials of your own making, in place of ``tls``.
-            tls: encrypt and say whom to trust, see ``Tls``; None connects in the clear, to this machine only.
-            token: the token to show to the service, or a function that returns the present one (``TokenFile``).
-            insecure: True allows connections in the clear to other machines, token included.
+            credentials: your own gRPC channel credentials, instead of ``tls``.
+            tls: encryption and the certificates to trust; None connects unencrypted, to this machine only.
+            token: the token to present to the service, or a function that returns the current one (``TokenFile``).
+            insecure: True allows unencrypted connections to other machines, token included.
 
         Raises:
-            ValueError: no address, or one that is none; a wrong weight; files of ``tls`` that cannot be used; an
-                address beyond this machine without TLS.
+            ValueError: no address or an invalid one, an invalid weight, unusable files in ``tls``, or an address on
+                another machine without TLS.
         """
         verifiers = parse_verifiers(address)
         security = Security(tls=tls, token=token, insecure=insecure, credentials=credentials)
@@ -95,53 +95,53 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Address of the verifier in use: where everything goes that is no request for text."""
+        """Address of the verifier in use, which serves every call except generation."""
         return self._transport.address
 
     @property
     def verifiers(self) -> list[VerifierStatus]:
-        """How each verifier is seen; those behind a name once it was looked up."""
+        """The client's view of each verifier; those behind a DNS name appear once it was looked up."""
         return self._transport.statuses()
 
     def generate(self, prompt: Prompt, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
-        """Continue a prompt and return the result.
+        """Continues a prompt and returns the result.
 
         Args:
             prompt: text, or token ids.
-            n: how many results, from 1 to 128, to generate concurrently; ``Generation.choices`` holds all. The i-th,
-                counted from 0, is what the call gives alone with the seed plus i.
+            n: number of results to generate concurrently, from 1 to 128; ``Generation.choices`` holds all of them. The
+                i-th, counted from 0, equals the result of a single call with the seed plus i.
             options: see ``GenerateOptions``.
 
         Raises:
             InvalidArgumentError: the request cannot be served: ``InvalidFieldError`` with the fields' names,
                 ``EmptyPromptError``, ``ContextExceededError`` or ``TokenOutOfRangeError``.
             DrafterNotFoundError: ``speculation.drafter`` is not attached.
-            AtCapacityError: all verifiers that can be reached are full.
+            AtCapacityError: all reachable verifiers are full.
             DeadlineExceededError: the timeout has passed; ``partial`` has the text so far.
             UnavailableError: no verifier could be reached.
             ModelMismatchError: the verifiers serve different target models.
-            NumericsMismatchError: it broke off, and no verifier is left that computes with the same numerics.
-            TypeError: an option of the wrong type, or one that there is not.
+            NumericsMismatchError: the request was interrupted, and no verifier with the same numerics is left.
+            TypeError: an option has the wrong type or does not exist.
             DraftwireError: the call failed otherwise.
         """
         return self._choices(prepare(prompt, **options), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
-        """Continue a prompt and iterate over its chunks as they are committed.
+        """Continues a prompt and iterates over its chunks as they are committed.
 
-        The request starts at once. Ending the iteration early cancels it; see ``Stream``.
+        The request starts immediately. Ending the iteration early cancels it; see ``Stream``.
 
         Args:
             prompt: text, or token ids.
             options: see ``GenerateOptions``.
 
         Raises:
-            InvalidFieldError: a value the wire cannot carry; what else ``generate`` raises comes while iterating.
+            InvalidFieldError: a value cannot be encoded. All other errors of ``generate`` are raised while iterating.
         """
         return self._stream(prepare(prompt, **options))
 
     def chat(self, messages: Messages, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
-        """Answer a conversation, rendered by the chat template of the target's tokenizer, and return the result.
+        """Answers a conversation and returns the result. The target's chat template renders the messages.
 
         Args:
             messages: mappings with ``role`` (system, user, assistant, ...) and ``content``, oldest first.
@@ -154,7 +154,7 @@ class Client:
         return self._choices(prepare(Conversation(messages), **options), n)
 
     def stream_chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationStream:
-        """Answer a conversation and iterate over the chunks; as ``stream``, with the messages of ``chat``."""
+        """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
         return self._stream(prepare(Conversation(messages), **options))
 
     @overload
@@ -188,22 +188,22 @@ class Client:
         return_exceptions: bool = False,
         **options: Unpack[BatchOptions],
     ) -> list[Generation] | list[Generation | DraftwireError]:
-        """Continue several prompts concurrently and return their results in order.
+        """Continues several prompts concurrently and returns their results in order.
 
         Args:
             prompts: texts, or lists of token ids.
-            seed: one seed for every prompt (each gives what it gives alone with that seed), or one for each.
-            max_concurrency: most requests under way at a time.
-            return_exceptions: whether a request that fails leaves its error in its place, and the others go on.
+            seed: one seed for every prompt (each result equals that of a single call with it), or one seed per prompt.
+            max_concurrency: most requests in flight at a time.
+            return_exceptions: put the error of a failed request in its place in the list and let the others continue.
             options: see ``BatchOptions``.
 
         Raises:
-            ValueError: a list of seeds whose length is not the number of prompts.
-            TypeError: an option, or a prompt, of the wrong type.
-            DraftwireError: the first request that failed, unless ``return_exceptions``; its message and ``fields`` name
-                the prompt as ``prompts[1]``, and ``results`` has what came of each. The others are cancelled, but for
-                a fault of the prompt itself (``EmptyPromptError``, ``ContextExceededError``,
-                ``TokenOutOfRangeError``): with that they go on to their ends first.
+            ValueError: the number of seeds is not the number of prompts.
+            TypeError: an option or a prompt has the wrong type.
+            DraftwireError: the first request that failed, unless ``return_exceptions``. Its message and ``fields`` name
+                the prompt, for example ``prompts[1]``, and ``results`` has each prompt's outcome. The other requests
+                are cancelled. If the prompt itself is at fault (``EmptyPromptError``, ``ContextExceededError``,
+                ``TokenOutOfRangeError``), they run to completion first.
         """
         batch = Batch.of(prompts, seed, options, keeps_errors=return_exceptions)
         self._run_all(batch, whole("max_concurrency", max_concurrency))
@@ -217,17 +217,17 @@ class Client:
         add_special_tokens: bool = False,
         timeout: float | None = None,
     ) -> list[int]:
-        """Return the token ids of a text or a conversation, by the target's tokenizer.
+        """Returns the token ids of a text or a conversation, by the target's tokenizer.
 
         Args:
             text: the text.
-            messages: a conversation instead, rendered by the chat template; see ``chat``.
-            add_special_tokens: add the special tokens the tokenizer puts around a text. A chat template writes them
-                itself.
+            messages: a conversation instead of a text, rendered by the chat template; see ``chat``.
+            add_special_tokens: add the special tokens that the tokenizer puts around a text. A chat template adds its
+                own.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            InvalidFieldError: the conversation cannot be rendered, or there is not one of text and messages.
+            InvalidFieldError: the conversation cannot be rendered, or not exactly one of text and messages was given.
             DraftwireError: the call failed.
         """
         tokens = self.tokenization(text, messages=messages, add_special_tokens=add_special_tokens, timeout=timeout)
@@ -241,20 +241,20 @@ class Client:
         add_special_tokens: bool = False,
         timeout: float | None = None,
     ) -> Tokenization:
-        """As ``tokenize``, with the place and the text of each token."""
+        """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
         request = tokenize_request(text, messages, add_special_tokens)
         return read_tokenization(self._transport.call(TOKENIZE, request, timeout))
 
     def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
-        """Return the text of token ids, by the target's tokenizer.
+        """Returns the text of token ids, by the target's tokenizer.
 
         Args:
             ids: the token ids.
-            skip_special_tokens: leave special tokens out of the text.
+            skip_special_tokens: omit special tokens from the text.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            TokenOutOfRangeError: an id is not below the vocabulary size.
+            TokenOutOfRangeError: an id is not in the vocabulary.
             DraftwireError: the call failed otherwise.
         """
         request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
@@ -264,18 +264,18 @@ class Client:
     def score(
         self, token_ids: Iterable[int], *, top: int = 16, first_position: int = 1, timeout: float | None = None
     ) -> list[Prediction]:
-        """Return the target's likeliest tokens along a text: what a draft model learns from.
+        """Returns the target's likeliest tokens along a text, as training data for a draft model.
 
-        The verifier has to be started with ``--allow-scoring``. Scoring runs beside requests and takes what they leave.
+        The verifier must have been started with ``--allow-scoring``. Scoring uses the capacity that requests leave.
 
         Args:
             token_ids: the text, prompt and continuation.
-            top: how many tokens to return for each position.
-            first_position: first position wanted, from 1.
-            timeout: seconds it may take; default: the client's timeout.
+            top: number of tokens to return for each position.
+            first_position: first position to score, from 1.
+            timeout: seconds the call may take; default: the client's timeout.
 
         Raises:
-            NotEnabledError: the verifier does not score texts.
+            NotEnabledError: the verifier does not allow scoring.
             InvalidArgumentError: a field is out of its range, or the text is too long.
             DraftwireError: the call failed otherwise.
         """
@@ -283,21 +283,21 @@ class Client:
             return [prediction for part in stream for prediction in part]
 
     def follow_traffic(self) -> Stream[Traffic]:
-        """Iterate over the requests that the verifier finishes from now on, of all clients.
+        """Iterates over the requests of all clients that the verifier finishes from now on.
 
-        The verifier has to be started with ``--share-traffic``. The first item is empty and comes at once. The stream
-        has no end; close it, or leave its ``with`` block. It reconnects when the connection breaks.
+        The verifier must have been started with ``--share-traffic``. The first item is empty and arrives immediately.
+        The stream never ends; close it, or leave its ``with`` block. It reconnects after a lost connection.
 
         Raises:
-            DraftwireError: while iterating, when the call failed; ``NotEnabledError`` where the traffic is not shared.
+            DraftwireError: the call failed, raised while iterating; ``NotEnabledError`` if the traffic is not shared.
         """
         return self._transport.stream(TrafficReader(), None)
 
     def model_info(self, *, address: str | None = None, timeout: float | None = None) -> VerifierInfo:
-        """Return what a verifier serves, its limits and how busy it is.
+        """Returns a verifier's model, limits and load.
 
         Args:
-            address: which one of the ``verifiers`` to ask; default: the one in use.
+            address: the one of the ``verifiers`` to ask; default: the one in use.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
@@ -307,34 +307,34 @@ class Client:
         return read_verifier_info(self._transport.call(GET_MODEL_INFO, request, timeout, address=address))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """Return whether the verifier takes calls, by ``grpc.health.v1``. A drafter service can be asked, too.
+        """Returns the verifier's health by ``grpc.health.v1``. Works with a drafter service, too.
 
         Args:
-            service: full name of one of its services; without it the health of the whole server.
+            service: full name of one of the server's services; empty for the server as a whole.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            NotFoundError: it has no such service.
+            NotFoundError: the server has no such service.
             DraftwireError: the call failed.
         """
         return read_health(self._transport.call(CHECK, check_request(service), timeout))
 
     def close(self) -> None:
-        """Cancel the calls that run and close the connections."""
+        """Cancels running calls and closes the connections."""
         self._transport.close()
 
     def __repr__(self) -> str:
-        """Return the client's verifiers, without a secret."""
+        """Returns the client's verifiers, without secrets."""
         return f"{type(self).__name__}([{', '.join(repr(each.address) for each in self.verifiers)}])"
 
     def __enter__(self) -> Self:
-        """Return the client itself."""
+        """Returns the client itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the client."""
+        """Closes the client."""
         self.close()
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
@@ -351,20 +351,20 @@ class Client:
         return replace(first, further=further)
 
     def _run_all(self, batch: Batch, max_concurrency: int) -> None:
-        """Run the requests of a batch to their ends. Cancels what is left when one failure is to end them all."""
+        """Runs the requests of a batch to completion; cancels the rest after a failure that ends the batch."""
         run_batch(batch, max_concurrency, partial(self._stream, whole=True), _finish)
 
     def _stream(self, request: Prepared, *, whole: bool = False) -> GenerationStream:
-        """Start a request; whole: nobody gets its chunks before the result is there."""
+        """Starts a request. ``whole``: the caller sees no chunk before the result."""
         reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
         return GenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
 
 
 class GenerationStream(Stream[Chunk]):
-    """A running request: iterate over its chunks, then take its ``result``. See ``Stream`` for ending it early."""
+    """A running request: iterate over its chunks, then read ``result``. See ``Stream`` for ending it early."""
 
     def __init__(self, transport: Transport, reader: GenerationReader, deadline: Deadline | None) -> None:
-        """Used by ``Client.stream``: start the request."""
+        """Starts the request. Called by ``Client.stream``."""
         self._generation = reader
         super().__init__(transport, reader, deadline)
 
@@ -375,12 +375,12 @@ class GenerationStream(Stream[Chunk]):
 
     @property
     def prompt(self) -> PromptReport | None:
-        """What was reported of the prompt so far, where the request asked for it: all of it from the first chunk on."""
+        """The report on the prompt, if the request asked for one; complete from the first chunk on."""
         return self._generation.prompt
 
     @property
     def finished(self) -> bool:
-        """True when the result is there."""
+        """Whether the result is available."""
         return self._generation.finished
 
     @property
@@ -393,7 +393,7 @@ class GenerationStream(Stream[Chunk]):
         return self._generation.result
 
     def _progress(self) -> str:
-        """Return the request's progress and a hint to its caller, for the message of a timeout."""
+        """Returns the request's progress with a hint for the caller, for the message of a timeout."""
         return f"{self._generation.progress} (max_time ends a request with the text so far)"
 
     def _partial(self, error: DraftwireError) -> Generation | None:
@@ -401,7 +401,7 @@ class GenerationStream(Stream[Chunk]):
 
 
 def _finish(stream: GenerationStream) -> Generation:
-    """Run a request to its end."""
+    """Runs a request to completion."""
     with stream:
         for _ in stream:
             pass

@@ -31,11 +31,11 @@ class Drafters:
     """The drafters of the verifier in use: ``Client.drafters``."""
 
     def __init__(self, transport: Transport) -> None:
-        """Used by ``Client``."""
+        """Manage drafters over a transport. Called by ``Client``."""
         self._transport = transport
 
     def list(self) -> list[Drafter]:
-        """Return all drafters, oldest first.
+        """Returns all drafters, oldest first.
 
         Raises:
             DraftwireError: the call failed.
@@ -52,24 +52,25 @@ class Drafters:
         trusted: bool | None = None,
         timeout: float | None = None,
     ) -> Drafter:
-        """Connect a drafter and return it once it is ready.
+        """Attaches a drafter and returns it once it is ready.
 
-        Attaching the same name and address again returns the drafter as it is, with the labels given, if some are.
+        Attaching the same name and address again returns the existing drafter; labels, if given, replace its own.
 
         Args:
-            address: host:port of a drafter service, as the verifier reaches it; or one in the verifier, for example
-                ``"local:ngram"``.
-            name: its name in the pool; by default its address.
-            labels: what it is good for, for example ``{"domain": "code"}``; requests can ask for it.
-            trusted: whether it is trusted to say truly what its tokens were drawn from, and may draft for requests with
-                the rule of rejection; None leaves it as it is, at first untrusted.
+            address: host:port of a drafter service, as the verifier reaches it; or a drafter that runs in the verifier,
+                for example ``"local:ngram"``.
+            name: the drafter's name in the pool; default: its address.
+            labels: what the drafter is good for, for example ``{"domain": "code"}``; requests can select by label.
+            trusted: whether the draft distributions it reports are trusted, so that it may draft for requests with the
+                rejection rule. None leaves this as it is; at first only drafters that the verifier's settings name are
+                trusted.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            DrafterUnreachableError: the verifier could not reach it.
+            DrafterUnreachableError: the verifier could not reach the drafter.
             DrafterExistsError: the name is in use for another address.
-            TokenizerMismatchError: its tokenizer is not the target's.
-            UnsupportedDrafterError: the verifier has no drafter of this name.
+            TokenizerMismatchError: the drafter's tokenizer is not the target's.
+            UnsupportedDrafterError: the verifier does not serve drafter addresses of this form.
             DraftwireError: the call failed otherwise.
         """
         request = pb.AttachDrafterRequest(address=address, name=name or "", labels=labels)
@@ -79,10 +80,10 @@ class Drafters:
         return read_drafter(response.drafter)
 
     def detach(self, name: str, *, timeout: float | None = None) -> Drafter:
-        """Remove a drafter and return it as it was at the end, once no sequence uses it.
+        """Removes a drafter and returns its final state, once no sequence uses it.
 
         Args:
-            name: its name in the pool.
+            name: the drafter's name in the pool.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
@@ -94,21 +95,21 @@ class Drafters:
         return read_drafter(response.drafter)
 
     def swap(self, old: str, new: str, request_id: str | None = None, *, timeout: float | None = None) -> Swap:
-        """Move every sequence from one drafter to another and return once the old one is released.
+        """Moves every sequence from one drafter to another and returns once the old one is released.
 
-        A call whose answer is lost is made again, at the same verifier; it then joins the swap under way.
+        A call whose response is lost is repeated at the same verifier and joins the running swap.
 
         Args:
             old: name of the drafter to release.
-            new: name of an attached drafter, or the address of one to attach, that takes over.
-            request_id: a name for this swap: another call with it, also later, is the same swap; default: a new one.
+            new: the drafter that takes over: the name of an attached one, or the address of one to attach.
+            request_id: an id for this swap; a later call with the same id refers to the same swap. Default: a new id.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            DrafterNotFoundError: no drafter of the old name is attached.
-            DrafterUnreachableError: the verifier could not reach the new one; the old one stays.
-            TokenizerMismatchError: the new one's tokenizer is not the target's; the old one stays.
-            BusyError: another swap or roll-out of one of the two is under way.
+            DrafterNotFoundError: no drafter named ``old`` is attached.
+            DrafterUnreachableError: the verifier could not reach the new drafter; the old one stays.
+            TokenizerMismatchError: the new drafter's tokenizer is not the target's; the old one stays.
+            BusyError: another swap or rollout of one of the two is running.
             DraftwireError: the call failed otherwise.
         """
         request = pb.SwapDrafterRequest(old_name=old, new_name=new, request_id=request_id or new_request_id())
@@ -116,22 +117,22 @@ class Drafters:
         return Swap(read_drafter(response.drafter), response.moved_sequences)
 
     def rollout(self, old: str, new: str, share: float, *, timeout: float | None = None) -> Rollout:
-        """Give a drafter a share of another one's sequences, to see how it does before it takes over.
+        """Starts a rollout: a new drafter gets a share of another one's sequences before it takes over.
 
-        It is withdrawn by itself when its acceptance is significantly worse. Calling this again while the roll-out runs
-        changes the share.
+        The new drafter is withdrawn automatically if its acceptance is significantly worse. Calling this again during
+        the rollout changes the share.
 
         Args:
             old: name of the drafter that has the sequences.
-            new: name of an attached drafter, or the address of one to attach, that gets a share of them.
-            share: share of sequences for the new one, in (0, 1].
+            new: the drafter that gets a share of them: the name of an attached one, or the address of one to attach.
+            share: the new drafter's share of the sequences, in (0, 1].
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            DrafterNotFoundError: no drafter of the old name is attached.
-            DrafterUnreachableError: the verifier could not reach the new one.
-            TokenizerMismatchError: the new one's tokenizer is not the target's.
-            BusyError: another swap or roll-out of one of the two is under way.
+            DrafterNotFoundError: no drafter named ``old`` is attached.
+            DrafterUnreachableError: the verifier could not reach the new drafter.
+            TokenizerMismatchError: the new drafter's tokenizer is not the target's.
+            BusyError: another swap or rollout of one of the two is running.
             DraftwireError: the call failed otherwise.
         """
         request = pb.StartRolloutRequest(old_name=old, new_name=new, share=share)
@@ -139,14 +140,14 @@ class Drafters:
         return read_rollout(response.rollout)
 
     def promote(self, new: str, *, timeout: float | None = None) -> Rollout:
-        """End a roll-out: the new drafter takes over all sequences, and the old one is released.
+        """Ends a rollout: the new drafter takes over all sequences, and the old one is released.
 
         Args:
-            new: name of the drafter that has the share.
+            new: name of the new drafter.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            RolloutNotFoundError: no roll-out of this drafter is under way.
+            RolloutNotFoundError: no rollout of this drafter is running.
             DraftwireError: the call failed otherwise.
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=True)
@@ -154,14 +155,14 @@ class Drafters:
         return read_rollout(response.rollout)
 
     def withdraw(self, new: str, *, timeout: float | None = None) -> Rollout:
-        """End a roll-out: the new drafter gives its sequences back and is released.
+        """Ends a rollout: the new drafter returns its sequences to the old one and is released.
 
         Args:
-            new: name of the drafter that has the share.
+            new: name of the new drafter.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            RolloutNotFoundError: no roll-out of this drafter is under way.
+            RolloutNotFoundError: no rollout of this drafter is running.
             DraftwireError: the call failed otherwise.
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=False)
@@ -169,7 +170,7 @@ class Drafters:
         return read_rollout(response.rollout)
 
     def rollouts(self) -> RolloutList:
-        """Return the roll-outs under way, then those that ended lately, newest first.
+        """Returns the running rollouts, then the recently ended ones, newest first.
 
         Raises:
             DraftwireError: the call failed.
@@ -180,20 +181,20 @@ class Drafters:
     def load_model(
         self, drafter_address: str, model: str, request_id: str | None = None, *, timeout: float | None = None
     ) -> ModelLoad:
-        """Have a drafter service load another model and return at once; ``load_state`` tells how far it is.
+        """Starts loading another model in a drafter service and returns immediately; poll ``load_state`` for progress.
 
-        This talks to the drafter service itself. Once the model is there, verifiers move their sequences to it while
-        they run; until then the drafter goes on with the old one. A call whose answer is lost is made again.
+        The call goes to the drafter service itself, which drafts with the old model until the new one is loaded. Then
+        verifiers move their running sequences to the new model. A call whose response is lost is repeated.
 
         Args:
             drafter_address: host:port of the drafter service, as this machine reaches it.
             model: directory on the drafter's machine, or hub id.
-            request_id: a name for this change: another call with it, also later, is the same change; default: a new
-                one.
+            request_id: an id for this change; a later call with the same id refers to the same change. Default: a new
+                id.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            BusyError: another model is being loaded.
+            BusyError: the service is already loading another model.
             UnavailableError: the drafter service could not be reached.
             DraftwireError: the call failed otherwise.
         """
@@ -202,7 +203,7 @@ class Drafters:
         return read_model_load(response.load)
 
     def load_state(self, drafter_address: str, *, timeout: float | None = None) -> DrafterServiceInfo:
-        """Return what a drafter service serves, how far the last change of its model is, and what it holds.
+        """Returns a drafter service's model, the state of its last model change, and its load.
 
         Args:
             drafter_address: host:port of the drafter service, as this machine reaches it.
@@ -218,11 +219,11 @@ class Drafters:
         )
 
     def watch(self) -> Stream[DrafterList]:
-        """Iterate over the states of the pool: the present one at once, and one after every change.
+        """Iterates over the states of the pool: the current one immediately, then one after every change.
 
-        The stream has no end; close it, or leave its ``with`` block. It reconnects when the connection breaks.
+        The stream never ends; close it, or leave its ``with`` block. It reconnects after a lost connection.
 
         Raises:
-            DraftwireError: while iterating, when the call failed.
+            DraftwireError: the call failed, raised while iterating.
         """
         return self._transport.stream(WatchReader(), None)

@@ -1,4 +1,4 @@
-"""Rules of acceptance and presets, by name and by their numbers in the contract, and what came of each rule."""
+"""Acceptance rules and presets, by name and by their numbers in the contract, and the counts of each rule."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ PRESET_NAMES = {number: name for name, number in PRESETS.items()}
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceCount:
-    """What came of one rule of acceptance since the verifier's start."""
+    """Counts of one acceptance rule since the verifier started."""
 
     rule: Acceptance
     """The rule."""
     requests: int
-    """Requests with it that have begun."""
+    """Requests started with this rule."""
     tokens: int
-    """Tokens they committed."""
+    """Tokens committed for these requests."""
     draft_tokens: int
-    """Draft tokens verified for them."""
+    """Draft tokens verified for these requests."""
     accepted_tokens: int
-    """Draft tokens accepted."""
+    """Draft tokens accepted for these requests."""
 
 
 def read_acceptance_counts(messages: Iterable[AcceptanceCountMessage]) -> list[AcceptanceCount]:
-    """Return the counts from their messages; a rule newer than this SDK is left out."""
+    """Returns the counts from their messages; rules newer than this SDK are skipped."""
     return [
         AcceptanceCount(
             RULE_NAMES[message.rule], message.requests, message.tokens, message.draft_tokens, message.accepted_tokens

@@ -1,4 +1,4 @@
-"""Addresses of services, HOST:PORT or another form that gRPC takes, and which of them are on this machine."""
+"""Addresses of services, as HOST:PORT or in another form of gRPC's, and the test for addresses on this machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from draftwire._types.quoting import quoted
 
 _SCHEME = re.compile(r"(?:dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
-"""Addresses of gRPC's own kinds are taken as they are. Its ``dns:`` without a port means 443, too, but whoever writes
-that knows gRPC."""
+"""gRPC's own address schemes are not checked. ``dns:`` without a port also means port 443, but callers who write it
+know gRPC."""
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@]+):(?P<port>\d{1,5})")
 _PORTS = range(1, 1 << 16)
 
@@ -19,10 +19,10 @@ _LOCAL_SCHEMES = ("unix:", "unix-abstract:")
 
 
 def check_address(address: str) -> None:
-    """Check that an address names a port: without one gRPC would go to port 443.
+    """Checks that an address has a port; without one gRPC would use port 443.
 
     Raises:
-        ValueError: it is not HOST:PORT; the message names it.
+        ValueError: the address is not HOST:PORT; the message quotes it.
     """
     if _SCHEME.match(address):
         return
@@ -39,9 +39,9 @@ def check_address(address: str) -> None:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Return whether a host is this machine: ``localhost``, or an address of the loopback network.
+    """Returns whether a host is this machine: ``localhost``, or an address of the loopback network.
 
-    A name that only resolves to one is none: what it resolves to can change.
+    Other names do not count, even if they resolve to loopback: what a name resolves to can change.
     """
     if host.lower().rstrip(".") == "localhost":
         return True
@@ -52,7 +52,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address, HOST:PORT or what else gRPC takes, is on this machine."""
+    """Returns whether an address, HOST:PORT or another form of gRPC's, is on this machine."""
     if address.startswith(_LOCAL_SCHEMES):
         return True
     for scheme in _IP_SCHEMES:

@@ -1,4 +1,4 @@
-"""What was learned of a drafter."""
+"""Calibration of a drafter: learned acceptance probabilities and response times."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ from draftwire.v1 import calibration_pb2
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceClass:
-    """A kind of draft tokens and how often they are right."""
+    """A class of draft tokens, by rank and draft probability, and how often they are accepted."""
 
     rank: int
-    """Place among their siblings, likeliest first: 0, 1, or 2 for all further ones."""
+    """Rank among siblings, likeliest first: 0, 1, or 2 for all further ones."""
     above: float
-    """The drafter gave them a probability above this, and not above that of the rank's next class."""
+    """Lower bound of the probability that the drafter gave the tokens; the upper bound is that of the rank's next
+    class."""
     acceptance: float
-    """Chance that such a token is on the target's path when its parent is, in [0, 1]."""
+    """Probability that such a token is on the target's path if its parent is, in [0, 1]."""
     observations: float
-    """Number of tokens that the chance is taken from, older ones counting less; it begins with a few that stand for
-    the guess from before the first."""
+    """Number of tokens behind this estimate, older ones counting less. It starts with a few that stand for the initial
+    guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a verifier goes by when it chooses what to verify of a drafter's tokens, and whether to wait."""
+    """The statistics by which a verifier chooses a drafter's tokens to verify, and decides whether to wait for them."""
 
     drafter: str
     """The drafter's name in the pool."""
     classes: list[AcceptanceClass]
-    """How likely its tokens are, by rank and then by the drafter's own probability."""
+    """Acceptance of its tokens, by rank and then by the drafter's own probability."""
     first_acceptance: float
-    """How likely a first child is, whatever its class: what is expected of a token that has not come yet."""
+    """Acceptance of first children of all classes: the expectation for a token that has not arrived yet."""
     response_seconds: float
-    """Smoothed time from a verdict that left an empty tree to the first proposal that builds on it; like
-    ``proposal_interval_seconds`` 0.0 for a drafter that is never waited for."""
+    """Smoothed time from a verdict that left an empty tree to the first proposal that builds on it; 0.0 for a drafter
+    that is never waited for."""
     proposal_interval_seconds: float
-    """Smoothed time from one proposal for a sequence to the next."""
+    """Smoothed time from one proposal for a sequence to the next; 0.0 for a drafter that is never waited for."""
 
 
 def read_classes(messages: Iterable[calibration_pb2.AcceptanceClass]) -> list[AcceptanceClass]:
-    """Return classes from their messages."""
+    """Returns classes from their messages."""
     return [
         AcceptanceClass(message.rank, message.above, message.acceptance, message.observations) for message in messages
     ]
 
 
 def read_calibration(message: calibration_pb2.Calibration) -> Calibration:
-    """Return a ``Calibration`` from its message."""
+    """Returns a ``Calibration`` from its message."""
     return Calibration(
         drafter=message.drafter,
         classes=read_classes(message.classes),

@@ -1,4 +1,4 @@
-"""What a verifier tells of its drafters."""
+"""The drafters of a verifier, as it reports them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from draftwire.errors import DraftwireError, from_status
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 
 DrafterState = Literal["connecting", "ready", "draining", "unreachable", "suspended", "unknown"]
-"""Where a drafter stands: ``"connecting"`` (handshake under way), ``"ready"`` (it drafts), ``"draining"`` (no new
-sequences; released when its last one has moved), ``"unreachable"`` (connection lost; the verifier keeps trying),
-``"suspended"`` (it broke the protocol too often and gets no sequences for a while)."""
+"""State of a drafter: ``"connecting"`` (handshake in progress), ``"ready"`` (it drafts), ``"draining"`` (no new
+sequences; released once its last one has moved), ``"unreachable"`` (connection lost; the verifier keeps trying),
+``"suspended"`` (too many protocol violations; no sequences for a while)."""
 
 _STATES: dict[int, DrafterState] = {
     pb.DRAFTER_STATE_CONNECTING: "connecting",
@@ -34,9 +34,9 @@ class Drafter:
     address: str
     """Its address."""
     state: DrafterState
-    """Where it stands."""
+    """Its state."""
     model: ModelInfo | None
-    """Its model; None before the first handshake, and for one that has none."""
+    """Its model; None before the first handshake, and for a drafter without a model."""
     sequences: int
     """Sequences that use it now."""
     draft_tokens: int
@@ -44,33 +44,34 @@ class Drafter:
     accepted_tokens: int
     """Draft tokens accepted since it was attached."""
     stale_nodes: int
-    """Proposed nodes that came too late to be of use."""
+    """Proposed nodes that arrived too late to be used."""
     step_seconds: float | None
     """Smoothed time of one of its drafting steps, in seconds; None before the first."""
     response_seconds: float | None
     """Smoothed time from a verdict to the first proposal that builds on it, in seconds; None before the first."""
     attached_at: datetime | None
-    """When it was attached (UTC)."""
+    """Time at which it was attached (UTC)."""
     last_error: DraftwireError | None
-    """The last fault, when there was one."""
+    """Its last error, if any."""
     announced: bool
-    """True when the drafter announced itself."""
+    """Whether the drafter announced itself to the verifier."""
     labels: dict[str, str]
-    """What it is good for, by the words of whoever attached it."""
+    """Labels it was attached with, describing what it is good for."""
     accepted_per_second: float
-    """Draft tokens accepted per second of its drafting time, lately: what the verifier chooses by."""
+    """Recent rate of accepted draft tokens per second of its drafting time; the verifier chooses drafters by it."""
     trusted: bool = False
-    """Whether it may draft for requests with the rule of rejection; drafters in the verifier always may."""
+    """Whether it may draft for requests with the rejection rule; drafters in the verifier always may."""
     lossy_draft_tokens: int = 0
-    """As ``draft_tokens``, for requests whose rule of acceptance is not lossless; not counted there."""
+    """Draft tokens verified for requests with a lossy acceptance rule; not included in ``draft_tokens``."""
     lossy_accepted_tokens: int = 0
-    """As ``accepted_tokens``, for the same requests."""
+    """Draft tokens accepted for requests with a lossy acceptance rule; not included in ``accepted_tokens``."""
     resting: bool = False
-    """Whether it is told nothing for now, as it brings less than that costs; of drafter services."""
+    """Whether the drafter service is paused and gets no verdicts, because its accepted tokens do not pay for its
+    messages."""
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted tokens / draft tokens since it was attached, in [0, 1]; 0.0 when nothing was verified."""
+        """Accepted tokens / draft tokens since it was attached, in [0, 1]; 0.0 if nothing was verified."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else 0.0
 
 
@@ -80,16 +81,16 @@ DrafterList = list[Drafter]
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A swap that is done."""
+    """A completed swap."""
 
     drafter: Drafter
     """The drafter that took over."""
     moved_sequences: int
-    """Sequences that moved while running."""
+    """Running sequences that moved to it."""
 
 
 def read_drafter(message: pb.Drafter) -> Drafter:
-    """Return a ``Drafter`` from its message."""
+    """Returns a ``Drafter`` from its message."""
     return Drafter(
         name=message.name,
         address=message.address,
@@ -116,5 +117,5 @@ def read_drafter(message: pb.Drafter) -> Drafter:
 
 
 def read_drafters(messages: Iterable[pb.Drafter]) -> list[Drafter]:
-    """Return the drafters of a pool from their messages."""
+    """Returns the drafters of a pool from their messages."""
     return [read_drafter(message) for message in messages]

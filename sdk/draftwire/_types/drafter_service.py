@@ -1,4 +1,4 @@
-"""What a drafter service tells of itself and its model."""
+"""A drafter service and its model, as the service reports them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from draftwire.errors import DraftwireError, from_status
 from draftwire.v1 import drafter_service_pb2 as pb
 
 ModelLoadState = Literal["loading", "serving", "failed", "unknown"]
-"""How far a load is: the model is read and tested, is served, or could not be loaded and the one before it is served
-still."""
+"""State of a model load: the model is being read and tested, is served, or could not be loaded, in which case the
+previous model is still served."""
 
 _STATES: dict[int, ModelLoadState] = {
     pb.MODEL_LOAD_STATE_LOADING: "loading",
@@ -30,73 +30,72 @@ class ModelLoad:
     model: str
     """Directory on the drafter's machine, or hub id."""
     request_id: str
-    """The caller's name for the change."""
+    """The caller's id for the change."""
     state: ModelLoadState
-    """How far it is."""
+    """State of the load."""
     error: DraftwireError | None
-    """Why it failed, if it did."""
+    """Error of a failed load, else None."""
     started_at: datetime | None
-    """When it began (UTC)."""
+    """Time at which the load began (UTC)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierShare:
-    """What one verifier has of a drafter service that several share. Counts begin with its first stream of those that
-    are open."""
+    """One verifier's share of a drafter service. Counts restart after it has closed all of its streams."""
 
     name: str
-    """Name of its token or, where the drafter service asks for none, its host."""
+    """Name of the verifier's token, or its host if the drafter service requires no token."""
     weight: float
     """Weight of its share."""
     streams: int
-    """Streams that it has open; they divide its share."""
+    """Its open streams, which divide its share."""
     open_sequences: int
-    """Sequences that are open on them."""
+    """Open sequences on its streams."""
     waiting_sequences: int
-    """Those of them that wait for KV slots, and are not drafted for meanwhile."""
+    """Open sequences that wait for KV slots; nothing is drafted for them meanwhile."""
     used_slots: int
     """KV slots that hold its committed tokens."""
     rows: int
-    """Rows of the draft model's steps that were for it: committed tokens and nodes."""
+    """Rows computed for it by the draft model: committed tokens and nodes."""
     drafted_nodes: int
     """Nodes proposed to it."""
     preemptions: int
-    """Times a sequence of it gave up its KV slots to others, to be computed again."""
+    """Number of times that one of its sequences lost its KV slots to others, to be recomputed later."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterServiceInfo:
-    """What a drafter service serves and holds."""
+    """The model, state and load of a drafter service."""
 
     model: ModelInfo
     """The model that new streams get."""
     build: str
     """Build of the service."""
     last_load: ModelLoad | None
-    """The last change of its model, when there was one."""
+    """The last change of its model, if any."""
     streams: int
-    """Streams of verifiers that are open."""
+    """Open streams of verifiers."""
     open_sequences: int
-    """Sequences that are open on them."""
+    """Open sequences on all streams."""
     used_slots: int
     """KV slots in use."""
     total_slots: int
     """KV slots in all."""
     times: StepTimes
-    """Where the time of drafting steps goes, of the model that new streams get: with another one it begins anew."""
+    """Time of the drafting steps by phase, for the model that new streams get; reset when the model changes."""
     step_costs: list[StepCost]
-    """c(n) of that model, by rows."""
+    """c(n) of the model that new streams get, by rows."""
     classes: list[AcceptanceClass]
-    """How likely that model's nodes are, by what verifiers have committed."""
+    """Acceptance of that model's nodes, judged by the tokens that verifiers have committed."""
     drafted_nodes: int
-    """Nodes that it has proposed."""
+    """Nodes proposed by the service."""
     verifiers: list[VerifierShare]
-    """Verifiers with a stream, and what each has of it; the caller's own alone where it has a token without the role
-    of administrator."""
+    """Verifiers with an open stream, with their shares; only the caller's own if its token lacks the administrator
+    role."""
 
 
 def read_model_load(message: pb.ModelLoad) -> ModelLoad:
-    """Return a ``ModelLoad`` from its message."""
+    """Returns a ``ModelLoad`` from its message."""
     return ModelLoad(
         model=message.model,
         request_id=message.request_id,
@@ -107,7 +106,7 @@ def read_model_load(message: pb.ModelLoad) -> ModelLoad:
 
 
 def read_drafter_service_info(message: pb.DrafterServiceGetModelInfoResponse) -> DrafterServiceInfo:
-    """Return a ``DrafterServiceInfo`` from the answer to GetModelInfo."""
+    """Returns a ``DrafterServiceInfo`` from the answer to GetModelInfo."""
     status = message.status
     return DrafterServiceInfo(
         model=read_model_info(message.info.model),

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, and what a request is told of its prompt."""
+"""Log-probabilities of tokens, and the report on a request's prompt."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class TokenLogProb:
     token_id: int
     """The token."""
     logprob: float
-    """Natural log of its probability: softmax of the target's logits as they are, at temperature 1."""
+    """Natural log of its probability: softmax of the target's unmodified logits, at temperature 1."""
     text: str
-    """Its text on its own; a part of a character shows as U+FFFD."""
+    """Its text on its own; part of a character shows as U+FFFD."""
     text_bytes: bytes
     """Its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogProbs:
-    """What the target gave to the token at one position, and to the likeliest ones there."""
+    """The target's log-probabilities at one position: of its token, and of the likeliest tokens there."""
 
     token: TokenLogProb
     """The token."""
     rank: int
-    """How many tokens are at least as likely, itself among them: 1 for the likeliest."""
+    """Number of tokens that are at least as likely, itself included; 1 for the likeliest."""
     top: list[TokenLogProb]
-    """The likeliest tokens, best first; as many as were asked for."""
+    """The likeliest tokens, best first; as many as requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptReport:
-    """The prompt, as the target has it."""
+    """The prompt as the target sees it."""
 
     text: str
     """Its text."""
@@ -45,13 +45,13 @@ class PromptReport:
     token_texts: list[str]
     """Text of each token on its own."""
     text_offsets: list[int]
-    """Where in text, in characters, each token begins."""
+    """Offset of each token in the text, in characters."""
     logprobs: list[TokenLogProbs | None]
-    """Of each token; None for the first one, which nothing is before. Empty where they were not asked for."""
+    """Log-probabilities of each token; None for the first, which nothing precedes. Empty if not requested."""
 
 
 def read_logprobs(messages: Iterable[token_log_probs_pb2.TokenLogProbs]) -> list[TokenLogProbs]:
-    """Return ``TokenLogProbs`` from their messages."""
+    """Returns ``TokenLogProbs`` from their messages."""
     return [
         TokenLogProbs(_read_one(message.token), message.rank, [_read_one(top) for top in message.top])
         for message in messages
@@ -59,7 +59,7 @@ def read_logprobs(messages: Iterable[token_log_probs_pb2.TokenLogProbs]) -> list
 
 
 def read_prompt(message: verifier_service_pb2.PromptReport) -> PromptReport:
-    """Return a ``PromptReport`` from its message."""
+    """Returns a ``PromptReport`` from its message."""
     logprobs: list[TokenLogProbs | None] = [*read_logprobs(message.log_probs)]
     if logprobs:
         logprobs[0] = None

@@ -1,4 +1,4 @@
-"""What a service serves."""
+"""Models, limits and status of services, as they report them."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ class ModelInfo:
     parameters: int
     """Number of parameters."""
     vocab_size: int
-    """Number of token ids; ids at or above it do not exist."""
+    """Number of token ids; valid ids are below it."""
     context_length: int
     """Most tokens of prompt and output together."""
     dtype: str
-    """Type of the weights: ``float32``, ``bfloat16``, ``float16`` or ``int8``."""
+    """Data type of the weights: ``float32``, ``bfloat16``, ``float16`` or ``int8``."""
     device: str
     """Device it runs on: ``cpu``, ``cuda:0``, ..."""
     tokenizer_sha256: str
-    """SHA-256 (hex) of the tokenizer; equal means interchangeable."""
+    """SHA-256 (hex) of the tokenizer; tokenizers with equal hashes are interchangeable."""
     eos_token_ids: list[int]
     """Token ids that end a sequence."""
     bit_exact: bool
-    """True when the load-time self-test found logits to be the same bits alone and in every batch tried."""
+    """Whether the load-time self-test found logits to be bit-identical alone and in every batch tried."""
     fingerprint: str
-    """Hash (hex) of weights, their type and tokenizer: with the same one it is the same model. Empty where the service
-    does not report it."""
+    """Hash (hex) of the weights, their data type and the tokenizer; equal hashes mean the same model. Empty if the
+    service does not report it."""
     numerics: str = field(default="", kw_only=True)
-    """Hash (hex) of what computes the bits: kernels, libraries, device, and what they give in a trial. Verifiers with
-    the same fingerprint and the same numerics give the same tokens. Empty for drafters, and where the service does not
-    report it."""
+    """Hash (hex) of everything that determines the bits of a result: kernels, libraries, device, and the outcome of a
+    trial computation. Verifiers with equal fingerprints and numerics give the same tokens. Empty for drafters, and if
+    the service does not report it."""
     numerics_description: str = field(default="", kw_only=True)
-    """A description of ``numerics`` for people."""
+    """Human-readable description of ``numerics``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a service lets one peer ask of it."""
+    """Limits of a service for each peer."""
 
     max_sequences: int
     """Most open sequences."""
     max_tree_nodes: int
-    """Most live nodes in one sequence's tree."""
+    """Most live nodes in the token tree of a sequence."""
     max_message_bytes: int
     """Largest message, in bytes."""
     max_sequence_tokens: int
@@ -62,45 +62,45 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PrefixCacheStatus:
-    """A glance at a verifier's prefix cache."""
+    """Status of a verifier's prefix cache. Counts begin at the verifier's start."""
 
     cached_slots: int
-    """KV slots it holds that no sequence uses; whoever needs them gets them."""
+    """KV slots that only the cache holds; they are freed as sequences need them."""
     queried_tokens: int
-    """Tokens of admitted sequences looked up since the start."""
+    """Tokens of admitted sequences that were looked up."""
     hit_tokens: int
-    """Those of them that were found."""
+    """Tokens found among those looked up."""
     evicted_tokens: int
-    """Tokens that have made room for others."""
+    """Tokens evicted from the cache."""
 
     @property
     def hit_rate(self) -> float:
-        """Found / looked up, in [0, 1]; 0.0 when nothing was looked up."""
+        """Tokens found / tokens looked up, in [0, 1]; 0.0 if nothing was looked up."""
         return self.hit_tokens / self.queried_tokens if self.queried_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """A glance at a verifier's engine: what it holds, what it does with its time, and what it decides."""
+    """Status of a verifier's engine: its load, where its time goes, and its planner."""
 
     running_sequences: int
     """Sequences that are running."""
     waiting_requests: int
-    """Requests that wait for room."""
+    """Requests that wait for admission."""
     used_slots: int
     """KV slots in use."""
     total_slots: int
     """KV slots in all."""
     preemptions: int
-    """Times a sequence gave up its KV slots to others and was computed again, since the start."""
+    """Number of times since the start that a sequence lost its KV slots to others and was recomputed."""
     times: StepTimes
-    """Where the time of its steps goes."""
+    """Time of its steps by phase."""
     planner: PlannerStatus
-    """What it decides, and by what."""
+    """Status of its planner."""
     prefix_cache: PrefixCacheStatus
-    """What the prefix cache holds, and what it has saved."""
+    """Status of its prefix cache."""
     acceptance: list[AcceptanceCount]
-    """What came of each rule of acceptance that was in effect for a request."""
+    """Counts of each acceptance rule that was in effect for a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,15 @@ class VerifierInfo(ModelInfo):
     build: str
     """Build of the verifier."""
     limits: Limits
-    """Limits it keeps."""
+    """Its limits for each client."""
     engine: EngineStatus = field(repr=False)  # it fills pages
-    """What its engine is doing now."""
+    """Current status of its engine."""
     started_at: datetime | None = None
-    """When it was started (UTC): its counts begin there. None where it does not tell."""
+    """Time of its start (UTC), at which its counts begin; None if it does not report it."""
 
 
 def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
-    """Return a ``ModelInfo`` from its message."""
+    """Returns a ``ModelInfo`` from its message."""
     return ModelInfo(
         model_id=message.model_id,
         architecture=message.architecture,
@@ -137,7 +137,7 @@ def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
 
 
 def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> VerifierInfo:
-    """Return a ``VerifierInfo`` from the answer to GetModelInfo."""
+    """Returns a ``VerifierInfo`` from the response to GetModelInfo."""
     model, limits, engine = message.model, message.limits, message.engine
     return VerifierInfo(
         model_id=model.model_id,

@@ -9,10 +9,10 @@ from draftwire._types.speculation import Speculation
 
 
 class BatchOptions(TypedDict, total=False):
-    """Keyword parameters every request of a batch shares."""
+    """Keyword parameters shared by the requests of a batch."""
 
     max_tokens: int | None
-    """Most tokens to generate, at least 1; default 128. None goes on to the end of the context."""
+    """Most tokens to generate, at least 1; default 128. None continues to the end of the context."""
     temperature: float | None
     """Softmax temperature, finite and >= 0; default 1.0. 0 is greedy."""
     top_k: int | None
@@ -22,65 +22,67 @@ class BatchOptions(TypedDict, total=False):
     min_p: float | None
     """Keep tokens with at least this times the probability of the most likely one, in [0, 1]; default 0."""
     typical_p: float | None
-    """Keep the tokens whose surprise is closest to the entropy until their probability reaches this, in (0, 1];
+    """Keep the tokens whose surprisal is closest to the entropy until their probability reaches this, in (0, 1];
     default 1. (Locally typical sampling, Meister et al., arXiv 2202.00666.)"""
     repetition_penalty: float | None
-    """Divides the logits above 0, and multiplies those below, of tokens in prompt or output; above 0, default 1."""
+    """For tokens in prompt or output, divides positive logits and multiplies negative ones; above 0, default 1."""
     presence_penalty: float | None
     """Subtracted from the logits of tokens in the output, in [-2, 2]; default 0."""
     frequency_penalty: float | None
-    """Subtracted from a token's logit once for each time it is in the output, in [-2, 2]; default 0."""
+    """Subtracted from a token's logit once per occurrence in the output, in [-2, 2]; default 0."""
     logit_bias: Mapping[int, float] | None
     """Added to the logits of tokens, by id, in [-100, 100]; default: none."""
     allowed_token_ids: Iterable[int] | None
-    """The only tokens that may come; default: all."""
+    """The only tokens allowed in the output; default: all."""
     banned_token_ids: Iterable[int] | None
-    """Tokens that must not come; default: none."""
+    """Tokens not allowed in the output; default: none."""
     bad_words: Iterable[str] | None
-    """Words that must not come in the output; default: none."""
+    """Words not allowed in the output; default: none."""
     min_tokens: int | None
-    """Fewest tokens to generate: nothing ends the output before; default 0."""
+    """Fewest tokens to generate; nothing ends the output earlier. Default 0."""
     ignore_eos: bool
-    """Go on past end-of-sequence tokens; default False."""
+    """Continue past end-of-sequence tokens; default False."""
     stop: str | Iterable[str] | None
-    """The output ends before the first of these strings that appears in it; default: none."""
+    """The output ends before the first occurrence of any of these strings; default: none."""
     stop_token_ids: Iterable[int] | None
-    """The output ends with the first of these tokens; default: none."""
+    """The output ends with the first occurrence of any of these tokens; default: none."""
     include_stop: bool
-    """Keep in the text the stop string, or the text of the token of stop_token_ids, that ended it; default False."""
+    """Keep the stop string, or the text of the stop token, that ended the output in the text; default False."""
     max_time: float | None
-    """Seconds after which the request ends with what it has, with the finish reason ``"deadline"``; it may take a step
-    longer. Default: no limit. See ``timeout`` for one that is an error."""
+    """Seconds after which the request ends with its output so far and the finish reason ``"deadline"``; it may run one
+    step longer. Default: no limit. ``timeout`` raises an error instead."""
     logprobs: int | None
-    """Report the log-probability of each token, and of so many of the likeliest at its position, from 0 to 64; default:
-    none. By the softmax of the target's own logits, at temperature 1 and before penalties and bias."""
+    """Report the log-probability of each token, and of this many of the likeliest at its position, from 0 to 64;
+    default: no report. Taken from the softmax of the target's own logits, at temperature 1, before penalties and
+    bias."""
     prompt_logprobs: int | None
-    """The same for the tokens of the prompt; default: none. See ``Generation.prompt``."""
+    """Report log-probabilities of the prompt's tokens in ``Generation.prompt``, as ``logprobs`` does; default: no
+    report."""
     echo: bool
-    """Report the prompt's text, too; default False. See ``Generation.prompt``."""
+    """Report the prompt's text in ``Generation.prompt``; default False."""
     json_schema: str | Mapping[str, Any] | None
-    """The output is a JSON value that this JSON schema allows; default: any text. At most one of json_schema,
-    json_object, regex, grammar, ebnf and choice."""
+    """Constrain the output to a JSON value that is valid under this JSON schema; default: any text. At most one of
+    json_schema, json_object, regex, grammar, ebnf and choice."""
     json_object: bool
-    """The output is a JSON object; default False."""
+    """Constrain the output to a JSON object; default False."""
     regex: str | None
-    """This regular expression matches the output as a whole."""
+    """Constrain the output to a full match of this regular expression."""
     grammar: str | None
-    """The output is a text of this grammar, in Lark's notation."""
+    """Constrain the output to this grammar, in Lark's notation."""
     ebnf: str | None
-    """The output is a text of this grammar, in GBNF, the notation of llama.cpp."""
+    """Constrain the output to this grammar, in GBNF, the notation of llama.cpp."""
     choice: Iterable[str] | None
-    """The output is one of these texts."""
+    """Constrain the output to one of these texts."""
     jump_ahead: bool | None
-    """Whether the engine proposes by itself what the output's form leaves no choice about; default True. It changes no
-    token."""
+    """Whether the engine itself proposes tokens that the constraint leaves no choice about; default True. Does not
+    affect the output."""
     prefix_cache: bool | None
-    """Whether the prompt's beginning may come from, and go to, the verifier's prefix cache; default True. It changes no
-    token."""
+    """Whether the beginning of the prompt may be read from and stored in the verifier's prefix cache; default True.
+    Does not affect the output."""
     report_rejected: bool
-    """Report the draft tokens that were verified and rejected, in ``Chunk.rejected``; default False."""
+    """Report draft tokens that were verified and rejected, in ``Chunk.rejected``; default False."""
     speculation: Speculation | None
-    """What is asked of speculation; default ``Speculation()``."""
+    """Speculation options; default ``Speculation()``."""
     timeout: float | None
     """Seconds the request may take in all, resumes included; default: the client's timeout."""
 
@@ -89,7 +91,7 @@ class GenerateOptions(BatchOptions, total=False):
     """Keyword parameters of one request."""
 
     seed: int | None
-    """Key of the sampling noise, in [0, 2**64); default: a random one, reported in the result. The tokens are a
-    function of model, prompt, sampling parameters and seed alone."""
+    """Seed of the sampling noise, in [0, 2**64); default: a random one, reported in the result. The tokens depend only
+    on model, prompt, sampling parameters and seed."""
     request_id: str | None
-    """The request's name in the verifier's logs; default: the verifier chooses."""
+    """The request's id in the verifier's logs; default: chosen by the verifier."""

@@ -1,4 +1,4 @@
-"""What a verifier's planner goes by and what it decides."""
+"""Status of a verifier's planner: its statistics and its decisions."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from draftwire.v1 import planner_status_pb2
 
 @dataclass(frozen=True, slots=True)
 class PlannerStatus:
-    """How a verifier decides which draft tokens to verify, and whether to wait for more. Counts only grow."""
+    """Status of the planner, which chooses draft tokens to verify and decides whether to wait for more. Counts only
+    grow."""
 
     step_costs: list[StepCost]
-    """c(n) as it is expected now, by rows."""
+    """Current estimate of c(n), by rows."""
     calibrations: list[Calibration]
-    """One for each drafter of the pool."""
+    """Calibration of each drafter in the pool."""
     steps: int
     """Steps that decoded at least one sequence."""
     sequences: int
-    """Sequences that they decoded, counted anew in each step."""
+    """Sequences decoded, summed over these steps."""
     draft_tokens: int
-    """Draft tokens that they verified."""
+    """Draft tokens verified in these steps."""
     last_draft_tokens: int
-    """Draft tokens of all sequences in the last of them."""
+    """Draft tokens of all sequences in the last step."""
     waits: int
-    """Steps that were put off for proposals."""
+    """Steps delayed to wait for proposals."""
     wait_seconds: float
-    """Time by which they were put off."""
+    """Total delay of the delayed steps."""
     expected_tokens: float
-    """Tokens that they would have committed by their plans, had they not been put off."""
+    """Tokens that the delayed steps would have committed without the delay, by their plans."""
     committed_tokens: int
-    """Tokens that they committed."""
+    """Tokens that the delayed steps committed."""
     probe_rows: int
-    """Rows that steps computed for drafters to learn from and did not verify."""
+    """Rows computed only for drafters to learn from, without being verified."""
 
     @property
     def tree_size(self) -> float:
-        """Draft tokens verified for a sequence in a step, on average; 0.0 before the first."""
+        """Average number of draft tokens verified per sequence and step; 0.0 before the first step."""
         return self.draft_tokens / self.sequences if self.sequences else 0.0
 
     @property
     def gained_tokens(self) -> float:
-        """Tokens that waiting for ``wait_seconds`` has gained; below 0 where it did not pay."""
+        """Tokens gained by waiting; negative if it did not pay."""
         return self.committed_tokens - self.expected_tokens
 
 
 def read_planner_status(message: planner_status_pb2.PlannerStatus) -> PlannerStatus:
-    """Return a ``PlannerStatus`` from its message."""
+    """Returns a ``PlannerStatus`` from its message."""
     return PlannerStatus(
         step_costs=read_step_costs(message.step_costs),
         calibrations=[read_calibration(each) for each in message.calibrations],

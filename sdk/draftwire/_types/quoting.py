@@ -1,4 +1,4 @@
-"""Names and values as errors quote them: whole where they are short, cut where somebody sent a megabyte."""
+"""Names and values as error messages quote them: short ones in full, long ones shortened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _quote.maxstring = _quote.maxother = _quote.maxlong = _LONGEST
 
 
 def quoted(value: object) -> str:
-    """Return a value as Python writes it, at most some 80 characters of each of its parts."""
+    """Returns the ``repr`` of a value, each part shortened to about 80 characters."""
     try:
         return _quote.repr(value)
     except ValueError:  # an integer with more digits than Python writes
@@ -18,7 +18,7 @@ def quoted(value: object) -> str:
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """Return a text of at most ``longest`` characters: itself, or its beginning and end around ``...``."""
+    """Returns a text shortened to ``longest`` characters: its beginning and end around ``...``."""
     if len(text) <= longest:
         return text
     end = (longest - 3) // 4

@@ -1,4 +1,4 @@
-"""One drafter taking another's place by degrees."""
+"""Rollouts: the gradual replacement of one drafter by another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 
 RolloutState = Literal["running", "promoted", "withdrawn", "unknown"]
-"""How far a roll-out is: the new drafter has its share, has taken over, or has given its sequences back."""
+"""State of a rollout: the new drafter has its share, has taken over, or has returned its sequences."""
 
 _STATES: dict[int, RolloutState] = {
     pb.ROLLOUT_STATE_RUNNING: "running",
@@ -20,14 +20,14 @@ _STATES: dict[int, RolloutState] = {
 
 @dataclass(frozen=True, slots=True)
 class RolloutSide:
-    """How one of the two drafters has done during a roll-out."""
+    """One of the two drafters of a rollout, with its counts during the rollout."""
 
     name: str
     """The drafter's name in the pool."""
     sequences: int
     """Sequences that use it now."""
     steps: int
-    """Steps of the target that verified draft tokens of it."""
+    """Steps of the target that verified its draft tokens."""
     draft_tokens: int
     """Draft tokens verified."""
     accepted_tokens: int
@@ -35,41 +35,41 @@ class RolloutSide:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted tokens / draft tokens, in [0, 1]; 0.0 when nothing was verified."""
+        """Accepted tokens / draft tokens, in [0, 1]; 0.0 if nothing was verified."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else 0.0
 
     @property
     def accepted_per_step(self) -> float:
-        """Draft tokens accepted per step that verified some; 0.0 when there was no step."""
+        """Draft tokens accepted per step; 0.0 before the first step."""
         return self.accepted_tokens / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A roll-out, under way or ended."""
+    """A rollout, running or ended."""
 
     old: RolloutSide
-    """The drafter that has the rest."""
+    """The old drafter, which keeps the other sequences."""
     new: RolloutSide
-    """The drafter that has the share."""
+    """The new drafter."""
     share: float
-    """Share of sequences for the new one, in (0, 1]."""
+    """The new drafter's share of the sequences, in (0, 1]."""
     state: RolloutState
-    """How far it is."""
+    """State of the rollout."""
     reason: str
-    """Why it ended; empty while it runs."""
+    """Reason why it ended; empty while it runs."""
     started_at: datetime | None
-    """When it began (UTC)."""
+    """Time at which it began (UTC)."""
     ended_at: datetime | None
-    """When it ended (UTC)."""
+    """Time at which it ended (UTC)."""
 
 
 RolloutList = list[Rollout]
-"""Roll-outs: those under way, then those that ended lately, newest first."""
+"""The running rollouts, then the recently ended ones, newest first."""
 
 
 def read_rollout(message: pb.Rollout) -> Rollout:
-    """Return a ``Rollout`` from its message."""
+    """Returns a ``Rollout`` from its message."""
     return Rollout(
         old=_side(message.old),
         new=_side(message.new),

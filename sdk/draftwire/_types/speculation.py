@@ -1,4 +1,4 @@
-"""What a request asks of speculation, and what speculation did for it."""
+"""Speculation options and statistics of a request."""
 
 from __future__ import annotations
 
@@ -7,45 +7,46 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Acceptance = Literal["coupled", "rejection", "typical", "threshold"]
-"""How draft tokens are accepted. ``"coupled"``: where they are the target's own; no drafter changes the output.
-``"rejection"``: speculative sampling; lossless with trusted drafters, but which tokens come out depends on them.
-``"typical"`` and ``"threshold"``: also where the target finds them likely enough; not lossless."""
+"""Acceptance rule for draft tokens. ``"coupled"`` accepts tokens equal to the target's own; drafters never change the
+output. ``"rejection"`` is speculative sampling: lossless with trusted drafters, although the tokens depend on the
+drafters. ``"typical"`` and ``"threshold"`` also accept tokens that the target finds likely enough; they are lossy."""
 
 Preset = Literal["auto", "code", "json", "narrative"]
-"""A threshold by what is written; ``"auto"`` takes the one that the prompt looks like."""
+"""Threshold for a kind of text; ``"auto"`` chooses one by the look of the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """A request's own switches for speculation. With coupled acceptance, the default, none of them changes a token of
-    the output. At temperature 0 all rules of acceptance are the same."""
+    """Speculation options of a request. With coupled acceptance, the default, none of them affects the output. At
+    temperature 0 all acceptance rules are the same."""
 
     enabled: bool = True
-    """False decodes plainly even when drafters are attached."""
+    """False decodes without speculation even if drafters are attached."""
     drafter: str | None = None
     """Name of the attached drafter to use; None lets the verifier choose."""
     max_draft_tokens: int | None = None
     """Most draft tokens verified in one step for this request; None leaves it to the verifier's planner."""
     acceptance: Acceptance | None = None
-    """How draft tokens are accepted; None is ``"coupled"``, or ``"threshold"`` where a preset is given."""
+    """Acceptance rule; None means ``"coupled"``, or ``"threshold"`` if a preset is given."""
     preset: Preset | None = None
-    """For ``"threshold"``: its threshold by what is written; default: ``"auto"``, unless a threshold is given."""
+    """For ``"threshold"``: the kind of text that sets the threshold; default ``"auto"`` unless a threshold is given."""
     labels: Mapping[str, str] | None = None
-    """Draft with drafters that carry all these labels, for example ``{"domain": "code"}``; plainly while none does."""
+    """Use only drafters with all these labels, for example ``{"domain": "code"}``; none at all if no drafter has
+    them."""
     drafters: int | Sequence[str] | None = None
-    """Most drafters that draft for the request at once, at least 1, or the names of those to use, for example
+    """Most drafters for the request at once, at least 1, or the names of the drafters to use, for example
     ``["local:ngram", "draft-1"]``; None leaves it to the verifier."""
     prediction: str | Sequence[int] | None = None
-    """The output that is expected, as text or token ids, for example the text that the request asks to have edited. The
-    verifier drafts from it where the output agrees with it; a wrong one costs nothing but the speed."""
+    """The expected output, as text or token ids, for example a text that the request asks to edit. The verifier drafts
+    from it where the output agrees with it; a wrong prediction costs only speed."""
     threshold: float | None = None
     """For ``"threshold"``: the least probability under the target, in (0, 1]."""
     posterior_threshold: float | None = None
-    """For ``"typical"``: the most that is asked of a token's probability, in (0, 1]; default 0.09."""
+    """For ``"typical"``: upper bound of the probability required of a token, in (0, 1]; default 0.09."""
     posterior_alpha: float | None = None
-    """For ``"typical"``: what is asked of it is at most this times exp(-entropy), in (0, 1]; default 0.3."""
+    """For ``"typical"``: the required probability is at most this times exp(-entropy), in (0, 1]; default 0.3."""
     dynamic_temperature: bool = False
-    """Have drafters with a model draft the cooler the less sure they are; not for ``"coupled"``."""
+    """Lower the temperature of model drafters as their confidence drops; not for ``"coupled"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +56,21 @@ class DrafterShare:
     name: str
     """The drafter's name in the pool."""
     draft_tokens: int
-    """Draft tokens of this drafter that were verified."""
+    """Verified draft tokens of this drafter."""
     accepted_tokens: int
-    """Draft tokens of this drafter that were accepted."""
+    """Accepted draft tokens of this drafter."""
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted tokens / draft tokens, in [0, 1]; 0.0 when nothing of this drafter was verified."""
+        """Accepted tokens / draft tokens, in [0, 1]; 0.0 if none of its tokens was verified."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationStats:
-    """What speculation did for one request.
+    """Speculation statistics of a request.
 
-    When a broken request was resumed, the counts cover what was generated after the last resume: a verifier that is
-    gone cannot report its own.
+    For a resumed request the counts begin at the last resume, because a lost verifier cannot report its own.
     """
 
     steps: int
@@ -78,43 +78,43 @@ class SpeculationStats:
     tokens: int
     """Tokens produced in those steps."""
     draft_tokens: int
-    """Draft tokens that were verified."""
+    """Draft tokens verified."""
     accepted_tokens: int
-    """Draft tokens that were accepted."""
+    """Draft tokens accepted."""
     stale_nodes: int
-    """Proposed nodes that arrived too late to be of use."""
+    """Proposed nodes that arrived too late to be used."""
     drafters: list[DrafterShare]
-    """The same counts by drafter."""
+    """Verified and accepted draft tokens by drafter."""
     hits: int = 0
-    """Steps that began with what was drafted before the last verdict was known."""
+    """Steps that began with nodes drafted before the last verdict was known."""
     acceptance: Acceptance = "coupled"
-    """The rule in effect: ``"coupled"`` also where another makes no difference, at temperature 0 and without
-    speculation."""
+    """The acceptance rule in effect; ``"coupled"`` also where the rule makes no difference: at temperature 0 and
+    without speculation."""
     preset: Preset | None = None
     """The preset in effect; never ``"auto"``."""
     threshold: float | None = None
     """The threshold in effect, for ``"threshold"``."""
     posterior_threshold: float | None = None
-    """In effect, for ``"typical"``."""
+    """The posterior threshold in effect, for ``"typical"``."""
     posterior_alpha: float | None = None
-    """In effect, for ``"typical"``."""
+    """The posterior alpha in effect, for ``"typical"``."""
     lossless: bool = True
-    """Whether the output is distributed as the target's alone."""
+    """Whether the output has the same distribution as the target's alone."""
     drafts: int = 0
     """Steps that verified at least one draft token."""
     accepted_per_position: list[int] = field(default_factory=list)
-    """Of the accepted draft tokens, how many were the first of their step, the second, and so on."""
+    """Accepted draft tokens by their place in the step: the first, the second, and so on."""
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted tokens / draft tokens, in [0, 1]; 0.0 when nothing was drafted."""
+        """Accepted tokens / draft tokens, in [0, 1]; 0.0 if nothing was drafted."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else 0.0
 
     @property
     def acceptance_length(self) -> float:
-        """Tokens per verification, the bonus token included: 1.0 is plain decoding; 0.0 when there was no step."""
+        """Tokens per verification, bonus token included. 1.0 is plain decoding; 0.0 if there was no step."""
         return self.tokens / self.steps if self.steps else 0.0
 
 
 NO_SPECULATION = SpeculationStats(0, 0, 0, 0, 0, [])
-"""Of a request whose counts were not reported."""
+"""Statistics of a request whose counts were not reported."""

@@ -1,4 +1,4 @@
-"""The cost of a service's steps, and how their time is spent."""
+"""Costs of a service's steps, and their time by phase."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from draftwire.v1 import step_cost_pb2, step_times_pb2
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Seconds of the thread that runs a model, by what it did while it had sequences to work on.
+    """Seconds that the thread running a model spent in each phase, while it had sequences to work on.
 
-    They only grow, so the difference of two readings tells what the steps between them took.
+    Values only grow, so the difference of two readings is the time of the steps between them.
     """
 
     steps: int
     """Forward passes, prompts included."""
     plan: float
-    """Choosing which nodes to verify or to draft, and whether to wait."""
+    """Choosing nodes to verify or to draft, and deciding whether to wait."""
     layout: float
     """Laying out the packed batch."""
     forward: float
-    """The model's forward pass; where a device computes beside the thread, only starting it."""
+    """The model's forward pass; only its launch if a device computes asynchronously."""
     sample: float
     """Drawing tokens, or candidates for nodes, from the logits."""
     walk: float
-    """Walking the target's path; at a drafter following verdicts, rolling back and adding nodes."""
+    """Walking the target's path; in a drafter: following verdicts, rolling back and adding nodes."""
     wire: float
-    """Taking in what came over the wire, and handing on what goes there."""
+    """Reading messages that arrived, and handing over messages to send."""
     wait: float
-    """Waiting: at a verifier for proposals, at a drafter for verdicts."""
+    """Waiting for proposals in a verifier, for verdicts in a drafter."""
     event_loop: float
     """CPU time of the event loop, which runs beside the thread, since the process began."""
     draft: float = 0.0
-    """At a verifier: drafting by the drafters that run in it."""
+    """Drafting by the drafters that run in a verifier."""
     rollback: float = 0.0
-    """At a verifier: giving back the KV slots of draft tokens that were not accepted, and re-rooting the token tree."""
+    """In a verifier: freeing the KV slots of rejected draft tokens, and re-rooting the token tree."""
     cpu_around_forward: float = 0.0
-    """CPU time of the thread in all of these but forward; what it waits for a core or for the event loop is no part of
-    it, as it is of those that go by the clock on the wall."""
+    """CPU time of the thread outside forward. Unlike the other values, which are wall-clock time, it excludes waiting
+    for a core or for the event loop."""
 
     @property
     def busy(self) -> float:
-        """All of the thread's seconds but those of waiting."""
+        """Seconds of the thread in all phases except waiting."""
         model = self.plan + self.layout + self.forward + self.sample
         return model + self.walk + self.rollback + self.draft + self.wire
 
 
 def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
-    """Return ``StepTimes`` from their message."""
+    """Returns ``StepTimes`` from their message."""
     return StepTimes(
         steps=message.steps,
         plan=_seconds(message.plan),
@@ -74,14 +74,14 @@ def _seconds(duration: Duration) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """One point of c(n), the time of a step by its number of rows; between two points it is a straight line."""
+    """One point of c(n), the time of a step by its number of rows; linear between two points."""
 
     rows: int
-    """Tokens that go through the model in the step."""
+    """Tokens that pass through the model in the step."""
     seconds: float
     """Expected time of the step."""
 
 
 def read_step_costs(messages: Iterable[step_cost_pb2.StepCost]) -> list[StepCost]:
-    """Return the points of a curve from their messages."""
+    """Returns the points of a curve from their messages."""
     return [StepCost(message.rows, message.time.ToNanoseconds() / 1e9) for message in messages]

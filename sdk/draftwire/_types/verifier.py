@@ -1,4 +1,4 @@
-"""The verifiers of a client: their addresses, and how much of its requests each is to get."""
+"""The verifiers of a client: their addresses and their shares of its requests."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from draftwire._types.quoting import quoted
 
 _OPTION = "weight"
 _DNS_NAME = re.compile(r"dns:///([A-Za-z0-9._-]+:\d{1,5})")
-"""gRPC's own spelling of a name; written without the scheme it is looked up here."""
+"""gRPC's own spelling of a DNS name. The scheme is removed, so that the SDK looks the name up itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """One verifier of a client, or all that are behind a DNS name."""
+    """One verifier of a client, or all verifiers behind a DNS name."""
 
     address: str
-    """host:port."""
+    """The address, as host:port."""
     weight: float = 1.0
-    """Its share of the requests, beside the others' weights; each verifier behind a name has it. One with 0 is a
-    standby: it gets requests while none of the others can be reached."""
+    """Its share of the requests, relative to the other weights; each verifier behind a DNS name has this weight. A
+    verifier with weight 0 is a standby, which gets requests only while no other can be reached."""
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Checks the values.
 
         Raises:
-            ValueError: no address, or a weight below 0 or without end.
+            ValueError: the address is empty or a URL, or the weight is negative or not finite.
         """
         address = self.address.strip()
         if not address or address.startswith(("http://", "https://")):
@@ -41,10 +41,10 @@ class Verifier:
 
     @classmethod
     def parse(cls, text: str) -> Verifier:
-        """Return the verifier of a text: ``host:port`` or ``host:port?weight=2``.
+        """Returns the verifier for a text: ``host:port`` or ``host:port?weight=2``.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the text has another form.
         """
         address, question, options = text.partition("?")
         if not question:
@@ -61,15 +61,14 @@ class Verifier:
 
 
 Verifiers = str | Verifier | Sequence[str | Verifier]
-"""What a client takes: one verifier or several, each as a ``Verifier`` or a text, ``host:port`` or
-``host:port?weight=2``."""
+"""One verifier or several, each as a ``Verifier`` or a text, ``host:port`` or ``host:port?weight=2``."""
 
 
 def parse_verifiers(given: Verifiers) -> tuple[Verifier, ...]:
-    """Return the verifiers of a client, in order and without repetition.
+    """Returns the verifiers of a client, in order and without duplicates.
 
     Raises:
-        ValueError: none, one that has no address, an address without a port, or one with two weights.
+        ValueError: no verifier, an empty address, an address without a port, or one with two weights.
     """
     found: dict[str, Verifier] = {}
     for each in [given] if isinstance(given, str | Verifier) else given:
@@ -84,21 +83,21 @@ def parse_verifiers(given: Verifiers) -> tuple[Verifier, ...]:
 
 @dataclass(frozen=True, slots=True)
 class VerifierStatus:
-    """How a client sees one of its verifiers."""
+    """A client's view of one of its verifiers."""
 
     address: str
-    """Its address; of a name that was looked up, one that was found behind it."""
+    """Its address; for a DNS name that was looked up, one of the name's addresses."""
     weight: float
     """Its weight."""
     reachable: bool
-    """False after it was lost or has begun to drain, until it serves again; it gets no requests meanwhile."""
+    """False from the time it was lost or began to drain until it serves again; it gets no requests meanwhile."""
     requests: int
-    """Attempts of requests that this client has sent there."""
+    """Attempts of requests that this client has sent to it."""
     in_flight: int
-    """Requests of this client that are there now."""
+    """Requests of this client that it is working on."""
     others: int
-    """Requests of others there, as it told lately; 0 where it does not tell."""
+    """Requests of other clients that it reported recently; 0 if it does not report them."""
     fingerprint: str
-    """``ModelInfo.fingerprint`` of its target, as it told last; empty where it has not."""
+    """``ModelInfo.fingerprint`` of its target, as last reported; empty if not reported."""
     numerics: str = ""
-    """``ModelInfo.numerics`` of its target, as it reported last; empty where it has not."""
+    """``ModelInfo.numerics`` of its target, as last reported; empty if not reported."""

@@ -1,4 +1,4 @@
-"""The commands, and what happens to their errors."""
+"""The command line: its commands, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _MODULES = {
     "drafters": "draftwire.cli.drafters",
     "version": "draftwire.cli.version",
 }
-"""The SDK's own commands in the order of the help, each with the module that has it under its name."""
+"""The SDK's own commands in the order of the help, each with its module."""
 GROUP = "draftwire.commands"
 """Group of entry points by which other packages add commands: functions, or ``typer.Typer`` objects."""
 
 FAILED = 1
 """Exit code of a command that failed."""
 WRONG_INPUT = 2
-"""Exit code of a command that was given something wrong."""
+"""Exit code of a command with invalid input."""
 INTERRUPTED = 130
-"""Exit code of a command that was interrupted, as shells have it."""
+"""Exit code of an interrupted command, by shell convention."""
 
 UsageError: Any = typer.BadParameter.__mro__[1]
-"""What typer raises for wrong use. It has no public name for it: in some versions it is click's, in others its own."""
+"""Typer's exception for wrong usage. It has no public name: depending on the version it is click's or Typer's own."""
 
 
 class _Commands(MutableMapping[str, Any]):
-    """The commands by name, each imported when it is asked for: a health check runs often and needs one of them."""
+    """The commands by name, each imported on first use, so that frequent health checks import only one."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -76,16 +76,16 @@ class _Commands(MutableMapping[str, Any]):
 
     @cached_property
     def _added(self) -> dict[str, EntryPoint]:
-        """Commands of other packages, by name; looked up only where a command is not the SDK's own."""
+        """Returns the commands of other packages by name; needed only for commands that are not the SDK's own."""
         found = {each.name: each for each in entry_points(group=GROUP)}
         return {name: found[name] for name in sorted(found.keys() - _MODULES.keys())}
 
 
 def _load(entry: EntryPoint) -> Any:
-    """Return the command of an entry point.
+    """Returns the command of an entry point.
 
     Raises:
-        Failure: it cannot be imported.
+        Failure: the command cannot be imported.
     """
     try:
         return entry.load()
@@ -94,7 +94,7 @@ def _load(entry: EntryPoint) -> Any:
 
 
 class _Group(TyperGroup):
-    """The command line, whose commands are loaded one by one."""
+    """The command group, whose commands are loaded lazily."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -122,7 +122,7 @@ def draftwire(version: bool = typer.Option(False, "--version", help="Print the v
 def main() -> None:
     """Run the command line; a failure is one line on stderr and the exit code 1, or 2 where the input is wrong."""
     try:
-        # Left to itself typer would print wrong use as usage, a hint and a box.
+        # By default Typer prints usage, a hint and a box for wrong usage.
         sys.exit(app(standalone_mode=False))  # None, or the status of a command that ends early, as --help does
     except UsageError as error:
         message = error.format_message().strip()
@@ -135,7 +135,7 @@ def main() -> None:
         _end(str(error), WRONG_INPUT)
     except (DraftwireError, Failure) as error:
         _end(str(error), FAILED)
-    except BrokenPipeError:  # the reader of our output, head for one, has enough
+    except BrokenPipeError:  # the reader of the output has closed it, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 

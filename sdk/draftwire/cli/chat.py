@@ -20,9 +20,9 @@ COMMANDS = {
     HELP: "shows these lines",
     QUIT: "ends the chat, as the end of the input does",
 }
-"""Lines that are no questions, and what they do."""
+"""Commands, with their descriptions."""
 _LEAST_CHAT_PARAMETERS = 100_000_000
-"""Parameters below which a model is hardly one that was trained to converse."""
+"""Parameters below which a model was hardly trained for conversation."""
 
 
 @connecting
@@ -61,7 +61,7 @@ def chat(
 
 
 def introduce(client: Client) -> None:
-    """Say which model answers, and what is known of how well it can.
+    """Prints the name of the model, with a note on its abilities.
 
     Raises:
         Failure: its target has no chat template.
@@ -79,12 +79,12 @@ def introduce(client: Client) -> None:
 
 
 def _note(text: str) -> None:
-    """Say something beside the conversation."""
+    """Prints a note that is not part of the conversation."""
     print(text, file=sys.stderr, flush=True)
 
 
 def _line() -> str | None:
-    """The next line, None at the end."""
+    """Returns the next line of input; None at the end."""
     if sys.stdin.isatty():
         print("> ", end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()

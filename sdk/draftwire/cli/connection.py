@@ -1,4 +1,4 @@
-"""How every command that talks to a service connects: the same options, read in one place."""
+"""Connection options shared by all commands that call a service."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ Insecure = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What the options of a command say about connecting."""
+    """The connection options of a command."""
 
     tls_ca: str | None = None
-    """Authorities to trust, a file or ``public``; None connects in the clear."""
+    """Authorities to trust, a file or ``public``; None connects unencrypted."""
     tls_client_cert: str | None = None
     """File with the client's certificate."""
     tls_client_key: str | None = None
-    """File with its key."""
+    """File with the certificate's key."""
     tls_server_name: str | None = None
     """Name to expect in the services' certificates."""
     token_file: str | None = None
-    """File with the token to show."""
+    """File with the token to present."""
     insecure: bool = False
-    """Whether connections in the clear may leave the machine."""
+    """Whether unencrypted connections may leave the machine."""
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Checks that options are complete.
 
         Raises:
-            ValueError: an option without the one it needs.
+            ValueError: an option is missing another that it requires.
         """
         if (self.tls_client_cert is None) != (self.tls_client_key is None):
             raise ValueError("--tls-client-cert, --tls-client-key: one needs the other")
@@ -80,10 +80,10 @@ class Connection:
                 raise ValueError(f"--{option.replace('_', '-')}: needs --tls-ca, too: without it no call is by TLS")
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of a client: ``tls``, ``token`` and ``insecure``.
+        """Returns the keyword arguments of a client: ``tls``, ``token`` and ``insecure``.
 
         Raises:
-            ValueError: a file that cannot be used.
+            ValueError: a file cannot be used.
         """
         tls = None
         if self.tls_ca is not None:
@@ -93,10 +93,10 @@ class Connection:
         return {"tls": tls, "token": token, "insecure": self.insecure}
 
     def client(self, address: str | Sequence[str], *, timeout: float | None = None) -> Client:
-        """Return a client of the verifiers at these addresses.
+        """Returns a client of the verifiers at these addresses.
 
         Raises:
-            ValueError: a file that cannot be used, or an address beyond this machine without TLS.
+            ValueError: a file cannot be used, or an address is on another machine without TLS.
         """
         return Client(address, timeout=timeout, **self.options())
 
@@ -112,7 +112,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def connecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a connection; it gets what they say as its keyword argument ``connection``."""
+    """Adds the connection options to a command, which gets them as its keyword argument ``connection``."""
 
     @wraps(command)
     def run(**values: Any) -> None:

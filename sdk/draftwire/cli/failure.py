@@ -11,7 +11,7 @@ class Failure(Exception):
 
 
 def check_installed(what: str, needed: Sequence[str]) -> None:
-    """Check that packages are there, without importing them. ``what`` needs them, in the message.
+    """Checks that packages are there, without importing them. ``what`` needs them, in the message.
 
     Raises:
         Failure: something is not installed.

@@ -19,27 +19,27 @@ class Loading:
     """A bar for each child until it is ready."""
 
     def __init__(self, console: Console) -> None:
-        """Draw on a console."""
+        """Draws on a console."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
         self._bars = Progress(*columns, console=console)
         self._waiting: dict[Job, TaskID] = {}
         self._deadline = time.monotonic() + START_SECONDS
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
+        """Begins to draw."""
         self._bars.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Draw no more."""
+        """Stops drawing."""
         self._bars.stop()
 
     def show(self, child: Job, text: str) -> None:
-        """Draw a bar for a child."""
+        """Draws a bar for a child."""
         self._waiting[child] = self._bars.add_task(text, total=None)
 
     def wait(self, *children: Job) -> None:
-        """Wait until these are ready.
+        """Waits until these are ready.
 
         Raises:
             Failure: any child has ended without being ready, or they take too long.
@@ -56,5 +56,5 @@ class Loading:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """A signal's handler that ends the command as Ctrl-C does, so that its child processes end with it."""
+    """Handles a signal by ending the command as Ctrl-C does, so that its child processes end with it."""
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Options several commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEFAULT_VERIFIERS = ["localhost:50051"]
 
 
 def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
-    """Return labels given as ``KEY=VALUE``.
+    """Returns labels given as ``KEY=VALUE``.
 
     Raises:
         ValueError: one that is not, or a key given twice.
@@ -51,7 +51,7 @@ def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
 
 
 def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
-    """Return what is added to the logits of tokens, given as ``ID=VALUE``.
+    """Returns logit biases given as ``ID=VALUE``.
 
     Raises:
         ValueError: one that is not, or a token given twice.
@@ -70,7 +70,7 @@ def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
 
 
 def text_or_file(given: str | None) -> str | None:
-    """The text of the file of this name; what was given, where there is none."""
+    """Returns the text of the file with this name, or the argument itself if there is no such file."""
     try:
         return None if given is None else Path(given).read_text(encoding="utf-8")
     except (OSError, ValueError):  # a text may be longer than a name can be, or hold what a name cannot

@@ -1,4 +1,4 @@
-"""``draftwire probe``: whether a service is healthy, for those who watch over its process."""
+"""``draftwire probe``: health check of a service, for process supervisors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from draftwire.cli.failure import Failure
 from draftwire.errors import NotFoundError
 
 _ONE_ATTEMPT = RetryPolicy(attempts_per_address=1)
-"""Who asks again is whoever runs the probe."""
+"""A single attempt, because the supervisor repeats the probe."""
 _URL = ("http://", "https://")
 _OK = 200
 
@@ -86,10 +86,10 @@ def _ask_http(url: str, timeout: float, connection: Connection) -> None:
 
 
 def _tls(connection: Connection) -> ssl.SSLContext:
-    """How an HTTPS gateway is met: the system's authorities, unless others are named.
+    """Returns the TLS context for an HTTPS gateway: the system's authorities, unless others are named.
 
     Raises:
-        ValueError: a file that cannot be used.
+        ValueError: a file cannot be used.
     """
     ca = None if connection.tls_ca == PUBLIC else connection.tls_ca
     option, file = "--tls-ca", ca

@@ -13,7 +13,7 @@ from draftwire._types.speculation import DrafterShare
 
 
 def generation_json(result: Generation) -> dict[str, Any]:
-    """Return a result as a JSON value."""
+    """Returns a result as a JSON value."""
     usage, speculation = result.usage, result.speculation
     return {
         "text": result.text,
@@ -58,7 +58,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
 
 
 def _prompt_json(prompt: PromptReport) -> dict[str, Any]:
-    """Return what was reported of a prompt as a JSON value."""
+    """Returns a prompt report as a JSON value."""
     return {
         "text": prompt.text,
         "token_ids": prompt.token_ids,
@@ -86,7 +86,7 @@ def _logprob_json(logprob: TokenLogProb) -> dict[str, Any]:
 
 
 def share_json(share: DrafterShare) -> dict[str, Any]:
-    """Return a drafter's share in a request as a JSON value."""
+    """Returns a drafter's share in a request as a JSON value."""
     return {
         "name": share.name,
         "draft_tokens": share.draft_tokens,
@@ -96,7 +96,7 @@ def share_json(share: DrafterShare) -> dict[str, Any]:
 
 
 def drafter_json(drafter: Drafter) -> dict[str, Any]:
-    """Return a drafter as a JSON value."""
+    """Returns a drafter as a JSON value."""
     return {
         "name": drafter.name,
         "address": drafter.address,
@@ -122,7 +122,7 @@ def drafter_json(drafter: Drafter) -> dict[str, Any]:
 
 
 def rollout_json(rollout: Rollout) -> dict[str, Any]:
-    """Return a roll-out as a JSON value."""
+    """Returns a rollout as a JSON value."""
     return {
         "old": _side_json(rollout.old),
         "new": _side_json(rollout.new),
@@ -147,7 +147,7 @@ def _side_json(side: RolloutSide) -> dict[str, Any]:
 
 
 def model_load_json(load: ModelLoad) -> dict[str, Any]:
-    """Return a change of a drafter service's model as a JSON value."""
+    """Returns a change of a drafter service's model as a JSON value."""
     return {
         "model": load.model,
         "request_id": load.request_id,

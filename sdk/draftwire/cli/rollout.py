@@ -1,4 +1,4 @@
-"""``draftwire drafters rollout``: one drafter taking another's place by degrees."""
+"""``draftwire drafters rollout``: gradual replacement of one drafter by another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the drafter tha
 
 
 def parse_share(text: str) -> float:
-    """Return a share in (0, 1]: ``0.1`` or ``10%``.
+    """Returns a share in (0, 1]: ``0.1`` or ``10%``.
 
     Raises:
         ValueError: it is none.

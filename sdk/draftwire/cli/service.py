@@ -25,7 +25,7 @@ class Job:
     """A child process that is ready when it has ended."""
 
     def __init__(self, name: str, arguments: Sequence[str], logs: Path) -> None:
-        """Start Python with these arguments."""
+        """Starts Python with these arguments."""
         self.name = name
         self._log = logs / f"{name}.log"
         environment = os.environ | {
@@ -45,7 +45,7 @@ class Job:
             )
 
     def is_ready(self) -> bool:
-        """Return whether it has ended well.
+        """Returns whether it has ended well.
 
         Raises:
             Failure: it has ended badly.
@@ -61,16 +61,16 @@ class Job:
         return self._process.pid
 
     def kill(self) -> None:
-        """End it without a warning, as a crash would."""
+        """Ends it without a warning, as a crash would."""
         self._process.kill()
         self._process.wait()
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Asks it to end."""
         self._process.terminate()  # does nothing when it has ended
 
     def wait(self) -> None:
-        """Wait until it has ended; kill it when it does not."""
+        """Waits until it has ended, and kills it if it does not."""
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -85,14 +85,14 @@ class Service(Job):
     """A child process that serves gRPC on a free port of this machine, ready when it serves."""
 
     def __init__(self, name: str, module: str, model: Path, logs: Path, *flags: str) -> None:
-        """Start it with a model and more flags."""
+        """Starts it with a model and more flags."""
         self.address = f"127.0.0.1:{_free_port()}"
         arguments = ["-m", module, "--model", str(model), "--listen", self.address]
         super().__init__(name, [*arguments, "--threads", "1", "--log-format", "console", *flags], logs)
         self._channel = grpc.insecure_channel(self.address, options=[("grpc.max_reconnect_backoff_ms", 200)])
 
     def is_ready(self) -> bool:
-        """Return whether it serves.
+        """Returns whether it serves.
 
         Raises:
             Failure: it has ended.
@@ -107,13 +107,13 @@ class Service(Job):
             return False
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Asks it to end."""
         self._channel.close()
         super().terminate()
 
 
 def check_services_installed(command: str) -> None:
-    """Check that the services can run here, for a command that starts them.
+    """Checks that the services can run here, for a command that starts them.
 
     Raises:
         Failure: something is not installed.

@@ -8,7 +8,7 @@ from draftwire._types.logprobs import TokenLogProb, TokenLogProbs
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> None:
-    """Print rows under headings; ``align`` has ``<`` or ``>`` for each column. No cell is ever cut."""
+    """Prints rows under headings; ``align`` has ``<`` or ``>`` for each column. No cell is ever cut."""
     rows = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -16,7 +16,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], align: s
 
 
 def print_logprobs(heading: str, logprobs: Sequence[TokenLogProbs | None]) -> None:
-    """Print a line for each token; the first one of a prompt has none. ``heading`` says what they are tokens of."""
+    """Prints a line per token, except for the first token of a prompt. ``heading`` names the text."""
     rows = [
         (
             _spelled(each.token),

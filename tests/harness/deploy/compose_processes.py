@@ -61,7 +61,7 @@ class Running:
         )
 
     def wait_healthy(self) -> None:
-        """Waits until the health check is content."""
+        """Waits until the health check succeeds."""
         deadline = time.monotonic() + PATIENCE
         while (probe := self.probe()).returncode != 0:
             assert self.process.poll() is None, self.log.read_text()
@@ -69,7 +69,7 @@ class Running:
             time.sleep(0.2)
 
     def stop(self) -> int:
-        """Ends it by the images' signal; its exit status."""
+        """Ends it by the images' signal; returns its exit status."""
         self.process.terminate()
         try:
             return self.process.wait(PATIENCE)

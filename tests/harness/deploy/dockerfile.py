@@ -1,4 +1,4 @@
-"""A Dockerfile's stages, and what an image of one says of how it is run."""
+"""A Dockerfile's stages, and the runtime settings of their images."""
 
 import json
 import re
@@ -20,7 +20,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Image:
-    """What comes of a stage and of those below it."""
+    """The image of a stage, built on the stages below it."""
 
     stages: tuple[Stage, ...]
     """From the lowest to the stage itself."""

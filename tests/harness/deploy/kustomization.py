@@ -51,7 +51,7 @@ def build(directory: Path) -> list[dict[str, Any]]:
 
 
 def _told(directory: Path, *known: str) -> dict[str, Any]:
-    """What a directory's kustomization says. Raises ValueError where that is not known here."""
+    """Returns a directory's kustomization. Raises ValueError for fields that are not known here."""
     told: dict[str, Any]
     (told,) = read_objects(directory / "kustomization.yaml")
     if unknown := set(told) - {"apiVersion", "kind", *known}:
@@ -82,7 +82,7 @@ def merged(base: Any, patch: Any, key: str = "") -> Any:
 
 
 def _name(key: str, item: dict[str, Any]) -> Any:
-    """What an item of a list goes by."""
+    """Returns the key of a list's item."""
     return next(item[name] for name in _KEYS[key] if name in item)
 
 

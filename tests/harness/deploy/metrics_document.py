@@ -1,4 +1,4 @@
-"""What docs/metrics.md says of metrics, to compare with what is served."""
+"""The metrics in docs/metrics.md, to compare with those served."""
 
 from __future__ import annotations
 

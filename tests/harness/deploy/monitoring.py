@@ -1,4 +1,4 @@
-"""What deploy/prometheus and deploy/grafana ask of Prometheus."""
+"""The Prometheus queries of deploy/prometheus and deploy/grafana."""
 
 from __future__ import annotations
 

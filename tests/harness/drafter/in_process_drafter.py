@@ -1,4 +1,4 @@
-"""The real drafter service, but for its process and port."""
+"""The real drafter service without its process and port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InProcessDrafter:
     servicer: DrafterServicer
 
     async def sequences(self) -> int:
-        """Open sequences, once all it was told is done."""
+        """Returns the open sequences, once all earlier commands are done."""
         return (await self.changes.serving.status()).open_sequences
 
 

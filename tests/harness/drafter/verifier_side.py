@@ -1,4 +1,4 @@
-"""The verifier's side of a Draft stream, for tests: it says what it is told to and mirrors the trees."""
+"""The verifier's side of a Draft stream, for tests: it sends scripted messages and mirrors the trees."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -96,7 +96,7 @@ class VerifierSide:
         )
 
     async def send_verdict(self, *args: Any, **changes: Any) -> None:
-        """A verdict as it is told, without following it."""
+        """Sends a verdict without following it."""
         batch = verdict_pb2.VerdictBatch(verdicts=[self.verdict(*args, **changes)])
         await self.stream.write(Request(verdicts=batch))
 

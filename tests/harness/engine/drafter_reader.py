@@ -1,4 +1,4 @@
-"""The verifier's side of a drafter without a model: reads what it proposes, and commits what a test says."""
+"""The verifier's side of a drafter without a model: reads its proposals, and commits a test's tokens."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class DrafterReader:
         drafter.open(key, DraftSpec(self.tokens, SamplingParams(), max_tree_nodes, max_length, vocab_size))
 
     def grow(self) -> None:
-        """Let the drafter draft until it has nothing to do."""
+        """Lets the drafter draft until it has nothing to do."""
         while self.drafter.busy:
             self.take(self.drafter.grow().proposals)
 
     def take(self, proposals: dict) -> None:
-        """Read a proposal for this sequence, if there is one."""
+        """Reads a proposal for this sequence, if there is one."""
         if self.key in proposals:
             proposal = proposals[self.key]
             assert proposal.committed_length == len(self.tokens), "nothing is stale within one thread"
@@ -49,7 +49,7 @@ class DrafterReader:
         assert self.tree.size <= self.max_tree_nodes
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Commit tokens; those of them that had been drafted."""
+        """Commits tokens; returns those that had been drafted."""
         walked, _ = self.tree.commit(tokens)
         self.tokens += tokens
         self.drafter.commit(self.key, len(self.tokens), tokens)
@@ -65,7 +65,7 @@ class DrafterReader:
         return path
 
     def follow(self, tokens: Sequence[int]) -> int:
-        """Have tokens committed as a verifier would that verifies the whole tree; how many steps that takes."""
+        """Commits tokens as a verifier does that verifies the whole tree; returns the number of steps."""
         rest, steps = list(tokens), 0
         while rest:
             count = min(len(self.tree.walk(rest)) + 1, len(rest))

@@ -131,7 +131,7 @@ def walk(
     chunk: int = 11,
     together: bool = True,
 ) -> Rows:
-    """Run texts through the model as the engine would if the target's tokens were theirs.
+    """Runs texts through the model as the engine would if the target's tokens were theirs.
 
     The first `prompts[i]` tokens of text i are its prompt, computed in chunks of up to `chunk` tokens; then steps
     verify random trees with siblings, part right and part wrong, or one token at a time if `trees` is off. Returns the
@@ -171,7 +171,7 @@ class _Run:
         self._job.lay_out(builder, model.pool)
 
     def _grow(self) -> list[Node]:
-        """Add random nodes to the tree; those to verify, parents before children."""
+        """Adds random nodes to the tree; those to verify, parents before children."""
         rng, sequence = self._rng, self.sequence
         parent = sequence.tree.root
         for token in self.text[len(sequence.tokens) : len(sequence.tokens) + rng.randint(0, 5)]:
@@ -193,7 +193,7 @@ class _Run:
         return nodes
 
     def settle(self, logits: torch.Tensor, model: PackedModel, rows: Rows) -> int:
-        """Note the rows' logits, commit the text's own path; returns the number of rows."""
+        """Notes the rows' logits, commits the text's own path, and returns the number of rows."""
         sequence, job = self.sequence, self._job
         if not job.sampled_positions:
             job.commit([])
@@ -276,7 +276,7 @@ class ScriptedDrafter:
 
 @dataclass
 class Generated:
-    """What a run of the engine made."""
+    """Output of a run of the engine."""
 
     tokens: dict[int, list[int]] = field(default_factory=dict)
     finishes: dict[int, Finish] = field(default_factory=dict)
@@ -298,7 +298,7 @@ def generate(
     *,
     together: bool = True,
 ) -> Generated:
-    """Run sequences to their end, all at once or one after another, drafting whenever a tree is empty."""
+    """Runs sequences to their end, all at once or one after another, drafting whenever a tree is empty."""
     result = Generated(tokens={spec.sequence_id: [] for spec in specs})
     for group in [list(specs)] if together else [[spec] for spec in specs]:
         open_specs = {spec.sequence_id: spec for spec in group}

@@ -27,7 +27,7 @@ NEW_TOKENS = 20
 
 @dataclass(frozen=True)
 class PairReport:
-    """What two ranks made of a model."""
+    """Outputs of a model on two ranks."""
 
     bit_exact: bool
     whole: list[list[int]]
@@ -35,7 +35,7 @@ class PairReport:
     plain: list[list[int]]
     """Tokens of the split one, sequences side by side."""
     drafted: list[list[int]]
-    """The same with trees."""
+    """Tokens of the split model with trees."""
     rejected: int
     """Draft tokens that were rolled back."""
     same_fingerprint: bool
@@ -76,7 +76,7 @@ def compare(directory: Path, ranks: RankGroup) -> PairReport | None:
 
 
 def main() -> None:
-    """Go through the checkpoints in the order of their names, which is the same at all ranks."""
+    """Goes through the checkpoints in the order of their names, which is the same at all ranks."""
     torch.set_num_threads(1)
     processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
     found: dict[str, object] = {}

@@ -21,12 +21,12 @@ def greeting(model: str, **changes: Any) -> DraftResponse:
 
 
 def opened(opening: OpenSequence) -> DraftResponse:
-    """What a drafter says that was told to say it later."""
+    """Returns the response of a drafter that answers an opening later."""
     return DraftResponse(opened=SequenceOpened(sequence_id=opening.sequence_id, epoch=opening.epoch))
 
 
 def changed(**changes: Any) -> Answer:
-    """A proposal with one thing wrong about it, at the opening and after every verdict."""
+    """Returns an answer that proposes with one fault, at the opening and after every verdict."""
     return lambda opening: [batch(opening.proposal(**({"token_ids": (3, 4)} | changes)))]
 
 
@@ -62,7 +62,7 @@ MALFORMED: dict[str, Answer] = {
 
 
 def fault(error: ServiceError) -> Answer:
-    """The drafter gives a sequence up."""
+    """Returns an answer by which the drafter gives up a sequence."""
     return lambda opening: [
         pb.DraftResponse(
             sequence_error=pb.SequenceError(

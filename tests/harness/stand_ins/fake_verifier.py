@@ -1,4 +1,4 @@
-"""A verifier without a model, on a real gRPC server: what it is told to do wrong, it does, and it keeps the requests.
+"""A verifier without a model, on a real gRPC server. It makes scripted faults and records the requests.
 
 The token at position t of a request is a function of prompt, seed and t, as with a real one; each token is a letter.
 """
@@ -99,13 +99,13 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.calls: list[str] = []
         self.remaining_seconds: list[float | None] = []
         self.metadata: list[dict[str, str]] = []
-        """Of the calls for text."""
+        """Metadata of the generation calls."""
         self.break_after: list[int] = []
-        """For each of the next Generate calls the tokens after which it breaks off with `break_status`."""
+        """For each of the next Generate calls, the tokens after which it fails with `break_status`."""
         self.as_it_breaks: Callable[[], object] = lambda: None
-        """Called before a Generate call breaks off."""
+        """Called before a Generate call is interrupted."""
         self.breaks_in_prompt = 0
-        """How many of the next Generate calls break off between two parts of the prompt's report."""
+        """Number of the next Generate calls that fail between two parts of the prompt's report."""
         self.dies_on: str | None = None
         """The text of a prompt that ends it, as a crash would, after the receipt."""
         self.break_status = rich_status(grpc.StatusCode.UNAVAILABLE, "the connection broke")
@@ -120,11 +120,11 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.hang_after: int | None = None
         """Tokens after which Generate sends nothing more until it is cancelled."""
         self.failures: list[status_pb2.Status] = []
-        """What the next calls, of any kind, fail with."""
+        """Errors of the next calls, of any kind."""
         self.fails_on: dict[str, Any] = {}
-        """What calls of these names fail with."""
+        """Errors of calls, by method name."""
         self.fails_for: dict[str, Any] = {}
-        """What Generate fails with for these texts."""
+        """Errors of Generate, by text."""
         self.after_break: Callable[[], None] = lambda: None
         """Called before WatchDrafters breaks off."""
         self.skew_drafted = 0
@@ -133,21 +133,21 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.running = 0
         self.most_running = 0
         self.gathers = 0
-        """So many Generate calls have to run at once before any goes on."""
+        """Number of Generate calls that must run at once before any continues."""
         self.delay = 0.0
         self.swaps_late = False
-        """Whether a swap takes until no request runs any more."""
+        """Whether a swap waits until no request is running."""
         self.starts: list[pb.VerifyStart] = []
-        """What each Verify call began with."""
+        """First message of each Verify call."""
         self.proposals: list[Proposal] = []
-        """What callers drafted. Tokens do not depend on it, as with a real one."""
+        """Drafts of callers. As with a real verifier, tokens do not depend on them."""
         self.waits_for_proposals = False
         """Whether Verify lets its caller draft before each chunk: a second, and before the first two what it takes."""
         self.refuses_proposals = False
         self.told_requests: int | None = None
-        """How many requests it says there are."""
+        """Number of requests that it reports."""
         self.serving = True
-        """What it says of its health, if not `health_code`, after `health_delay` seconds."""
+        """Health that it reports after `health_delay` seconds, unless `health_code` is set."""
         self.health_code: grpc.StatusCode | None = None
         self.health_delay = 0.0
         self.health_checks = 0
@@ -170,7 +170,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         return self
 
     def is_idle(self) -> bool:
-        """Wait until no Generate call runs."""
+        """Waits until no Generate call runs."""
         return self._until(lambda: not self.running)
 
     def _until(self, condition: Callable[[], bool]) -> bool:

@@ -20,7 +20,7 @@ from draftwire_vllm import RemoteDrafter
 VOCABULARY = 200
 PATIENCE = 50.0
 _FORWARD_SECONDS = 0.005
-"""Of a step, whatever is in it: so it pays to draft."""
+"""Time of a step, whatever is in it, so that drafting pays."""
 
 
 def following(tokens: Sequence[int]) -> int:
@@ -37,7 +37,7 @@ def text_after(tokens: Sequence[int], count: int) -> list[int]:
 
 
 def vllm_config(model: Path, *, draft_tokens: int = 3, max_model_len: int = 4096) -> Any:
-    """What of a VllmConfig the adapter reads."""
+    """The part of a VllmConfig that the adapter reads."""
     return SimpleNamespace(
         speculative_config=SimpleNamespace(num_speculative_tokens=draft_tokens),
         scheduler_config=SimpleNamespace(max_num_seqs=16),
@@ -110,7 +110,7 @@ class FakeVllm:
         return request
 
     def abort(self, req_id: str) -> None:
-        """The scheduler drops a request, and tells of it with its next step."""
+        """Drops a request, as the scheduler does; its next step reports it."""
         del self.requests[req_id]
         self._finished.add(req_id)
 
@@ -151,7 +151,7 @@ class FakeVllm:
                 self._finished.add(request.req_id)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Step until a condition holds; ever slower, so that drafters get their time on whatever machine."""
+        """Steps until a condition holds; ever slower, so that drafters get their time on whatever machine."""
         give_up = time.monotonic() + PATIENCE
         pause = 0.002
         while not until():
@@ -161,7 +161,7 @@ class FakeVllm:
             pause = min(0.25, 1.01 * pause)
 
     def preempt(self, req_id: str) -> None:
-        """Leave a request out from now on; it will compute all of its tokens anew."""
+        """Leaves a request out from now on; it will compute all of its tokens anew."""
         self.preempted.add(req_id)
         self.requests[req_id].computed = 0
         self.requests[req_id].drafts = []

@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Sends nothing."""
 
 
 @contextmanager

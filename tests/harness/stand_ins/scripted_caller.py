@@ -1,4 +1,4 @@
-"""A caller of Verify that drafts what a test tells it, right or wrong."""
+"""A caller of Verify that drafts as a test scripts it, right or wrong."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ScriptedCaller:
     refusals: list[status_pb2.Status] = field(default_factory=list)
 
     async def run(self, stream: Stream, request: pb.GenerateRequest, tokenizer_sha256: str = "") -> Output:
-        """Run a request to its end."""
+        """Runs a request to its end."""
         await stream.write(pb.VerifyRequest(start=pb.VerifyStart(request=request, tokenizer_sha256=tokenizer_sha256)))
         return await self.follow(stream)
 
     async def follow(self, stream: Stream) -> Output:
-        """Read to the end, drafting."""
+        """Reads to the end, drafting."""
         opening: Opening | None = None
         told: list[int] = []
         async for message in stream:

@@ -1,4 +1,4 @@
-"""A drafter that does what a test tells it, right or wrong."""
+"""A drafter that acts as a test scripts it, right or wrong."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ScriptedDrafter:
     """Opens what it is asked to open and says `answer(opening)` then and after every verdict."""
 
     failed: ClassVar[list[AssertionError]] = []
-    """What a verifier did wrong, which the transport would only tell the verifier of; conftest looks here."""
+    """Faults of the verifier, which the transport would report only to the verifier; conftest checks them."""
     answer: Answer = lambda opening: ()
     greeting: pb.DraftResponse = field(default_factory=hello)
     says_opened: bool = True
@@ -74,7 +74,7 @@ class ScriptedDrafter:
     errors: list[pb.SequenceError] = field(default_factory=list)
     verdicts: int = 0
     lengths: list[int] = field(default_factory=list)
-    """Committed lengths that it was told."""
+    """Committed lengths that it received."""
     credits: list[int] = field(default_factory=list)
     """Of each batch of verdicts; 0: the openings'."""
     hellos: list[PeerInfo] = field(default_factory=list)
@@ -86,7 +86,7 @@ class ScriptedDrafter:
     streams: dict[Stream, asyncio.Lock] = field(default_factory=dict)
 
     async def say(self, response: pb.DraftResponse) -> None:
-        """Tell every verifier something unasked."""
+        """Sends every verifier something unasked."""
         for stream, writing in self.streams.items():
             async with writing:
                 await stream.write(response)

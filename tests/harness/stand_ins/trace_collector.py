@@ -33,7 +33,7 @@ class CollectedSpan:
 
     @property
     def parent(self) -> str:
-        """Empty for the first of a trace."""
+        """Returns the id of a span's parent; empty for the root of a trace."""
         return str(self.message.parent_span_id.hex())
 
     @property

@@ -88,5 +88,5 @@ def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a drafter to catch up until the time is over, where there is no need, fails the test."""
+    """Lengthens the time limit of moves, so that a test fails if a swap waits until the limit without need."""
     monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 10 * PATIENCE)

@@ -41,26 +41,26 @@ Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]
 
 
 class Network:
-    """Which drafter listens at which address. Nobody else can be reached."""
+    """Drafters by address. No other address can be reached."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._calls: dict[str, set[InProcessStream[Any, Any]]] = {}
         self.attempts: dict[str, int] = {}
-        """How often the verifier has called each address."""
+        """Number of the verifier's calls to each address."""
 
     def listen(self, address: str, handler: Handler) -> None:
         """From now on `handler` takes the calls to an address."""
         self._handlers[address] = handler
 
     async def kill(self, address: str) -> None:
-        """Whoever listens there vanishes, as a process that is killed does."""
+        """Removes the drafter at an address, as if its process were killed."""
         self._handlers.pop(address, None)
         for call in list(self._calls.get(address, ())):
             await call.sever(StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "connection reset by peer"))
 
     def connect(self, address: str) -> Connect:
-        """What the verifier uses in place of a channel."""
+        """Returns the verifier's substitute for a channel."""
 
         @asynccontextmanager
         async def call() -> AsyncIterator[MessageStream[Any, Any]]:
@@ -85,7 +85,7 @@ class SteadyCost(StepCost):
         super().__init__([1, 256], [0.05, 0.05])
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learn nothing: how busy the machine is must not decide what a test covers."""
+        """Learns nothing: how busy the machine is must not decide what a test covers."""
 
 
 class SteppedEngine(VerificationEngine):
@@ -102,7 +102,7 @@ class SteppedEngine(VerificationEngine):
         super().__init__(model, SteadyCost(), limits, reading_clock=lambda: 0.0)
         self._loop = asyncio.get_running_loop()
         self._heard = True
-        """Whether all that was said to the last step has come."""
+        """Returns whether all messages about the last step have arrived."""
         self.wake: Callable[[], None] = lambda: None
         """Has the thread look again whether there is something to do."""
         self._changed = threading.Condition()
@@ -114,13 +114,13 @@ class SteppedEngine(VerificationEngine):
         self._waiting_since: float | None = None
 
     def hold(self, steps: int) -> None:
-        """Make so many steps more, then wait."""
+        """Makes so many steps more, then wait."""
         with self._changed:
             self._permits = steps
             self._changed.notify()
 
     def go_on(self) -> None:
-        """Make all steps there are to make."""
+        """Makes all steps there are to make."""
         with self._changed:
             self._permits = None
             self._changed.notify()
@@ -166,7 +166,7 @@ class SteppedEngine(VerificationEngine):
 
 @dataclass
 class Output:
-    """What a request gave."""
+    """Output of a request."""
 
     started: pb.GenerateStarted = field(default_factory=pb.GenerateStarted)
     token_ids: list[int] = field(default_factory=list)
@@ -220,7 +220,7 @@ class InProcessVerifier:
             yield running
 
     async def generate(self, request: pb.GenerateRequest, remaining: float | None = None) -> Output:
-        """Run a request to its end. remaining: seconds until its deadline, as its caller told it."""
+        """Runs a request to its end. remaining: seconds until its deadline, as its caller told it."""
         output = Output()
         async with asyncio.timeout(PATIENCE), self.running(request, remaining) as running:
             async for event in running.events():
@@ -228,7 +228,7 @@ class InProcessVerifier:
         return output
 
     async def plain(self, request: pb.GenerateRequest) -> Output:
-        """Run a request without drafters, and without what others have computed."""
+        """Runs a request without drafters, and without what others have computed."""
         alone = pb.GenerateRequest()
         alone.CopyFrom(request)
         alone.speculation.enabled = False
@@ -236,17 +236,17 @@ class InProcessVerifier:
         return await self.generate(alone)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for something that has no event of its own."""
+        """Waits for something that has no event of its own."""
         async with asyncio.timeout(PATIENCE):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def freed(self) -> None:
-        """Wait until no KV slot is in use."""
+        """Waits until no KV slot is in use."""
         await self.until(lambda: self.verifier.status().used_slots == 0)
 
     def state(self, name: str) -> Any:
-        """A drafter as ListDrafters tells it; None when there is none of this name."""
+        """Returns a drafter from ListDrafters; None if there is none with this name."""
         return next((drafter for drafter in self.pool.describe() if drafter.name == name), None)
 
 

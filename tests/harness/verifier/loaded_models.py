@@ -13,7 +13,7 @@ _idle: dict[tuple[Path, int], list[PackedModel]] = {}
 
 @contextmanager
 def loaded_model(checkpoint: Path, slots: int) -> Iterator[PackedModel]:
-    """A model nobody else uses, with an empty KV cache."""
+    """A model that no other test uses, with an empty KV cache."""
     idle = _idle.setdefault((checkpoint, slots), [])
     model = idle.pop() if idle else PackedModel.load(str(checkpoint), slots=slots, dtype="float32")
     yield model

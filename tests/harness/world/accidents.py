@@ -1,4 +1,4 @@
-"""What can happen to a message on its way, or be wrong about a drafter that sends it."""
+"""Accidents of messages in transit, and faults of the drafters that send them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ LIES: dict[str, Callable[[random.Random, Any], None]] = {
     "lists of unequal length": _unequal,
     "more nodes than the credit": _flood,
 }
-"""What a drafter may say wrong in a proposal."""
+"""Faults of a proposal."""
 
 
 def lie(call: HeldCall, kind: str, rng: random.Random) -> bool:

@@ -24,7 +24,7 @@ class Checkpoints:
 
 
 def write_checkpoints(directory: Path) -> Checkpoints:
-    """Write them: the good and the poor draft are the target with noise in its weights, the wild one is another."""
+    """Writes them: the good and the poor draft are the target with noise in its weights, the wild one is another."""
     target = write_checkpoint(directory / "target", vocab_size=VOCABULARY, words=VOCABULARY - 3)
     drafts = {"good": _disturbed(target, directory / "good", 0.05), "poor": _disturbed(target, directory / "poor", 0.5)}
     drafts["wild"] = write_checkpoint(directory / "wild", seed=1, vocab_size=VOCABULARY, words=VOCABULARY - 3)

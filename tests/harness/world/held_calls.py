@@ -38,7 +38,7 @@ class HeldCall(MessageStream[Any, Any]):
         self.tainted: set[tuple[int, int]] = set()
         """Openings (sequence, epoch) whose conversation met with an accident: their trees may differ."""
         self.story: list[str] = []
-        """What was said, and what became of it on the way, in one line each."""
+        """Returns the messages and their fates, one line each."""
         self.unjust: list[str] = []
         """Faults that one side found with the other although both are honest and no accident happened."""
         self.over = False
@@ -77,7 +77,7 @@ class HeldCall(MessageStream[Any, Any]):
     # The way.
 
     async def carry(self, converse: Converse) -> None:
-        """Let a drafter take the call."""
+        """Lets a drafter take the call."""
         pump = asyncio.create_task(self._pump())
         try:
             await converse(self)
@@ -129,7 +129,7 @@ class HeldCall(MessageStream[Any, Any]):
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is on the way."""
+        """Whether no message is in transit."""
         return not self.up and not self.down and not self._inbox
 
     def held(self, direction: Direction) -> int:

@@ -1,4 +1,4 @@
-"""What has to be true at every moment of a conversation."""
+"""Invariants of a conversation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.world.world import MAX_TREE_NODES, Drafter, World
 
 
 def check(world: World) -> None:
-    """Raise AssertionError for what is not as it has to be."""
+    """Raises AssertionError if an invariant is violated."""
     _outputs(world)
     _verifier_slots(world)
     for drafter in world.drafters.values():
@@ -53,7 +53,7 @@ def _drafter_slots(drafter: Drafter) -> None:
 
 
 def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
-    """Where nothing is on the way, both sides have the same tokens and the same nodes."""
+    """Checks that both sides have the same tokens and nodes if no message is in transit."""
     if not (call.quiet and world.thread.idle and drafter.thread.idle):
         return
     running = {asked.running.sequence_id for asked in world.requests if asked.running is not None and not asked.ended}
@@ -85,7 +85,7 @@ def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
 
 
 def _untold(world: World) -> set[tuple[int, int]]:
-    """Openings whose drafter rests, to be told of all steps at once later."""
+    """Returns the openings whose drafter is paused and gets all steps at once later."""
     return {
         (sequence_id, opening.epoch)
         for drafter in world.verifier.pool.roster
@@ -114,7 +114,7 @@ def _local_mirrors(world: World) -> None:
 
 
 def _drafts(drafter: Drafter, sequence_id: int, epoch: int) -> list[Any]:
-    """What a drafter holds for an opening: two things when two drafters to it have counted alike."""
+    """Returns what a drafter holds for an opening: two items if two drafters have used the same count for it."""
     return [draft for key, draft in drafter.drafts.items() if (key.sequence_id, key.epoch) == (sequence_id, epoch)]
 
 

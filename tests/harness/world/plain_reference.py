@@ -1,4 +1,4 @@
-"""What requests have to give: the same engine without drafters, one request at a time."""
+"""Expected outputs of requests, from the same engine without drafters, one request at a time."""
 
 from __future__ import annotations
 

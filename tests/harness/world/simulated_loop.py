@@ -28,7 +28,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self._seconds
 
     def settle(self) -> None:
-        """Run callbacks until there is none that could run now."""
+        """Runs callbacks until there is none that could run now."""
         for _ in range(_MOST_ROUNDS):
             self.call_soon(self.stop)
             self.run_forever()
@@ -37,7 +37,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         raise AssertionError("the event loop never comes to rest")
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; timers go off in their order."""
+        """Lets time pass; timers go off in their order."""
         end = self._seconds + seconds
         self.settle()
         while self._scheduled and self._scheduled[0].when() <= end:  # type: ignore[attr-defined]
@@ -68,11 +68,11 @@ class SteppedThread(EngineThread):
         return not self._commands
 
     def listen(self) -> None:
-        """Run the posted commands."""
+        """Runs the posted commands."""
         self._take(0.0)
 
     def turn(self) -> None:
-        """Run the posted commands, then one unit of work."""
+        """Runs the posted commands, then one unit of work."""
         if self._take(0.0):
             self._work()
 

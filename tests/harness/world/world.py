@@ -43,7 +43,7 @@ from verifier_service.running.running_request import RunningRequest
 T = TypeVar("T")
 
 REQUEST_REASONS = ("AT_CAPACITY", "DRAFTER_NOT_FOUND")
-"""Why a request of these tests may be refused."""
+"""Reasons for which a request of these tests may be refused."""
 POOL_REASONS = ("DRAFTER_NOT_FOUND", "DRAFTER_UNREACHABLE", "INVALID_FIELD", "HANDSHAKE_EXPECTED", "BUSY")
 """Why a call to the pool may be: INVALID_FIELD when a drafter is to be swapped for itself, HANDSHAKE_EXPECTED when its
 handshake was lost or came twice, BUSY when another call is at it."""
@@ -65,7 +65,7 @@ class Drafter:
     service: InProcessDrafter
     drafting: DraftModelDrafter
     drafts: dict[Any, Any]
-    """What it holds for each opening."""
+    """Returns its state for each opening."""
     thread: SteppedThread
     calls: list[HeldCall] = field(default_factory=list)
     up: bool = True
@@ -75,7 +75,7 @@ class Drafter:
         return f"{self.name}:1"
 
     async def converse(self, stream: MessageStream[Any, Any]) -> None:
-        """Take a call."""
+        """Takes a call."""
         call = HeldCall(stream)
         self.calls.append(call)
         try:
@@ -116,13 +116,13 @@ class World:
         self.threads = self._patches.enter_context(stepped_threads())
         self.log = self._patches.enter_context(structlog.testing.capture_logs())
         self.sequences: dict[int, Sequence] = {}
-        """What the engine holds for each request, those that have ended included."""
+        """Returns the engine's state for each request, ended ones included."""
         self._made: list[Any] = []
         self._watch()
         self._services = AsyncExitStack()
         self.drafters: dict[str, Drafter] = {}
         self.unseen: list[dict[str, Any]] = []
-        """Exceptions that nobody handled, as asyncio tells of them."""
+        """Unhandled exceptions, as asyncio reports them."""
         self.loop.run_until_complete(self._start(checkpoints))
         self.loop.set_exception_handler(lambda _, context: self.unseen.append(context))
 
@@ -151,7 +151,7 @@ class World:
             self.verifier.network.listen(drafter.address, drafter.converse)
 
     def _watch(self) -> None:
-        """Note what engine and drafters hold, whatever they keep it in; and start with empty KV caches, whatever the
+        """Notes what engine and drafters hold, whatever they keep it in; and starts with empty KV caches, whatever the
         world before has done to them."""
         sequences, made = self.sequences, self._made
 
@@ -319,7 +319,7 @@ class World:
         self.loop.advance(seconds)
 
     def cycle(self) -> None:
-        """What happens all the time when nothing goes wrong."""
+        """Runs the events of normal operation."""
         self.deliver_all()
         for drafter in self.drafters.values():
             self.grow(drafter)
@@ -327,7 +327,7 @@ class World:
         self.step()
 
     def _let(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Let something happen that may come too late."""
+        """Lets something happen that may come too late."""
 
         async def late() -> None:
             try:
@@ -341,7 +341,7 @@ class World:
     # The end
 
     def drain(self) -> None:
-        """Let everything go on until all requests and calls have ended."""
+        """Lets everything go on until all requests and calls have ended."""
         waiting = [task for task in (*(asked.task for asked in self.requests), *self.orders) if task is not None]
         for _ in range(_MOST_ROUNDS):
             if all(task.done() for task in waiting):
@@ -355,7 +355,7 @@ class World:
                 task.result()
 
     def rest(self) -> None:
-        """Let everything go on but the verifier's steps, until nothing is under way."""
+        """Lets everything go on but the verifier's steps, until nothing is under way."""
         for _ in range(_MOST_ROUNDS):
             busy = self.deliver_all() or not self.thread.idle
             self.thread.listen()
@@ -368,7 +368,7 @@ class World:
         raise AssertionError("the drafters never come to rest")
 
     def close(self) -> None:
-        """Bring everything to its end: every output whole, every slot free."""
+        """Brings everything to its end: every output whole, every slot free."""
         self.drain()
         for asked in self.requests:
             if not asked.cancelled and asked.refused is None:
@@ -392,7 +392,7 @@ class World:
         self.abandon()
 
     def abandon(self) -> None:
-        """End it as it is."""
+        """Ends it as it is."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.settle()

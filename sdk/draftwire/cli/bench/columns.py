@@ -8,35 +8,35 @@ from dataclasses import dataclass
 from draftwire.cli.bench.figures import Figures, Percentiles, Spread
 
 _LEAST_RUNS = 3
-"""Runs of which a range is told."""
+"""Number of runs from which a range is reported."""
 _UNKNOWN = "?"
 _NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a row is made from."""
+    """The data of a row."""
 
     figures: Figures
     """The figures of one method for one setting."""
     process_bytes: int | None
-    """Resident memory of the method's drafter services, where it is known."""
+    """Resident memory of the method's drafter services, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column."""
+    """A column of a table."""
 
     heading: str
-    """What stands above it."""
+    """Its heading."""
     align: str
-    """``<`` or ``>``."""
+    """Its alignment, ``<`` or ``>``."""
     cell: Callable[[Row], str]
-    """What stands in a row."""
+    """Function that returns the text of a row's cell."""
 
 
 def _spread(spread: Spread, runs: int) -> str:
-    """The middle figure, and where there are enough of them to mean something, between which they lie."""
+    """Returns the median, with the range if there are enough runs."""
     if runs < _LEAST_RUNS:
         return f"{spread.median:.2f}"
     return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
@@ -102,7 +102,7 @@ def _name(row: Row) -> str:
 
 
 FEW = ("method", "speed-up", "tokens/s", "accepted", "length", "outputs", "memory", "draft model", "lossless")
-"""Headings of the columns that are shown where a line is short; files have all of them."""
+"""Headings of the columns shown on a narrow terminal; files have all columns."""
 FIGURES = (
     Column("method", "<", _name),
     Column("speed-up", ">", lambda row: _spread(row.figures.speed_up, row.figures.runs)),
@@ -116,7 +116,7 @@ FIGURES = (
     Column("chunk ms", ">", lambda row: _milliseconds(row.figures.chunk_gap)),
     Column("outputs", "<", _outputs),
 )
-"""What was measured for a setting; times are p50 / p95 / p99."""
+"""Columns of what was measured for a setting; times are p50 / p95 / p99."""
 ABOUT = (
     Column("method", "<", _name),
     Column("memory", "<", _memory),
@@ -124,4 +124,4 @@ ABOUT = (
     Column("training", "<", _training),
     Column("lossless", "<", _lossless),
 )
-"""What is known of a method."""
+"""Columns of a method's properties."""

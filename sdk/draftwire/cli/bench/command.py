@@ -36,7 +36,7 @@ _CALL_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where the report goes, beside standard output."""
+    """Files for the report, in addition to standard output."""
 
     json: Path | None
     """JSON."""
@@ -46,11 +46,11 @@ class Files:
     """PNG."""
 
     def check(self) -> None:
-        """Check, before the hours that a comparison may take, that it can be written.
+        """Checks, before a comparison that may take hours, that the files can be written.
 
         Raises:
-            ValueError: there is no such directory.
-            Failure: pictures cannot be drawn here.
+            ValueError: a directory does not exist.
+            Failure: plots cannot be drawn here.
         """
         for option, path in (("--json", self.json), ("--markdown", self.markdown), ("--plot", self.plot)):
             if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
@@ -59,7 +59,7 @@ class Files:
             check_plotting()
 
     def write(self, report: Report) -> None:
-        """Write them."""
+        """Writes the files."""
         if self.json is not None:
             self.json.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
         if self.markdown is not None:

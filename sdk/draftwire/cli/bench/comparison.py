@@ -1,4 +1,4 @@
-"""The comparison: the same requests by every method, which take turns."""
+"""The comparison: the methods take turns with the same requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WARM_UP_TOKENS = 24
 
 
 class Setting(NamedTuple):
-    """What figures are made for."""
+    """A setting that has figures of its own."""
 
     task: str
     """The prompts' task."""
@@ -31,38 +31,38 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What is to be done when it is a method's turn."""
+    """A planned turn of a method."""
 
     method: Method
     """The method."""
     setting: Setting
-    """What the figures are made for."""
+    """Task and temperature."""
     run: int
     """Number of the run."""
     number: int
     """Number of the group of prompts within run and setting."""
     prompts: Sequence[BenchPrompt]
-    """The prompts, whose requests run side by side."""
+    """The prompts, whose requests run concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Requests that ran side by side, all by one method: what came of a slot."""
+    """A completed turn: concurrent requests of one method."""
 
     method: Method
     """The method."""
     setting: Setting
-    """What the figures are made for."""
+    """Task and temperature."""
     run: int
     """Number of the run."""
     number: int
-    """Number within run and setting: turns of different methods with the same number had the same requests."""
+    """Number within run and setting; turns of different methods with the same number had the same requests."""
     seconds: float
-    """From the first request to the last one's end."""
+    """Time from the start of the first request to the end of the last."""
     requests: tuple[Request, ...]
     """The requests."""
     spent: TimeSpent
-    """Where the services' time went."""
+    """The services' time by phase."""
 
     @property
     def tokens(self) -> int:
@@ -72,7 +72,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured."""
+    """The requests to measure."""
 
     prompts: Sequence[BenchPrompt]
     """The prompts, those of a task together."""
@@ -81,19 +81,19 @@ class Plan:
     max_tokens: int
     """Tokens of each request."""
     runs: int
-    """How often everything is done."""
+    """Number of repetitions of the whole plan."""
     concurrency: int
-    """Requests side by side."""
+    """Concurrent requests."""
     seed: int
-    """Seed of the first request; each further one of a run and task, and each further run, has another."""
+    """Seed of the first request. Each further request of a run and task, and each further run, has another one."""
 
     @property
     def predicted(self) -> bool:
-        """Whether there is a task for predictions."""
+        """Whether there is a task with predictions."""
         return any(_predicted(prompts) for prompts in self._tasks())
 
     def slots(self, methods: Sequence[Method]) -> list[Slot]:
-        """Return what is to be done, in order. From one group of prompts to the next another method is the first."""
+        """Returns the turns in order. The method that goes first changes from one group of prompts to the next."""
         return [
             Slot(method, Setting(prompts[0].task, temperature), run, number, group)
             for run in range(self.runs)
@@ -104,11 +104,11 @@ class Plan:
         ]
 
     async def measure(self, client: AsyncClient, methods: Sequence[Method], progress: Callable[[], None]) -> list[Turn]:
-        """Do it, after a few tokens that are not counted, by which services learn what drafters take and are worth.
+        """Runs the plan, after a few uncounted warm-up tokens that calibrate the services' drafters.
 
         Args:
-            client: of the verifier.
-            methods: plain decoding and what is compared with it.
+            client: client of the verifier.
+            methods: plain decoding and the methods compared with it.
             progress: called after each turn.
 
         Raises:
@@ -138,7 +138,8 @@ class Plan:
         return turns
 
     async def _requests(self, client: AsyncClient, slot: Slot) -> tuple[Request, ...]:
-        """Requests side by side. They go on past end-of-sequence tokens, so that all methods' are of one length."""
+        """Runs a slot's requests concurrently. They ignore end-of-sequence tokens, so that all outputs have one
+        length."""
         first_seed = self.seed + slot.run * len(self.prompts) + slot.number * self.concurrency
         options: list[GenerateOptions] = [
             {
@@ -162,7 +163,7 @@ def _groups(prompts: Sequence[BenchPrompt], size: int) -> list[Sequence[BenchPro
 
 
 def _fit(methods: Sequence[Method], prompts: Sequence[BenchPrompt]) -> list[Method]:
-    """The methods that a task is for: predictions only where every prompt brings one."""
+    """Returns the methods that fit a task: those with predictions only if every prompt has one."""
     return [method for method in methods if _predicted(prompts) or not method.predicts]
 
 
@@ -171,6 +172,6 @@ def _predicted(prompts: Sequence[BenchPrompt]) -> bool:
 
 
 def _turned(items: Sequence[ItemT], by: int) -> list[ItemT]:
-    """The items, another one first each time, so that none always follows the same one's end."""
+    """Returns the items, rotated, so that none always follows the same other one."""
     first = by % len(items)
     return [*items[first:], *items[:first]]

@@ -1,4 +1,4 @@
-"""What is made of the turns: figures of a method for a setting, beside plain decoding's."""
+"""Figures of a method for a setting, compared with plain decoding."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from draftwire.cli.bench.method import Method
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure of each run."""
+    """The spread of a figure over the runs."""
 
     median: float
-    """The middle one."""
+    """The median."""
     low: float
-    """The least."""
+    """The minimum."""
     high: float
-    """The greatest."""
+    """The maximum."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Return the spread of the runs' figures, at least one."""
+        """Returns the spread of the runs' figures, at least one."""
         return cls(statistics.median(values), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of times, in seconds."""
+    """Percentiles of times, in seconds."""
 
     p50: float
-    """Half are at most this."""
+    """The median."""
     p95: float
-    """95 of 100 are at most this."""
+    """The 95th percentile."""
     p99: float
-    """99 of 100 are at most this."""
+    """The 99th percentile."""
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Percentiles | None:
-        """Return the percentiles by nearest rank, so that each is one of the values; None when there is no value."""
+        """Returns the percentiles by nearest rank, so that each is one of the values; None if there are none."""
         ordered = sorted(values)
         if not ordered:
             return None
@@ -49,7 +49,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One method for one setting."""
+    """Figures of one method for one setting."""
 
     method: Method
     """The method."""
@@ -58,38 +58,38 @@ class Figures:
     requests: int
     """Requests of all runs."""
     runs: int
-    """Runs, each of which gives one figure of a spread."""
+    """Runs; each contributes one value to a spread."""
     tokens_per_second: Spread
-    """Tokens over the time in which its requests ran, their prompts included."""
+    """Tokens generated per second, time for prompts included."""
     speed_up: Spread
-    """Its tokens per second over plain decoding's of the same run, for the same requests."""
+    """Tokens per second divided by plain decoding's, for the same requests of the same run."""
     draft_tokens: int
-    """Draft tokens that were verified."""
+    """Draft tokens verified."""
     acceptance_rate: float | None
-    """Accepted tokens / draft tokens that were verified; None when there were none."""
+    """Accepted tokens / draft tokens verified; None if there were none."""
     acceptance_length: float
     """Tokens per verification, the bonus token included."""
     draft_share: float | None
-    """Seconds of drafting, wherever it is done, per second of its requests; above 1 when several draft at once. None
-    where a drafter service could not be asked."""
+    """Seconds of drafting at all drafters, per second of its requests; above 1 if several draft at once. None if a
+    drafter service could not be asked."""
     rollback_share: float
-    """Share of rolling back in the time of the verifier's thread."""
+    """Share of rollbacks in the time of the verifier's thread."""
     first_token: Percentiles | None
     """Time to the first token."""
     token_gap: Percentiles | None
-    """Time from token to token; tokens of a chunk share the time since the last chunk."""
+    """Time between tokens; the tokens of a chunk share the time since the last chunk."""
     chunk_gap: Percentiles | None
-    """Time from chunk to chunk: how long a reader sees nothing new."""
+    """Time between chunks, in which a reader sees nothing new."""
     differing: int
-    """Outputs that are not plain decoding's."""
+    """Outputs that differ from plain decoding's."""
     drift: float
-    """Share of tokens at and after the first one that is not plain decoding's."""
+    """Share of tokens at and after the first difference from plain decoding's output."""
     lossless: bool
-    """Whether all outputs are distributed as plain decoding's, by what the verifier told of each."""
+    """Whether all outputs have the distribution of plain decoding's, as the verifier reported for each."""
 
 
 def figures(turns: Iterable[Turn]) -> list[Figures]:
-    """Return the figures of all methods and settings, in the order in which they are met; plain decoding first."""
+    """Returns the figures of all methods and settings, in order of appearance; plain decoding first."""
     settings: dict[Setting, dict[str, list[Turn]]] = {}
     for turn in turns:
         settings.setdefault(turn.setting, {}).setdefault(turn.method.name, []).append(turn)
@@ -130,7 +130,7 @@ def _figures(turns: Sequence[Turn], plain: Sequence[Turn]) -> Figures:
 
 
 def _rates(turns: Iterable[Turn]) -> dict[int, float]:
-    """Tokens per second by run."""
+    """Returns tokens per second by run."""
     tokens: dict[int, int] = {}
     seconds: dict[int, float] = {}
     for turn in turns:
@@ -140,7 +140,7 @@ def _rates(turns: Iterable[Turn]) -> dict[int, float]:
 
 
 def _pairs(turns: Iterable[Turn], plain: Iterable[Turn]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Each output with plain decoding's."""
+    """Returns each output with plain decoding's."""
     wanted = {(turn.run, turn.number): turn.requests for turn in plain}
     return [
         (ours.token_ids, theirs.token_ids)
@@ -150,7 +150,7 @@ def _pairs(turns: Iterable[Turn], plain: Iterable[Turn]) -> list[tuple[tuple[int
 
 
 def _agreeing(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Tokens before the first difference."""
+    """Returns the number of tokens before the first difference."""
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:
             return index

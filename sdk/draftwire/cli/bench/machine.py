@@ -1,4 +1,4 @@
-"""What figures were measured with."""
+"""Description of the machine and software of a measurement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGES = ("grpcio", "torch", "transformers")
 
 
 def machine() -> dict[str, str]:
-    """Return processor, cores, load, versions and commit of this machine, where they can be found out."""
+    """Returns processor, cores, load, versions and commit of this machine, as far as they can be determined."""
     found = {"processor": _processor(), "cores": str(os.cpu_count())}
     if hasattr(os, "getloadavg"):
         found["load"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
@@ -39,7 +39,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """The checkout's commit; empty where there is none, or no git."""
+    """Returns the checkout's commit; empty without a checkout or git."""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty"],

@@ -1,4 +1,4 @@
-"""A speculation method, as it is asked for and as it is known."""
+"""Speculation methods: their names and their properties."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ PREDICTION = "prediction"
 
 _LOCAL = "local:"
 _NOBODY = {"draftwire-bench": "nobody"}
-"""A label that no drafter carries: a request that asks for it gets none of the pool's drafters."""
+"""A label that no drafter has: a request that asks for it gets none of the pool's drafters."""
 _WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a drafter of a kind needs, beside the target."""
+    """Requirements of a kind of drafter, in addition to the target."""
 
     draft_model: bool
     """Whether it needs a model of its own."""
     training: str
-    """What has to be trained for it."""
+    """What must be trained for it."""
 
 
 NEEDS = {
@@ -37,52 +37,52 @@ NEEDS = {
     "medusa": Needs(False, "heads"),
     PREDICTION: Needs(False, "no"),
 }
-"""By name of what drafts in the verifier."""
+"""Requirements of the drafters that run in the verifier, by name."""
 _DRAFT_MODEL = NEEDS["draft"]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What drafts, and how its tokens are accepted."""
+    """A combination of drafters with an acceptance rule."""
 
     name: str
-    """What it is called in the results."""
+    """Its name in the results."""
     drafters: tuple[Drafter, ...] = ()
-    """Drafters of the pool that draft at once."""
+    """Drafters of the pool that draft at the same time."""
     predicts: bool = False
-    """Whether requests bring the output that their prompts expect."""
+    """Whether requests carry the expected outputs of their prompts."""
     acceptance: Acceptance = "coupled"
-    """The rule of acceptance."""
+    """The acceptance rule."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is plain decoding, with which the others are compared."""
+        """Whether it is plain decoding, the baseline."""
         return not self.drafters and not self.predicts
 
     @property
     def exact(self) -> bool:
-        """Whether its outputs have to be those of plain decoding."""
+        """Whether its outputs must equal plain decoding's."""
         return self.acceptance == "coupled"
 
     @property
     def services(self) -> list[str]:
-        """Addresses of its drafters that run beside the verifier, not in it."""
+        """Addresses of its drafters that run outside the verifier."""
         return [drafter.address for drafter in self.drafters if not drafter.address.startswith(_LOCAL)]
 
     @property
     def needs(self) -> list[Needs | None]:
-        """What each part of it needs; None for one of which that is not known."""
+        """Requirements of each part; None if unknown."""
         found = [_needs(drafter.address) for drafter in self.drafters]
         return [*found, NEEDS[PREDICTION]] if self.predicts else found
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of its models' weights, by what drafters tell of them."""
+        """Bytes of its models' weights, as drafters report them."""
         models = [drafter.model for drafter in self.drafters if drafter.model is not None]
         return sum(model.parameters * _WEIGHT_BYTES.get(model.dtype, 4) for model in models)
 
     def speculation(self, prediction: str | None) -> Speculation:
-        """Return what a request asks for."""
+        """Returns the speculation options of a request."""
         if self.is_plain:
             return Speculation(enabled=False)
         names = [drafter.name for drafter in self.drafters]
@@ -99,21 +99,21 @@ PLAIN = Method(PLAIN_NAME)
 
 @dataclass(frozen=True, slots=True)
 class MethodName:
-    """A method as it was asked for: ``PART+PART@RULE``."""
+    """The name of a method: ``PART+PART@RULE``."""
 
     text: str
     """The whole name."""
     parts: tuple[str, ...]
     """Names or addresses of drafters, or ``prediction``."""
     acceptance: Acceptance
-    """The rule of acceptance."""
+    """The acceptance rule."""
 
 
 def parse_method(text: str, attached: Iterable[str]) -> MethodName:
-    """Return what a method's name says. A drafter that is attached may have any name, also one that reads otherwise.
+    """Parses a method's name. An attached drafter may have any name, even one that would parse differently.
 
     Raises:
-        ValueError: it says nothing.
+        ValueError: the name is not valid.
     """
     attached = set(attached)
     if text in attached:

@@ -1,4 +1,4 @@
-"""The methods of a comparison, attached for as long as it runs."""
+"""The methods of a comparison, attached while it runs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from draftwire.errors import DraftwireError
 
 @asynccontextmanager
 async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) -> AsyncIterator[list[Method]]:
-    """Give plain decoding and the methods of these names; all drafters that are attached when there are none.
+    """Yields plain decoding and the methods with these names; without names, a method per attached drafter, and
+    predictions if there are any.
 
     A part that is an address is attached now and detached at the end, unless it was attached before.
 
     Args:
-        client: of the verifier.
-        names: of the methods.
-        predicted: whether there are prompts that bring the output they expect.
+        client: client of the verifier.
+        names: names of the methods.
+        predicted: whether there are prompts with an expected output.
 
     Raises:
-        ValueError: a name that says nothing to this verifier.
+        ValueError: a name is unknown to this verifier.
         Failure: a drafter could not be attached.
         DraftwireError: a call failed.
     """

@@ -1,4 +1,4 @@
-"""A picture of a comparison."""
+"""A plot of a comparison."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from draftwire.cli.bench.figures import Figures
 from draftwire.cli.failure import Failure
 
 _INCHES = (2.0, 4.5)
-"""Width for each setting, and height."""
+"""Width per setting, and height."""
 
 
 def check_plotting() -> None:
-    """Check that pictures can be drawn here.
+    """Checks that plots can be drawn here.
 
     Raises:
         Failure: matplotlib is not installed.
@@ -24,7 +24,7 @@ def check_plotting() -> None:
 
 
 def plot(figures: Sequence[Figures], path: Path) -> None:
-    """Draw the speed-up of each method for each setting, its median and from the lowest run to the highest."""
+    """Draws the speed-up of each method for each setting: the median, and the range over the runs."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

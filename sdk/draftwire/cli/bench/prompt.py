@@ -23,23 +23,23 @@ class BenchPrompt:
     """One prompt."""
 
     task: str
-    """What kind of text it asks for; figures are by task."""
+    """The kind of text it asks for; figures are reported by task."""
     name: str
     """Its name within the task."""
     text: str
     """The prompt."""
     prediction: str | None = None
-    """The output that the task expects, where it does."""
+    """The expected output, if the task has one."""
 
 
 def read_prompts(files: Iterable[Path], count: int) -> list[BenchPrompt]:
-    """Return the first prompts of each task in files, those of a task together.
+    """Returns the first prompts of each task in files, grouped by task.
 
-    A ``.jsonl`` file has an object a line: ``text``, and if wanted ``id``, ``task`` (default: the file's name) and
+    A ``.jsonl`` file has one object per line: ``text``, and optionally ``id``, ``task`` (default: the file's name) and
     ``prediction``. Any other file is one prompt.
 
     Raises:
-        ValueError: a file that cannot be read or that holds something else; it is named.
+        ValueError: a file cannot be read or has another format; the message names it.
     """
     prompts: list[BenchPrompt] = []
     for path in files:
@@ -48,10 +48,10 @@ def read_prompts(files: Iterable[Path], count: int) -> list[BenchPrompt]:
 
 
 def bundled_prompts(count: int) -> list[BenchPrompt]:
-    """Return the first prompts of each task that comes with a checkout.
+    """Returns the first prompts of each task bundled with a checkout.
 
     Raises:
-        ValueError: there is no checkout here.
+        ValueError: this installation is not a checkout.
     """
     for place in (Path.cwd(), Path(draftwire.__file__).resolve().parents[2]):
         if all((place / name).is_file() for name in BUNDLED.values()):

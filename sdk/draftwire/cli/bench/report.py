@@ -16,29 +16,29 @@ from draftwire.cli.bench.method import Method
 from draftwire.cli.table import print_table
 
 LEAST_ACCEPTANCE = 0.5
-"""Acceptance rate below which a method is warned of."""
+"""Acceptance rate below which a method gets a warning."""
 LEAST_EFFECT = 0.05
-"""Least distance of a speed-up from 1 that looks like an effect."""
+"""Smallest distance of a speed-up from 1 that counts as an effect."""
 _NARROW = 80
-"""Columns of a terminal that does not say how many it has."""
+"""Columns of a terminal that does not report its width."""
 _WIDE = 120
 """Columns from which a terminal shows all figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured, with what, and what came of it."""
+    """The results of a comparison, with the conditions of the measurement."""
 
     about: Mapping[str, str]
     """Machine, versions, models and settings."""
     figures: Sequence[Figures]
     """By setting and method."""
     memory: Mapping[str, int]
-    """Resident bytes of drafter services, by address, where they are known."""
+    """Resident bytes of drafter services by address, if known."""
 
     @property
     def broken(self) -> list[str]:
-        """What contradicts the promise of equal outputs, one line a method and setting."""
+        """Returns violations of the promise of equal outputs, one line per method and setting."""
         return [
             f"{_subject(each)}: {each.differing} of {each.requests} outputs differ from plain decoding's"
             for each in self.figures
@@ -47,7 +47,7 @@ class Report:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader should know first, one line each."""
+        """Returns warnings for the reader, one line each."""
         drafting = [each for each in self.figures if not each.method.is_plain]
         low = [
             f"{_subject(each)}: {each.acceptance_rate:.0%} of {each.draft_tokens} draft tokens accepted, below "
@@ -60,7 +60,7 @@ class Report:
         return [*self.broken, *self._load(), *low, *none]
 
     def _load(self) -> list[str]:
-        """A warning where the machine had more to do than it has cores for."""
+        """Returns a warning if the machine's load exceeded its cores."""
         load, cores = self.about.get("load", "").partition(" ")[0], self.about.get("cores", "")
         if not load or not cores.isdecimal() or float(load) <= int(cores):
             return []
@@ -70,7 +70,7 @@ class Report:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON value."""
+        """Returns the report as a JSON value."""
         methods = {each.method.name: each.method for each in self.figures}
         return {
             "benchmark": "draftwire bench",
@@ -82,7 +82,7 @@ class Report:
         }
 
     def markdown(self) -> str:
-        """Return the report as Markdown: one table, with a row for each method and setting."""
+        """Returns the report as Markdown: one table, with a row for each method and setting."""
         columns = [*FIGURES, *ABOUT[1:]]
         headings = ["task", "T", *(column.heading for column in columns)]
         lines = [
@@ -98,9 +98,9 @@ class Report:
         return "\n".join([*lines, *(["", *warnings] if warnings else [])]) + "\n"
 
     def show(self) -> None:
-        """Print the figures, a table for each setting, and one of what is known of the methods.
+        """Prints the figures, one table per setting, and a table of the methods' properties.
 
-        Where a line is short, the tables have fewer columns. No cell is ever cut.
+        The tables have fewer columns on a narrow terminal. No cell is ever cut.
         """
         width = _width()
         measured, known = ([e for e in some if width >= _WIDE or e.heading in FEW] for some in (FIGURES, ABOUT))
@@ -114,7 +114,7 @@ class Report:
         _print(known, [self._row(each) for each in one_each.values()])
 
     def show_notes(self, write: Callable[[str], None]) -> None:
-        """Have each warning, and what the tables leave out, written in lines that fit the terminal."""
+        """Writes each warning and note in lines that fit the terminal."""
         width = _width()
         if width < _WIDE:
             write(f"more columns (latencies, drafting, rollback): from a width of {_WIDE} up, or by --markdown")
@@ -159,7 +159,7 @@ def _figures_json(figures: Figures) -> dict[str, Any]:
 
 
 def _without_drafts(figures: Figures) -> str:
-    """What is to be said of a method that never drafted: its figures are plain decoding's, measured again."""
+    """Returns the note for a method that never drafted: its figures are plain decoding's, measured again."""
     told = f"{_subject(figures)}: no draft token was verified, so it decoded plainly"
     if abs(figures.speed_up.median - 1) <= LEAST_EFFECT:
         return told
@@ -167,7 +167,7 @@ def _without_drafts(figures: Figures) -> str:
 
 
 def _width() -> int:
-    """Columns of a line: the terminal's, or what COLUMNS says; a file or a pipe takes lines of any length."""
+    """Returns the columns of a line: the terminal's, or COLUMNS; a file or a pipe has no limit."""
     endless = 0 if sys.stdout.isatty() else sys.maxsize
     return shutil.get_terminal_size((endless, 0)).columns or _NARROW
 

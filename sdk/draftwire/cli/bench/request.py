@@ -13,24 +13,24 @@ from draftwire._types.speculation import SpeculationStats
 
 
 class Arrival(NamedTuple):
-    """Tokens that came in one chunk."""
+    """The arrival of a chunk."""
 
     seconds: float
-    """Since the request was sent, by the caller's clock."""
+    """Seconds since the request was sent, by the caller's clock."""
     tokens: int
-    """How many."""
+    """Number of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What came of a request, timed where it was asked for."""
+    """The outcome of a request, timed at the caller."""
 
     arrivals: tuple[Arrival, ...]
-    """When its tokens came."""
+    """Arrivals of its chunks."""
     token_ids: tuple[int, ...]
     """Its output."""
     stats: SpeculationStats
-    """What speculation did for it."""
+    """Its speculation statistics."""
 
     @property
     def first_token_seconds(self) -> float:
@@ -44,8 +44,8 @@ class Request:
 
     @property
     def token_gaps(self) -> list[float]:
-        """Seconds from each token to the next, the first chunk's among themselves left out. Tokens that come in one
-        chunk share the time since the last one: of n tokens after t seconds each has t / n."""
+        """Seconds between tokens, except within the first chunk. The n tokens of a chunk that arrives after t seconds
+        have t / n each."""
         return [
             (later.seconds - earlier.seconds) / later.tokens
             for earlier, later in self._pairs()
@@ -57,10 +57,10 @@ class Request:
 
 
 async def run_request(client: AsyncClient, prompt: str, options: GenerateOptions) -> Request:
-    """Run a request to its end.
+    """Runs a request to completion.
 
     Raises:
-        DraftwireError: it failed.
+        DraftwireError: the request failed.
     """
     began = time.perf_counter()
     arrivals: list[Arrival] = []

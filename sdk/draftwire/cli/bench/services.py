@@ -1,4 +1,4 @@
-"""The services of a comparison that starts its own."""
+"""Services that a comparison starts for itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from draftwire.cli.loading import Loading, interrupt
 from draftwire.cli.service import DRAFTER, VERIFIER, Service
 
 _THREADS = 1
-"""What a service that is started here gets; see `Service`."""
+"""CPU threads of each service started here; see `Service`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +26,21 @@ class Services:
     verifier: str
     """The verifier's address."""
     drafters: Mapping[str, Service] = field(default_factory=dict)
-    """Drafter services that were started with it, by name."""
+    """Drafter services started with it, by name."""
     threads: int | None = None
-    """Threads of each service; None when the verifier was there before."""
+    """Threads of each service; None if the verifier was already running."""
 
     def memory(self) -> dict[str, int]:
-        """Return the resident memory of drafter services, by address, where the system tells it."""
+        """Returns the resident memory of drafter services by address, if the system reports it."""
         found = {drafter.address: _resident_bytes(drafter.pid) for drafter in self.drafters.values()}
         return {address: size for address, size in found.items() if size is not None}
 
 
 def drafter_names(models: Sequence[Path]) -> list[str]:
-    """Return what drafters of these models are called: by their directories.
+    """Returns the names of drafters with these models: those of the directories.
 
     Raises:
-        ValueError: two directories have one name.
+        ValueError: two directories have the same name.
     """
     names = [model.resolve().name for model in models]
     if len(set(names)) < len(names):
@@ -50,7 +50,7 @@ def drafter_names(models: Sequence[Path]) -> list[str]:
 
 @contextmanager
 def started(target: Path, drafts: Sequence[Path], console: Console) -> Iterator[Services]:
-    """Run a verifier and a drafter service for each draft model."""
+    """Runs a verifier and a drafter service for each draft model."""
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-bench-"))
     children: list[Service] = []
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -78,7 +78,7 @@ def started(target: Path, drafts: Sequence[Path], console: Console) -> Iterator[
 
 
 def _resident_bytes(pid: int) -> int | None:
-    """What Linux says of it; None elsewhere."""
+    """Returns the resident memory that Linux reports for a process; None on other systems."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where the time of services goes while a method is measured."""
+"""The time that services spend by phase while a method is measured."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from draftwire.cli.bench.method import Method
 from draftwire.errors import DraftwireError
 
 _SECONDS = 5.0
-"""How long a drafter service may take to answer."""
+"""Timeout of a call to a drafter service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the services that take part told at one moment."""
+    """The times of all services involved, at one moment."""
 
     verifier: StepTimes
     """The verifier's times."""
     drafters: tuple[StepTimes, ...] | None
-    """Those of the method's drafter services; None where one of them cannot be asked from here."""
+    """Times of the method's drafter services; None if one of them cannot be reached from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class TimeSpent:
     """Seconds between two readings."""
 
     drafting: float | None
-    """Of drafting, at the verifier and at drafter services; None where not all of it could be read."""
+    """Seconds of drafting, at the verifier and at drafter services; None if not all of it could be read."""
     rollback: float
-    """Of rolling back at the verifier."""
+    """Seconds of rollbacks at the verifier."""
     verifier: float
-    """Of the verifier's thread, waiting left out."""
+    """Busy seconds of the verifier's thread, without waiting."""
 
     @classmethod
     def between(cls, first: Reading, last: Reading) -> TimeSpent:
-        """Return what two readings of the same services say."""
+        """Returns the time between two readings of the same services."""
         drafting: float | None = None
         if first.drafters is not None and last.drafters is not None:
             services = [b.busy - a.busy for a, b in zip(first.drafters, last.drafters, strict=True)]
@@ -46,15 +46,15 @@ class TimeSpent:
 
 
 class TimeReader:
-    """Asks services for their times. A drafter service that cannot be reached from here is told of once."""
+    """Reads the times of services. A drafter service that cannot be reached from here is reported once."""
 
     def __init__(self, client: AsyncClient) -> None:
-        """Ask through this client."""
+        """Creates a reader that uses this client."""
         self._client = client
         self._unreadable: set[str] = set()
 
     async def read(self, method: Method) -> Reading:
-        """Read the times of the services that a method uses.
+        """Reads the times of the services that a method uses.
 
         Raises:
             DraftwireError: the verifier does not answer.

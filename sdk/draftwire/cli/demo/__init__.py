@@ -1,1 +1,1 @@
-"""``draftwire demo``: a verifier and two drafters on this machine, and what they do together."""
+"""``draftwire demo``: a verifier and two drafters at work on this machine."""

@@ -1,4 +1,4 @@
-"""The command: starts the services, tells the story, stops the services."""
+"""The command: starts the services, runs the story, stops the services."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def demo(
 
 
 def finish(report: Report, terminal: Terminal, as_json: bool) -> None:
-    """Show the report; a text that differs ends the command with an error."""
+    """Shows the report; ends the command with an error if the texts differ."""
     if as_json:
         print(json.dumps(report.to_json()))
     else:
@@ -64,7 +64,7 @@ def finish(report: Report, terminal: Terminal, as_json: bool) -> None:
 
 
 def find_models(given: Path | None) -> Path:
-    """Return the directory of the demo's models.
+    """Returns the directory of the demo's models.
 
     Raises:
         ValueError: none of the places has them.

@@ -1,4 +1,4 @@
-"""What the demo does: the same request plainly, and with drafters that are swapped and killed while it runs."""
+"""The demo's story: the same request without drafters, and with drafters that are swapped and killed meanwhile."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ KILL_AT = 0.8
 """Share of the tokens after which the drafter in use is killed."""
 WARM_UP_TOKENS = 8
 LEAST_TOKENS = 100
-"""Tokens a request needs to last through all this."""
+"""Least tokens of a request that lasts long enough for the swap and the kill."""
 
 
 class Screen(Protocol):
-    """Where the story is told."""
+    """Display of the story."""
 
     def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
-        """The request without drafters runs; it returns what is to be called with each number of new tokens."""
+        """Shows the request without drafters; returns the callback for each number of new tokens."""
 
     def begin(self, prompt: str) -> None:
-        """The request with drafters begins."""
+        """Shows the start of the request with drafters."""
 
     def chunk(self, chunk: Chunk) -> None:
-        """Tokens came."""
+        """Shows the tokens of a chunk."""
 
     def event(self, text: str) -> None:
-        """Something happened to the drafters."""
+        """Shows an event concerning the drafters."""
 
 
 class Silence:
     """A screen that shows nothing."""
 
     def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Show nothing."""
+        """Shows nothing."""
         return nullcontext(lambda _: None)
 
     def begin(self, prompt: str) -> None:
-        """Show nothing."""
+        """Shows nothing."""
 
     def chunk(self, chunk: Chunk) -> None:
-        """Show nothing."""
+        """Shows nothing."""
 
     def event(self, text: str) -> None:
-        """Show nothing."""
+        """Shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ class DemoDrafter:
     name: str
     """Its name in the pool."""
     address: str
-    """Where it is."""
+    """Its address."""
     kill: Callable[[], None]
-    """Ends its process at once."""
+    """Function that kills its process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of it."""
+    """The result of the demo."""
 
     plain: Generation
     """The request without drafters."""
@@ -85,7 +85,7 @@ class Report:
 
     @property
     def identical(self) -> bool:
-        """True when both gave the same tokens and the same text."""
+        """Whether both gave the same tokens and the same text."""
         return self.plain.token_ids == self.drafted.token_ids and self.plain.text == self.drafted.text
 
     @property
@@ -100,11 +100,11 @@ class Report:
 
     @property
     def speed_up(self) -> float:
-        """How many times faster it was with drafters."""
+        """Speed-up by the drafters."""
         return self.plain_seconds / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON value."""
+        """Returns the report as a JSON value."""
         speculation = self.drafted.speculation
         return {
             "identical": self.identical,
@@ -128,7 +128,7 @@ class Report:
 def tell(
     client: Client, prompt: str, first: DemoDrafter, second: DemoDrafter, screen: Screen, options: GenerateOptions
 ) -> Report:
-    """Run the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
+    """Runs the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
 
     Raises:
         Failure: the request ended too early for that.

@@ -19,10 +19,10 @@ EVENT_STYLE = "black on yellow"
 
 
 class Terminal:
-    """Draws the tokens as they come, each in the colour of whoever it comes from."""
+    """Draws the tokens as they arrive, in the colours of their sources."""
 
     def __init__(self, console: Console, styles: dict[str, str]) -> None:
-        """Draw on a console, in a style for each drafter."""
+        """Draws on a console, in a style for each drafter."""
         self._console = console
         self._styles = styles
 
@@ -35,7 +35,7 @@ class Terminal:
             yield lambda count: bars.advance(task, count)
 
     def begin(self, prompt: str) -> None:
-        """Draw the legend and the prompt."""
+        """Draws the legend and the prompt."""
         legend = Text.assemble("accepted draft tokens of ")
         for index, (name, style) in enumerate(self._styles.items()):
             legend.append(" and " if index else "").append(name, style)
@@ -46,19 +46,19 @@ class Terminal:
         self._write(prompt, "dim")
 
     def chunk(self, chunk: Chunk) -> None:
-        """Draw the tokens of a chunk."""
+        """Draws the tokens of a chunk."""
         for text, source in zip(chunk.token_texts, chunk.sources, strict=True):
             self._write(text, OWN_STYLE if source is None else self._styles.get(source, "magenta"))
 
     def event(self, text: str) -> None:
-        """Draw a mark in the text; where the text goes to a file or a pipe, on stderr, so that it stays whole."""
+        """Draws a mark in the text; where the text goes to a file or a pipe, on stderr, so that it stays whole."""
         if self._console.is_terminal:
             self._write(f" {text} ", EVENT_STYLE)
         else:
             print(f"draftwire demo: {text}", file=sys.stderr, flush=True)
 
     def report(self, report: Report) -> None:
-        """Draw the table at the end."""
+        """Draws the table at the end."""
         speculation = report.drafted.speculation
         tokens = len(report.drafted.token_ids)
         table = Table(show_header=False, title_justify="left")

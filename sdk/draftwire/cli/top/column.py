@@ -1,4 +1,4 @@
-"""Tables that give way: on a narrow terminal the columns that matter least are left out."""
+"""Responsive tables, which omit their least important columns on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text and how it looks."""
+    """A text with its style."""
 
     text: str
     style: str = ""
@@ -27,7 +27,7 @@ class Column:
     heading: str
     align: Literal["<", ">"]
     rank: int
-    """Columns of the highest rank go first where there is no room; those of rank 0 stay and are cut."""
+    """Columns of the highest rank are omitted first; those of rank 0 always stay and are shortened."""
     cells: Sequence[Cell]
 
     @property
@@ -37,7 +37,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], width: int | None) -> list[Text]:
-    """Return headings and rows as lines of at most ``width`` characters; None is without limit."""
+    """Returns headings and rows as lines of at most ``width`` characters; None means no limit."""
     shown = [column for column in columns if any(cell.text for cell in column.cells)]
     while width is not None and _width(shown) > width and any(column.rank for column in shown):
         last = max(reversed(shown), key=lambda column: column.rank)
@@ -49,7 +49,7 @@ def table(columns: Sequence[Column], width: int | None) -> list[Text]:
 
 
 def cut(line: Text, width: int | None) -> Text:
-    """Return a line of at most ``width`` characters, with a mark where something is missing."""
+    """Returns a line cut to ``width`` characters, with a mark where it was cut."""
     if width is None or len(line) <= width:
         return line
     return line[: max(width - 1, 0)].append(_CUT if width else "")

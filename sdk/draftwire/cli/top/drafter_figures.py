@@ -1,4 +1,4 @@
-"""How a drafter does, from two readings of its verifier."""
+"""Figures of a drafter, from two readings of its verifier."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from draftwire.cli.top.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class DrafterFigures:
-    """One drafter of a verifier. Rates are per second between the two readings, None where there is one only."""
+    """Figures of one drafter. Rates are per second between the two readings; None if there is only one."""
 
     verifier: str
     """Address of the verifier."""
     name: str
     address: str
     model: str | None
-    """Its model; None before the first handshake, and for one that has none."""
+    """Its model; None before the first handshake, and for a drafter without a model."""
     state: DrafterState
     sequences: int
     """Sequences that use it now."""
     acceptance_rate: float | None
     """Accepted / draft tokens since it was attached, in [0, 1]; None when nothing was verified."""
     recent_acceptance_rate: float | None
-    """The same between the two readings."""
+    """Accepted / draft tokens between the two readings."""
     draft_tokens_per_second: float | None
-    """Draft tokens of it that were verified, those of requests with a lossy rule included."""
+    """Its draft tokens verified, those of requests with a lossy rule included."""
     stale_nodes_per_second: float | None
-    """Proposed nodes that came too late."""
+    """Proposed nodes that arrived too late."""
     accepted_per_second: float
-    """Draft tokens accepted per second of its drafting time, lately: what the verifier chooses by."""
+    """Recent rate of accepted draft tokens per second of its drafting time; the verifier chooses drafters by it."""
     step_seconds: float | None
     """Smoothed time of one of its drafting steps."""
     response_seconds: float | None
     """Smoothed time from a verdict to the first proposal that builds on it: the round trip, drafting included."""
     error: str | None
-    """The last fault, when there was one."""
+    """Its last error, if any."""
 
 
 def drafter_figures(verifier: str, now: Sample, before: Sample | None) -> list[DrafterFigures]:
-    """Return the figures of a verifier's drafters, oldest first; ``before`` is an earlier reading, if any."""
+    """Returns the figures of a verifier's drafters, oldest first; ``before`` is an earlier reading, if any."""
     known = {(each.name, each.attached_at): each for each in before.drafters} if before else {}
     seconds = now.at - before.at if before else 0.0
     return [_figures(verifier, each, known.get((each.name, each.attached_at)), seconds) for each in now.drafters]

@@ -1,4 +1,4 @@
-"""What happened to a pool of drafters, told from its states."""
+"""Events of a pool of drafters, derived from its successive states."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from draftwire._types.drafter import Drafter
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at a verifier."""
+    """An event at a verifier."""
 
     at: datetime
-    """When it was noticed (UTC)."""
+    """Time at which it was noticed (UTC)."""
     verifier: str
     """Address of the verifier."""
     what: str
-    """In words."""
+    """Description of the event."""
 
 
 def pool_changes(before: Sequence[Drafter], now: Sequence[Drafter]) -> list[str]:
-    """Return what happened between two states of a pool, in words.
+    """Returns descriptions of the events between two states of a pool.
 
-    A swap shows as a drafter that lets go of its sequences (draining), others that have more of them, and its leaving.
+    A swap appears as a drafter that is draining, other drafters that gain sequences, and the drafter's removal.
     """
     known = {each.name: each for each in before}
     present = {each.name: each for each in now}

@@ -1,4 +1,4 @@
-"""Keys, as they are pressed."""
+"""Reader of single key presses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ESCAPE = "\x1b"
 def keys_pressed(take: Callable[[str], object]) -> Iterator[bool]:
     """Call ``take`` with each key pressed within the ``with`` block, on the running event loop.
 
-    Gives whether there are keys: only at a terminal, and not on Windows. They are neither shown nor held back until
-    the end of a line; Ctrl-C stays what it is. Arrows and the like are passed over.
+    Yields whether keys can be read: only at a terminal, and not on Windows. Keys are neither echoed nor line-buffered.
+    Ctrl-C works as usual. Arrow keys and the like are ignored.
     """
     try:
         import termios

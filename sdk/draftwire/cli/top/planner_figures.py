@@ -1,4 +1,4 @@
-"""What a verifier's planner decides and what that brings, from two readings."""
+"""Figures of a verifier's planner and of its gains, from two readings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from draftwire.cli.top.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class PlannerFigures:
-    """Between the two readings; None where nothing was decoded."""
+    """Figures of the time between two readings; None if nothing was decoded."""
 
     sequences_per_step: float | None
-    """Sequences that a step decoded, on average."""
+    """Average number of sequences decoded per step."""
     draft_tokens_per_sequence: float | None
-    """Draft tokens chosen for a sequence in a step, on average: the size of its tree."""
+    """Average number of draft tokens chosen per sequence and step: the size of its tree."""
     tokens_per_sequence: float | None
-    """Tokens committed for a sequence in a step, on average."""
+    """Average number of tokens committed per sequence and step."""
     last_draft_tokens: int
     """Draft tokens of all sequences in the last step."""
     plain_tokens_per_second: float | None
@@ -27,13 +27,13 @@ class PlannerFigures:
     """Tokens per second of passes, drafting in the verifier, rollback and waiting, over ``plain_tokens_per_second``: an
     estimate. How fast the machine is just now changes both."""
     waits_per_second: float
-    """Steps that were put off for proposals."""
+    """Steps delayed to wait for proposals."""
     gained_tokens_per_second: float
-    """Tokens per second that waiting gained; below 0 where it did not pay."""
+    """Tokens per second gained by waiting; negative if it did not pay."""
 
 
 def planner_figures(now: Sample, before: Sample) -> PlannerFigures:
-    """Return the figures of the time from one reading to another that follows it."""
+    """Returns the figures of the time between two successive readings."""
     engine, earlier = now.info.engine, before.info.engine
     new, old = engine.planner, earlier.planner
     seconds = now.at - before.at
@@ -61,17 +61,17 @@ def planner_figures(now: Sample, before: Sample) -> PlannerFigures:
 
 
 def _passes(times: StepTimes) -> float:
-    """Seconds of what c(n) counts."""
+    """Returns the seconds covered by c(n)."""
     return times.layout + times.forward + times.sample
 
 
 def _added(times: StepTimes) -> float:
-    """Seconds of what only speculation needs."""
+    """Returns the seconds that only speculation needs."""
     return times.draft + times.rollback + times.wait
 
 
 def cost_of(rows: float, points: Sequence[StepCost]) -> float | None:
-    """Return c(rows) in seconds, by straight lines between the points and level beyond them; None without a point."""
+    """Returns c(rows) in seconds, by straight lines between the points and level beyond them; None without a point."""
     if not points:
         return None
     lower = points[0]

@@ -10,10 +10,10 @@ from draftwire._types.model import VerifierInfo
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a verifier told at one time."""
+    """One reading of a verifier."""
 
     at: float
-    """When, by ``time.monotonic``, in seconds."""
+    """Time of the reading in seconds, by ``time.monotonic``."""
     info: VerifierInfo
     """The verifier."""
     drafters: list[Drafter]
@@ -30,7 +30,7 @@ class Sample:
         return sum(count.requests for count in self.info.engine.acceptance)
 
     def follows(self, earlier: Sample) -> bool:
-        """Whether its counts go on from an earlier sample's, so that differences tell rates."""
+        """Returns whether its counts continue an earlier sample's, so that differences are rates."""
         same_start = self.info.started_at == earlier.info.started_at
-        # One that does not tell its start is known by counts that have shrunk.
+        # A restart of a verifier that does not report its start shows as counts that have shrunk.
         return same_start and self.info.engine.times.steps >= earlier.info.engine.times.steps and self.at > earlier.at

@@ -21,10 +21,10 @@ _SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Screen:
-    """Draws what a watch reads, and does what the keys say."""
+    """Renders the live view and handles key presses."""
 
     def __init__(self, console: Console, watch: Watch) -> None:
-        """Draw on a console that is a terminal."""
+        """Draws on a console that is a terminal."""
         self._console = console
         self._watch = watch
         self._snapshot = watch.snapshot()
@@ -34,7 +34,7 @@ class Screen:
         self._live: Live | None = None
 
     async def run(self) -> None:
-        """Show the watch until a key, or a signal, ends it."""
+        """Shows the watch until a key, or a signal, ends it."""
         loop = asyncio.get_running_loop()
         resized = getattr(signal, "SIGWINCH", None)  # not on Windows
         ends = [getattr(signal, name) for name in _SIGNALS if resized is not None and hasattr(signal, name)]
@@ -53,7 +53,7 @@ class Screen:
                     loop.remove_signal_handler(number)
 
     def press(self, key: str) -> None:
-        """Do what a key says; keys that say nothing are passed over."""
+        """Handles a key; unknown keys are ignored."""
         layout = self._layout
         if key in ("q", "Q"):
             self._ended.set()
@@ -95,7 +95,7 @@ class Screen:
                 await asyncio.wait((reading, ending))
 
     async def _pause(self) -> None:
-        """Wait for the next reading; a change of the interval, or the end, cuts it short."""
+        """Waits for the next reading; a change of the interval, or the end, cuts it short."""
         self._hurry.clear()
         waits = [asyncio.create_task(event.wait()) for event in (self._hurry, self._ended)]
         try:
@@ -108,7 +108,7 @@ class Screen:
     def _draw(self) -> None:
         if self._live is None:
             return
-        # The terminal's own size: rich believes COLUMNS and LINES first, which know nothing of a change.
+        # The terminal's own size: rich prefers COLUMNS and LINES, which do not follow a resize.
         width, height = os.get_terminal_size(self._console.file.fileno())
         self._console.size = ConsoleDimensions(width, height)
         layout = replace(self._layout, width=width, height=height)

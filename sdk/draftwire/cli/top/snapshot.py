@@ -1,4 +1,4 @@
-"""Everything that is shown at one time."""
+"""Snapshot of everything that the view shows."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from draftwire.cli.top.verifier_figures import VerifierFigures
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The verifiers, their drafters and what happened lately."""
+    """The verifiers, their drafters and recent events."""
 
     at: datetime
-    """When it was taken (UTC)."""
+    """Time of the snapshot (UTC)."""
     verifiers: Sequence[VerifierFigures]
     drafters: Sequence[DrafterFigures]
     events: Sequence[Event]
-    """Oldest first."""
+    """Recent events, oldest first."""
 
     def json(self) -> dict[str, Any]:
-        """Return it as a JSON value."""
+        """Returns it as a JSON value."""
         return {
             "at": self.at.isoformat(),
             "verifiers": [asdict(each) for each in self.verifiers],
@@ -44,4 +44,4 @@ ORDERS: dict[str, Callable[[DrafterFigures], Any]] = {
     "tokens": lambda drafter: _descending(drafter.draft_tokens_per_second),
     "round trip": lambda drafter: float("inf") if drafter.response_seconds is None else drafter.response_seconds,
 }
-"""What drafters can be sorted by: name of the order, and key of a drafter."""
+"""Orders of drafters: name of the order, and sort key of a drafter."""

@@ -1,4 +1,4 @@
-"""How a verifier does, from two readings."""
+"""Figures of a verifier, from two readings."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from draftwire.cli.top.planner_figures import PlannerFigures, planner_figures
 from draftwire.cli.top.sample import Sample
 
 VerifierState = Literal["connecting", "ready", "unreachable"]
-"""``"connecting"`` (nothing was heard yet), ``"ready"`` (the last reading came), ``"unreachable"`` (it did not)."""
+"""State of a verifier: ``"connecting"`` (no reading yet), ``"ready"`` (the last reading succeeded), or
+``"unreachable"`` (it failed)."""
 
 PARTS = ("forward", "sample", "walk", "rollback", "plan", "layout", "draft", "wire", "wait")
-"""What the thread that runs the model does, as ``StepTimes`` names it."""
+"""Phases of the thread that runs the model, named as in ``StepTimes``."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierFigures:
-    """One verifier. Rates are per second between the two readings, None where there is one only."""
+    """Figures of one verifier. Rates are per second between the two readings; None if there is only one."""
 
     address: str
     state: VerifierState
     error: str | None = None
-    """Why it is unreachable."""
+    """The error that makes it unreachable."""
     model: str | None = None
     dtype: str | None = None
     device: str | None = None
     uptime_seconds: float | None = None
-    """Since it was started, by this machine's clock."""
+    """Seconds since it was started, by this machine's clock."""
     running: int | None = None
-    """Requests that run."""
+    """Running requests."""
     waiting: int | None = None
-    """Requests that wait for room."""
+    """Requests that wait for admission."""
     used_slots: int | None = None
     """KV slots in use."""
     cached_slots: int | None = None
@@ -41,19 +42,19 @@ class VerifierFigures:
     total_slots: int | None = None
     """KV slots in all."""
     preemptions: int | None = None
-    """Since the start."""
+    """Preemptions since the start."""
     requests_per_second: float | None = None
-    """Requests that began."""
+    """Requests started."""
     tokens_per_second: float | None = None
     """Committed tokens of all requests."""
     steps_per_second: float | None = None
     """Forward passes, prompts included."""
     step_seconds: float | None = None
-    """Time of a step, waiting included, on average."""
+    """Average time of a step, waiting included."""
     time_shares: dict[str, float] | None = None
-    """Share of the time, in [0, 1], by part of ``PARTS``; what is missing to 1 is idle."""
+    """Share of the time, in [0, 1], by phase of ``PARTS``; the rest is idle time."""
     step_costs: list[StepCost] | None = None
-    """c(n) as it is expected now."""
+    """Current estimate of c(n)."""
     planner: PlannerFigures | None = None
 
 
@@ -63,13 +64,13 @@ def verifier_figures(
     before: Sample | None,
     error: str | None = None,
 ) -> VerifierFigures:
-    """Return the figures of a verifier.
+    """Returns the figures of a verifier.
 
     Args:
         address: its address.
         now: the last reading; None before the first.
         before: an earlier reading that it follows, if there is one.
-        error: what the last attempt at a reading failed with; its figures of now are then not told as such.
+        error: the error of the last attempt at a reading; current figures are then omitted.
     """
     if now is None:
         return VerifierFigures(address, "unreachable" if error else "connecting", error)
@@ -104,7 +105,7 @@ def verifier_figures(
         tokens_per_second=(now.tokens - before.tokens) / seconds,
         steps_per_second=steps / seconds,
         step_seconds=sum(parts.values()) / steps if steps else None,
-        # A part is counted when it ends, so that of a long step may exceed a short interval.
+        # A phase is counted when it ends, so the phase of a long step may exceed a short interval.
         time_shares={part: min(spent / seconds, 1.0) for part, spent in parts.items()},
         planner=planner_figures(now, before),
     )

@@ -1,4 +1,4 @@
-"""A snapshot as lines of text, as wide and as high as there is room."""
+"""Rendering of a snapshot as lines of text that fit the terminal."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ _STYLES = {
 _ROWS = (1, 4, 16)
 """Numbers of rows whose cost is shown."""
 _SHOWN_EVENTS = 8
-"""So many are shown where the height is without limit."""
+"""Number of events shown if the height is not limited."""
 _NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The room there is, and what the reader chose."""
+    """The space available, and the user's choices."""
 
     width: int | None = None
-    """Characters of a line; None is without limit."""
+    """Characters per line; None means no limit."""
     height: int | None = None
-    """Lines; None is without limit."""
+    """Number of lines; None means no limit."""
     order: str = "age"
-    """What drafters are sorted by, of ``ORDERS``."""
+    """Order of the drafters, one of ``ORDERS``."""
     interval: float = 1.0
     """Seconds from one reading to the next."""
     paused: bool = False
     keys: bool = False
-    """Whether there is a keyboard, so that its keys are told."""
+    """Whether there is a keyboard, so that its keys are listed."""
 
 
 def lines(snapshot: Snapshot, layout: Layout) -> list[Text]:
-    """Return the lines that show a snapshot, as many as there is room for.
+    """Returns the lines that show a snapshot.
 
-    Where the height does not suffice, drafters are left out from the end of the list, then events, the planner, and
-    where the time goes. Verifiers always stay.
+    If the height does not suffice, drafters are omitted from the end of the list, then events, the planner, and the
+    time by phase. Verifiers always stay.
     """
     several = len(snapshot.verifiers) > 1
     ready = [each for each in snapshot.verifiers if each.state == "ready"]
@@ -85,8 +85,8 @@ def lines(snapshot: Snapshot, layout: Layout) -> list[Text]:
 
 
 def _fit(sections: Sequence[tuple[int, list[Text]]], room: int | None) -> list[Text]:
-    """The sections in their order, an empty line before each, without those of the lowest rank for which there is no
-    room. What is of the highest rank is shortened."""
+    """Returns the sections in order, each after an empty line, without those of the lowest ranks that do not fit. The
+    section of the highest rank is shortened."""
     given = {rank: lines for rank, lines in sections if lines}
     highest = max(rank for rank, _ in sections)
     if room is not None:
@@ -230,7 +230,7 @@ def _drafter_columns(drafters: Sequence[DrafterFigures], several: bool) -> list[
 
 
 def _events(events: Sequence[Event], several: bool) -> list[Text]:
-    """The newest first."""
+    """Returns the events, newest first."""
     if not events:
         return []
     told = [Text("EVENTS", "bold")]

@@ -1,4 +1,4 @@
-"""Verifiers watched side by side."""
+"""Concurrent watching of several verifiers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from draftwire.cli.top.snapshot import Snapshot
 from draftwire.cli.top.watched_verifier import WatchedVerifier
 
 _EVENTS = 256
-"""Events that are kept; later ones take the place of the oldest."""
+"""Most events kept; the oldest are dropped first."""
 _AT_ONCE = RetryPolicy(attempts_per_address=1)
 
 
 class Watch:
-    """Reads the verifiers again and again."""
+    """Reads the verifiers periodically."""
 
     def __init__(self, verifiers: Sequence[WatchedVerifier], events: deque[Event], interval: float) -> None:
-        """Used by ``watching``."""
+        """Starts without a reading. Called by ``watching``."""
         self.interval = interval
         """Seconds from one reading to the next; may be changed at any time."""
         self._verifiers = verifiers
@@ -32,18 +32,18 @@ class Watch:
 
     @property
     def reached(self) -> bool:
-        """Whether one verifier at least told something last."""
+        """Whether the last reading of at least one verifier succeeded."""
         return any(verifier.reached for verifier in self._verifiers)
 
     async def read(self) -> Snapshot:
-        """Take a reading of every verifier and return what it shows."""
+        """Reads every verifier and returns a snapshot."""
         async with asyncio.TaskGroup() as tasks:
             for verifier in self._verifiers:
                 tasks.create_task(verifier.read())
         return self.snapshot()
 
     def snapshot(self) -> Snapshot:
-        """Return what the last readings show."""
+        """Returns a snapshot of the last readings."""
         return Snapshot(
             at=datetime.now(UTC),
             verifiers=[verifier.figures() for verifier in self._verifiers],
@@ -57,12 +57,12 @@ async def watching(addresses: Sequence[str], interval: float, **options: Any) ->
     """Watch the verifiers at these addresses within the ``async with`` block.
 
     Args:
-        addresses: of the verifiers.
+        addresses: addresses of the verifiers.
         interval: seconds from one reading to the next.
-        options: of the clients, as ``tls`` and ``token``.
+        options: options of the clients, such as ``tls`` and ``token``.
 
     Raises:
-        ValueError: no address, or one that is none; what ``AsyncClient`` finds wrong with the options.
+        ValueError: no address or an invalid one, or options that ``AsyncClient`` refuses.
     """
     events: deque[Event] = deque(maxlen=_EVENTS)
     async with AsyncExitStack() as opened:
@@ -78,5 +78,5 @@ async def watching(addresses: Sequence[str], interval: float, **options: Any) ->
             for follower in followers:
                 follower.cancel()
             for ended in await asyncio.gather(*followers, return_exceptions=True):
-                if isinstance(ended, Exception):  # a follower that was cancelled is none
+                if isinstance(ended, Exception):  # not CancelledError, which ends a follower normally
                     raise ended

@@ -1,4 +1,4 @@
-"""A verifier that is watched: read again and again, whether it is there or not."""
+"""A watched verifier, which is read periodically, whether or not it is reachable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from draftwire.cli.top.verifier_figures import VerifierFigures, verifier_figures
 from draftwire.errors import DraftwireError
 
 ANSWER_SECONDS = 5.0
-"""A verifier that takes longer over a reading is told as unreachable."""
+"""Timeout of a reading, after which the verifier is reported as unreachable."""
 
 
 class WatchedVerifier:
-    """Reads one verifier, keeps its last two readings, and tells what happens to its pool."""
+    """Reads one verifier, keeps its last two readings, and reports events of its pool."""
 
     def __init__(self, client: AsyncClient, address: str, tell: Callable[[Event], object]) -> None:
-        """Watch the verifier at an address through a client of it alone; ``tell`` is called with each event."""
+        """Watches the verifier at an address through a client for it alone; ``tell`` is called with each event."""
         self.address = address
         self._client = client
         self._tell = tell
@@ -34,19 +34,19 @@ class WatchedVerifier:
 
     @property
     def reached(self) -> bool:
-        """Whether the last reading came."""
+        """Whether the last reading succeeded."""
         return self._now is not None and self._error is None
 
     def figures(self) -> VerifierFigures:
-        """How the verifier does."""
+        """Returns the verifier's figures."""
         return verifier_figures(self.address, self._now, self._before, self._error)
 
     def drafters(self) -> list[DrafterFigures]:
-        """How its drafters do; none while it is unreachable."""
+        """Returns its drafters' figures; none while it is unreachable."""
         return drafter_figures(self.address, self._now, self._before) if self._now and self.reached else []
 
     async def read(self) -> None:
-        """Take a reading, or note why there is none."""
+        """Takes a reading, or records its error."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 info = await self._client.model_info()
@@ -59,7 +59,7 @@ class WatchedVerifier:
             self._take(Sample(time.monotonic(), info, drafters))
 
     async def follow_pool(self, pause: Callable[[], float]) -> None:
-        """Tell of changes of the pool until cancelled. ``pause`` gives the seconds to wait where it cannot be heard."""
+        """Reports changes of the pool until cancelled. ``pause`` returns the seconds to wait if it is unreachable."""
         while True:
             try:
                 async with self._client.drafters.watch() as states:
@@ -71,7 +71,7 @@ class WatchedVerifier:
                 broken = "the stream ended"
             reached = self.reached
             await asyncio.sleep(pause())
-            if reached and self.reached:  # otherwise it was gone, and that was told
+            if reached and self.reached:  # otherwise its loss has already been reported
                 self._happened(f"changes of its pool were not heard for a while: {broken}")
 
     def _take(self, sample: Sample) -> None:
@@ -84,7 +84,7 @@ class WatchedVerifier:
             preempted = sample.info.engine.preemptions - last.info.engine.preemptions
             if preempted:
                 self._happened(f"requests preempted: {preempted}")
-        # A rate over the time in which it could not be read would be told as one of now.
+        # A rate over the time in which it could not be read would appear as a current one.
         self._before = last if last is not None and self._error is None and sample.follows(last) else None
         self._now, self._error = sample, None
 
