@@ -88,7 +88,7 @@ class Sequence:
         self.step_alone = False
         """Whether the next step verifies no nodes, because the logits of the last one, which did, were bad."""
         self.told = 1
-        """Number of leading tokens whose prompt log-probabilities need no report any more; the first token has none."""
+        """Number of leading tokens with their prompt log-probabilities already reported; the first token has none."""
         self.sound = False
         """Whether its last logits were finite numbers, and its keys and values therefore valid."""
         self.began: float | None = None
