@@ -1,4 +1,4 @@
-"""When the next proposal of a drafter is to be expected. All times in seconds."""
+"""Estimates when a drafter's next proposal will arrive. All times are in seconds."""
 
 from __future__ import annotations
 
@@ -7,59 +7,58 @@ from collections import deque
 _WEIGHT = 0.2
 """Weight of a new measurement in the running averages."""
 _OUTLIER = 4.0
-"""Measurements beyond this multiple of the average count as this multiple: a drafter that was briefly held up, or had
-nothing to draft, says little about its pace."""
+"""Measurements beyond this multiple of the average are capped at it: a drafter that was briefly delayed, or had nothing
+to draft, says little about its pace."""
 
 
 class DrafterTiming:
-    """Running averages of one drafter's times, as the verifier sees them."""
+    """Running averages of one drafter's times, as seen by the verifier."""
 
     def __init__(self, response: float = 0.01, interval: float = 0.005):
         self.response = response
-        """From a verdict that left an empty tree to the first proposal that builds on it."""
+        """Time from a verdict that left an empty tree to the first proposal that builds on it."""
         self.interval = interval
-        """From one proposal for a sequence to the next."""
+        """Time between two proposals for a sequence."""
         self.rests = False
-        """Whether it is told of no verdicts for now, so that it owes no answers."""
+        """Whether the drafter is paused: it receives no verdicts and owes no answers."""
 
     def count_response(self, seconds: float) -> None:
-        """Take in a measured response."""
+        """Adds a measured response to the average."""
         self.response = _smoothed(self.response, seconds)
 
     def count_interval(self, seconds: float) -> None:
-        """Take in a measured interval."""
+        """Adds a measured interval to the average."""
         self.interval = _smoothed(self.interval, seconds)
 
 
 class ProposalClock:
-    """Times one drafter's proposals for one sequence, for the averages and with them.
+    """Times one drafter's proposals for one sequence, to update the drafter's averages and to predict from them.
 
-    What counts is when a proposal arrived, whatever the verifier was at, and which verdict it answers, whatever has
-    been committed since. So a drafter is measured also while nobody waits for it, and one that has become faster is
-    found out.
+    Measurements use the arrival time of a proposal, whatever the verifier was doing, and the verdict it answers,
+    whatever has been committed since. A drafter is thus measured even while the verifier does not wait for it, and one
+    that has become faster is noticed.
     """
 
     def __init__(self, timing: DrafterTiming):
         """timing: the drafter's averages over all sequences."""
         self._timing = timing
-        # Committed length and when it was asked, oldest first: verdicts that left an empty tree and that it has not
-        # answered yet.
+        # Committed length and time of each unanswered verdict that left an empty tree, oldest first.
         self._asked: deque[tuple[int, float]] = deque()
         self._last_arrival: float | None = None
         self._measured_from = 0
-        """Committed length above which verdicts were left to it alone: until its first proposal it reads the prompt, or
-        what was committed while it rested, and that time is no response."""
+        """Committed length above which responses count. Up to its first proposal the drafter reads the prompt, or what
+        was committed during a pause, and that time is not a response."""
         self._untold = False
-        """Whether there were verdicts while the drafter rested."""
+        """Whether there were verdicts while the drafter was paused."""
 
     def restart(self) -> None:
-        """Forget what was asked and what came: the next proposal is as the first."""
+        """Clears all requests and arrivals: the next proposal counts as the first."""
         self._asked.clear()
         self._last_arrival = None
         self._untold = False
 
     def asked(self, committed_length: int, now: float) -> None:
-        """A verdict left an empty tree."""
+        """Records a verdict that left an empty tree."""
         if self._timing.rests:
             self._untold = True
             return
@@ -68,7 +67,7 @@ class ProposalClock:
         self._asked.append((committed_length, now))
 
     def arrived(self, committed_length: int, at: float) -> None:
-        """A proposal that builds on `committed_length` tokens came."""
+        """Records the arrival of a proposal that builds on `committed_length` tokens."""
         latest = self._asked[-1][0] if self._asked else 0
         answered: float | None = None
         while self._asked and self._asked[0][0] <= committed_length:
@@ -83,10 +82,10 @@ class ProposalClock:
         self._last_arrival = at
 
     def expected_wait(self, now: float) -> float | None:
-        """Seconds until the next useful proposal, None if nothing is known to be under way.
+        """Returns the seconds until the next useful proposal, or None if none is known to be under way.
 
-        A proposal that is overdue is expected to take as long again as it is late already. A drafter that leaves
-        verdicts unanswered is late since the first of them.
+        An overdue proposal is expected to take as long again as it is already late. A drafter that leaves verdicts
+        unanswered counts as late since the first of them.
         """
         if self._last_arrival is None or self._timing.rests:
             return None

@@ -1,57 +1,57 @@
-"""Whether one drafter may draft: what it has saved, less what it has taken."""
+"""The account that decides whether a drafter may draft: time saved minus time spent."""
 
 from __future__ import annotations
 
 _ALLOWANCE = 0.01
-"""Share of the time that may go to a drafter that saves nothing."""
+"""Share of the time granted to a drafter that saves nothing."""
 START_CREDIT = 3.0
-"""Credit of a drafter of which nothing is known."""
+"""Credit of a drafter without any record."""
 MOST_CREDIT = 4.0
-"""Most credit: so much may go when a drafter that has paid for long pays no longer."""
+"""Largest credit, and so the most that is lost when a long profitable drafter stops paying off."""
 _TRIAL = 8
-"""Steps for which there has to be credit before a drafter that rests is tried again: what it has to learn about a text,
-and what that brings, takes some steps to show."""
+"""Number of steps that must be affordable before a paused drafter is tried again, since it takes some steps to learn a
+text and to show results."""
 _READING_STEPS = 64
-"""Steps over which the reading of a prompt is paid for, as it serves all that follow."""
+"""Number of steps over which the cost of reading a prompt is spread, as it serves all later steps."""
 _OUTLIER = 4.0
-"""A drafting beyond this multiple of what they take lately counts as this multiple: the machine was briefly busy."""
+"""A drafting cost beyond this multiple of the recent average is capped at it: the machine was briefly busy."""
 _WEIGHT = 0.25
 """Weight of a new measurement in the running average."""
 
 
 class DraftingAccount:
-    """An account in plain steps: in the time that the target's step takes without the drafter.
+    """A balance of time in plain steps: the duration of a target step without the drafter.
 
-    What accepted tokens have saved is paid in, and what drafting took is taken out: seconds of the drafter's own in the
-    target's thread, or those that messages to and from another process take, and those of rows that would not have been
-    there without it. When nothing is left the drafter rests. Then only the allowance is paid in, until it is enough for
-    a trial. So after any number of steps, by this count, a drafter has cost no more than the allowance, the credit it
-    began with, and the last drafting.
+    The time saved by accepted tokens is credited and the time spent on drafting is debited. That is the drafter's own
+    time in the target's thread, or the time taken by messages to and from another process, plus the time of rows that
+    exist only because of the drafter. When the balance is used up, the drafter is paused. From then on only the
+    allowance is credited, until it suffices for a trial. At any time, by this measure, a drafter has cost no more than
+    the allowance, its starting credit, and the last drafting.
     """
 
     def __init__(self, credit: float = START_CREDIT) -> None:
         """credit: what the drafter may cost before it has saved anything, in plain steps."""
         self.open = True
-        """Whether the next step may be drafted for."""
+        """Whether the drafter may draft for the next step."""
         self.balance = credit
-        """In plain steps."""
+        """Balance in plain steps."""
         self._cost: float | None = None
-        """Of a step that was drafted for, lately."""
+        """Recent average cost of drafting for a step."""
         self._due = 0.0
-        """Of reading, not yet paid for."""
+        """Cost of reading prompts that has not been debited yet."""
 
     @property
     def paid_off(self) -> bool:
-        """Whether all that the drafter has cost has come back."""
+        """Whether the drafter has earned back all that it has cost."""
         return self.balance >= START_CREDIT
 
     def fill(self) -> None:
-        """Let the drafter draft as one of which nothing is known."""
+        """Raises the balance to that of a new drafter, and lets the drafter draft."""
         self.balance = max(self.balance, START_CREDIT)
         self.open = True
 
     def try_now(self) -> None:
-        """Pay in what a trial takes, if it rests; one that has taken more than its credit owes it still."""
+        """Credits a paused drafter with the cost of a trial; a debt beyond that keeps it paused."""
         if not self.open:
             self.balance += self._trial
             self.open = self.balance > 0
@@ -64,10 +64,11 @@ class DraftingAccount:
     def stepped(
         self, elapsed: float, *, saved: float = 0.0, cost: float = 0.0, reading: float = 0.0, drafted: bool
     ) -> None:
-        """A step is over; all in plain steps.
+        """Settles a step; all amounts are in plain steps.
 
-        elapsed: its time. saved: by accepted tokens. cost: of drafting for it, without the reading of prompts. drafted:
-        whether it was drafted for; else what keeping the drafter up to date has cost does not count.
+        elapsed: duration of the step. saved: time saved by accepted tokens. cost: time spent on drafting, without the
+        reading of prompts. drafted: whether the drafter drafted for the step; otherwise `cost`, spent on keeping up, is
+        not debited.
         """
         self.balance += saved
         if drafted:
@@ -82,7 +83,8 @@ class DraftingAccount:
             self.open = self.balance >= self._trial
 
     def _usual(self, cost: float) -> float:
-        """A cost as it counts: the first drafting is slow for reasons that do not last, and later ones may be."""
+        """Returns the cost to debit: outliers are capped, since the first drafting and some later ones are atypically
+        slow."""
         if self._cost is None:
             self._cost = min(cost, START_CREDIT)
             return self._cost
