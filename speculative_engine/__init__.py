@@ -1,6 +1,6 @@
-"""The engine: token trees, coupled sampling, KV slots, packed model passes. Knows torch, knows no gRPC.
+"""The engine: token trees, coupled sampling, KV slots, packed model passes. It uses torch and no gRPC.
 
-As a library it has the four names below; they are imported when they are asked for, since torch takes seconds.
+The four public names below are imported on first use, since importing torch takes seconds.
 """
 
 from __future__ import annotations

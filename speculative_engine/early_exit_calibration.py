@@ -1,4 +1,4 @@
-"""After how many layers to leave a target early: how often each number agrees with it, and what it costs."""
+"""Calibration of early exit: how often each number of layers agrees with the target, and what it costs."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 
 _MOST_PROMPT = 1024
-"""Tokens taken of a prompt, the last ones."""
+"""Most prompt tokens used, taken from the prompt's end."""
 _MOST_ROWS = 256
 _MOST_DRAFTED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyExit:
-    """What drafting with so many first layers is expected to bring, for one request at a time."""
+    """The expected result of drafting with this many first layers, for one request at a time."""
 
     layers: int
     agreement: float
     """Share of the target's tokens that the first layers guess, given all tokens before."""
     seconds: float
-    """Of one pass of one row through them."""
+    """Duration of a pass of one row through the first layers."""
     draft_tokens: int
-    """How many to draft before a step, one after the other; 0 if drafting is slower than not to draft."""
+    """Best number of tokens to draft, one after the other, before a step; 0 if drafting does not pay."""
     speedup: float
-    """Tokens per second over those of plain decoding."""
+    """Tokens per second relative to plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyExitCalibration:
-    """All numbers of layers compared."""
+    """The comparison of all numbers of layers."""
 
     tokens: int
-    """Tokens of the target that were compared."""
+    """Number of the target's tokens compared."""
     step_seconds: float
-    """Of one pass of one row through all layers."""
+    """Duration of a pass of one row through all layers."""
     exits: list[EarlyExit]
 
     @property
     def best(self) -> EarlyExit | None:
-        """The fastest, None if all are slower than plain decoding."""
+        """The fastest number of layers, None if all are slower than plain decoding."""
         fastest = max(self.exits, key=lambda each: each.speedup)
         return fastest if fastest.draft_tokens else None
 
@@ -58,9 +58,9 @@ class EarlyExitCalibration:
 def calibrate_early_exit(
     model: PackedModel, prompts: Iterable[Sequence[int]], tokens: int, temperature: float
 ) -> EarlyExitCalibration:
-    """Let the target go on from each prompt by so many tokens, and see which of them its first layers guess.
+    """Continues each prompt with the target by `tokens` tokens, and counts which of them its first layers guess.
 
-    They guess as in service: the likeliest token under the request's own noise. Raises FieldError.
+    The layers guess as in service: the likeliest token under the request's own noise. Raises FieldError.
     """
     if model.layers < 2:
         raise FieldError("model", "has one layer, and so none to leave out")
@@ -74,7 +74,7 @@ def calibrate_early_exit(
         SequenceSpec(index, prompt, len(prompt) + tokens, SamplingParams(temperature=temperature, seed=index))
         for index, prompt in enumerate(cut)
     ]
-    engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits(max_tree_nodes=0))  # nothing is to plan
+    engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits(max_tree_nodes=0))  # it plans nothing
     texts = [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(engine, specs), strict=True)]
     step = measure_step_cost(model)
     exits: list[EarlyExit] = []
@@ -89,9 +89,10 @@ def calibrate_early_exit(
 
 
 def expected_speedup(agreement: float, drafting: StepCost, step: StepCost) -> tuple[int, float]:
-    """The best number of tokens to draft before a step, one after the other, and the speed-up over plain decoding.
+    """Returns the best number of tokens to draft before a step, one after the other, and the speed-up over plain
+    decoding.
 
-    A step after k draft tokens commits 1 + a + a^2 + ... + a^k tokens, and takes k rounds and itself.
+    A step after k draft tokens commits 1 + a + a^2 + ... + a^k tokens, and takes the time of k rounds and the step.
     """
     best = 0, 1.0
     committed, seconds = 1.0, 0.0
@@ -105,7 +106,7 @@ def expected_speedup(agreement: float, drafting: StepCost, step: StepCost) -> tu
 
 
 def _agreeing(view: PackedModel, spec: SequenceSpec, text: Sequence[int]) -> int:
-    """How many tokens after the prompt the view guesses."""
+    """Returns how many tokens after the prompt the view guesses."""
     first, end = len(spec.tokens) - 1, len(text) - 1
     slots = view.pool.take(end)
     found = 0

@@ -1,11 +1,11 @@
-"""The one error for a value that a caller got wrong, naming the field."""
+"""The error for an invalid value from a caller, with the name of the field."""
 
 
 class FieldError(ValueError):
-    """A field holds a value it may not hold.
+    """A field has an invalid value.
 
-    `field` is the dotted path as the caller wrote it (``sampling.top_p``), `description` says what is allowed
-    and what was found. Services turn it into `google.rpc.BadRequest.FieldViolation` without parsing text.
+    `field` is the dotted path as the caller wrote it (``sampling.top_p``), `description` states what is allowed and
+    what was found. Services turn it into `google.rpc.BadRequest.FieldViolation` without parsing text.
     """
 
     def __init__(self, field: str, description: str) -> None:
@@ -14,5 +14,5 @@ class FieldError(ValueError):
         self.description = description
 
     def __reduce__(self) -> tuple[type["FieldError"], tuple[str, str]]:
-        """Pickle by the two arguments; the default would pass the joined message alone."""
+        """Pickles the two arguments; the default would pass only the joined message."""
         return type(self), (self.field, self.description)

@@ -25,23 +25,23 @@ _SEQUENCE = 1
 
 @dataclass(slots=True)
 class Generated:
-    """What a call made."""
+    """The result of one call."""
 
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     steps: int = 0
-    """Forward passes of the target that committed tokens."""
+    """Number of the target's forward passes that committed tokens."""
     draft_tokens: int = 0
-    """Draft tokens that were verified."""
+    """Number of draft tokens verified."""
     accepted_tokens: int = 0
-    """Draft tokens that were accepted."""
+    """Number of draft tokens accepted."""
 
 
 class InProcessGenerator:
     """Generates one text after another. Not thread-safe.
 
-    Drafting and verifying take turns in the calling thread, where services do both at once. Which of the drafted nodes
-    are verified is the planner's decision, as there.
+    Drafting and verification alternate in the calling thread, whereas services run them concurrently. As in the
+    services, the planner decides which drafted nodes are verified.
     """
 
     def __init__(self, target: PackedModel, tokenizer: Tokenizer, draft: PackedModel, *, draft_steps: int = 4):
@@ -54,7 +54,7 @@ class InProcessGenerator:
 
     @classmethod
     def load(cls, target: str, draft: str, *, slots: int = 4096, draft_steps: int = 4) -> InProcessGenerator:
-        """Load two checkpoints; slots: tokens of a text with its tree that fit. Raises ModelLoadError."""
+        """Loads two checkpoints. slots: most tokens of a text together with its tree. Raises ModelLoadError."""
         checkpoint = Checkpoint.find(target)
         model, tokenizer = PackedModel.load(checkpoint, slots=slots), Tokenizer.load(checkpoint)
         run_self_test(model)
@@ -69,7 +69,7 @@ class InProcessGenerator:
         acceptance: Acceptance = COUPLED,
         dynamic_temperature: bool = False,
     ) -> Generated:
-        """Continue a prompt, given as text or token ids.
+        """Continues a prompt, given as text or token ids.
 
         Raises:
             FieldError: sampling or acceptance out of range.

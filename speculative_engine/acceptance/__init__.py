@@ -1,1 +1,1 @@
-"""Rules of acceptance: which draft tokens a request keeps. `coupled` is the default, and the place to begin."""
+"""Acceptance rules: which draft tokens a request keeps. Start reading at `coupled`, the default."""

@@ -1,4 +1,4 @@
-"""The choice of a rule of acceptance: what a request asks for, and the rule object that it gets."""
+"""The choice of an acceptance rule: what a request asks for, and the rule object that serves it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class RuleName(enum.Enum):
-    """The rules of acceptance."""
+    """The names of the acceptance rules."""
 
     COUPLED = "coupled"
     REJECTION = "rejection"
@@ -26,46 +26,46 @@ class RuleName(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The rule that a request asks for, with its thresholds; each rule reads its own."""
+    """The acceptance rule of a request, with its thresholds. Each rule reads only its own."""
 
     rule: RuleName = RuleName.COUPLED
     threshold: float = 0.5
     """threshold: the least probability under the target, in (0, 1]."""
     posterior_threshold: float = 0.09
-    """typical: the most that is asked of a token's probability, in (0, 1]. Default as in Medusa."""
+    """typical: the upper bound of the required probability, in (0, 1]. Default as in Medusa."""
     posterior_alpha: float = 0.3
-    """typical: what is asked of it is at most this times exp(-entropy), in (0, 1]. Default as in Medusa."""
+    """typical: the required probability is at most this times exp(-entropy), in (0, 1]. Default as in Medusa."""
 
     @property
     def lossless(self) -> bool:
-        """Whether the output is distributed as the target's alone."""
+        """Whether the output has exactly the target's distribution."""
         return self.rule in (RuleName.COUPLED, RuleName.REJECTION)
 
     @property
     def draws(self) -> bool:
-        """Whether drafters have to draw their tokens and name the distribution that they drew from."""
+        """Whether drafters must sample their tokens and report the distribution they sampled from."""
         return self.rule is RuleName.REJECTION
 
     def validate(self, prefix: str = "speculation") -> Self:
-        """Return self, or raise `FieldError` for the first threshold out of range, named ``<prefix>.<field>``."""
+        """Returns self, or raises `FieldError` for the first threshold out of range, named ``<prefix>.<field>``."""
         for field in ("threshold", "posterior_threshold", "posterior_alpha"):
             value = getattr(self, field)
-            if not 0 < value <= 1:  # NaN fails every comparison, so it lands here too
+            if not 0 < value <= 1:  # NaN fails every comparison, so it is rejected too
                 raise FieldError(f"{prefix}.{field}", f"must be in (0, 1], got {value}")
         return self
 
 
 COUPLED = Acceptance()
-"""The default: a draft token is kept where it is the target's own."""
+"""The default: a draft token is kept where it equals the target's own token."""
 
 
 def rule_of(acceptance: Acceptance, sampling: SamplingParams) -> AcceptanceRule:
-    """Returns the rule that a sequence is verified by.
+    """Returns the rule that verifies a sequence.
 
-    Without noise all rules are the coupled one: the target's distribution is then one token, so a draft token is kept
-    exactly where it is that token.
+    A greedy request always gets the coupled rule. Without noise the target's distribution is a single token, and every
+    rule would keep exactly that token.
 
-    sampling: as the target draws; see `sampling_of`.
+    sampling: the target's sampling parameters, from `sampling_of`.
     """
     if sampling.greedy or acceptance.rule is RuleName.COUPLED:
         return CoupledRule()
@@ -77,6 +77,8 @@ def rule_of(acceptance: Acceptance, sampling: SamplingParams) -> AcceptanceRule:
 
 
 def sampling_of(acceptance: Acceptance, sampling: SamplingParams) -> SamplingParams:
-    """Returns how the target draws for a request: under the rule of rejection by a key that no drafter's choice
-    depends on."""
+    """Returns the sampling parameters with which the target draws for a request.
+
+    Under the rejection rule their seed is a derived key, independent of every drafter's choices.
+    """
     return replace(sampling, seed=verifier_key(sampling.seed)) if acceptance.draws else sampling

@@ -1,4 +1,4 @@
-"""Coupled sampling, the rule of acceptance that every request has unless it asks for another one.
+"""Coupled sampling: the acceptance rule of every request that does not ask for another one.
 
 Law 1: a request's output is what plain decoding gives for the same seed, whatever the drafters propose.
 
@@ -8,16 +8,16 @@ s, the position and the token alone (`sampling.coupled_sampler`):
     y_t = argmax_v  z_t(v) / T + g(s, t, v)
 
 A draft token is accepted where it equals y_t. Verification therefore computes the target's logits after every node of
-the token tree in one pass, draws y after each of them, and follows the drawn tokens down the tree from its root. The
-step commits every y on that path; the last one, which leaves the tree, is the bonus token.
+the token tree in one pass, draws y after each node, and follows the drawn tokens down the tree from its root. The
+step commits every y on that path. The last one, which leaves the tree, is the bonus token.
 
 The output is exact for two reasons. Each y_t is an exact sample from softmax(z_t / T), since the noise is standard
 Gumbel. And y_t is the token that plain decoding draws at that position, since neither the logits of a row nor its noise
-depend on what else was in the pass. Drafts decide how many tokens a step commits, never which.
+depend on what else was in the pass. Drafts decide how many tokens a step commits, never which ones.
 
-A drafter that knows the seed adds the same noise to its own logits, and so predicts y_t more often than its likeliest
-token would. Source: Daliri, Musco, Suresh, "Coupling without communication and drafter-invariant speculative decoding",
-arXiv 2408.07978.
+A drafter that knows the seed adds the same noise to its own logits. It thereby predicts y_t more often than its most
+likely token would. Source: Daliri, Musco, Suresh, "Coupling without communication and drafter-invariant speculative
+decoding", arXiv 2408.07978.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CoupledRule(AcceptanceRule):
         return visit.drawn
 
     def walk(self, tree: VerifiedTree) -> tuple[list[Node], list[int]]:
-        """Follows the drawn tokens from the root: one comparison a node, and no probabilities."""
+        """Follows the drawn tokens from the root, with one comparison per node and no probabilities."""
         if tree.on_path is not None:
             return _read_path(tree, tree.on_path)
         root, nodes, drawn, _, _, _ = tree
@@ -52,7 +52,7 @@ class CoupledRule(AcceptanceRule):
 
 
 def _read_path(tree: VerifiedTree, on_path: list[bool]) -> tuple[list[Node], list[int]]:
-    """Returns the accepted nodes and the tokens to commit of a path that was found on the device."""
+    """Returns the accepted nodes and the tokens to commit, given the path that the device found."""
     accepted = [node for node, kept in zip(tree.nodes, on_path[1:], strict=True) if kept]
     accepted.sort(key=lambda node: node.position)
     last = tree.nodes.index(accepted[-1]) + 1 if accepted else 0
@@ -60,13 +60,13 @@ def _read_path(tree: VerifiedTree, on_path: list[bool]) -> tuple[list[Node], lis
 
 
 def walk_on_device(drawn: Tensor, tokens: Tensor, parents: Tensor) -> Tensor:
-    """Finds the rows on the path that the drawn tokens lead along, for all sequences of a step at once: bool [rows].
+    """Marks the rows that lie on the path of the drawn tokens, for all sequences of a step at once: bool [rows].
 
     drawn: the target's token after each row. tokens: each row's own token. parents: the row that each row follows; a
-    root's is the root itself, and every root is on its path. int64 [rows] each; no two siblings have the same token.
+    root is its own parent and always on the path. Each is int64 [rows]; no two siblings have the same token.
 
-    The walk is the host's by pointer doubling: each round knows paths twice as long as the round before, so the number
-    of rounds depends on the number of rows alone and the device is never asked between them.
+    This is the host's walk by pointer doubling: every round doubles the length of the paths checked. The number of
+    rounds depends only on the number of rows, so the host never has to query the device between rounds.
     """
     rows = torch.arange(len(parents), device=parents.device)
     found = (tokens == drawn[parents]) | (parents == rows)

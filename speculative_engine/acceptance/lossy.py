@@ -1,6 +1,6 @@
-"""The lossy rules: a draft token that the target finds likely enough is kept in the place of its own.
+"""The lossy rules: a draft token that is likely enough under the target replaces the target's own token.
 
-Both keep the target's own token where it was drafted, so that an output drifts only where it gains a token by it.
+Both rules keep the target's own token where it was drafted, so an output deviates only where that gains a token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from speculative_engine.acceptance.rule import AcceptanceRule, Visit
 
 
 class LossyRule(AcceptanceRule):
-    """Accepts what the coupled rule accepts and, beyond it, the likeliest draft token that is good enough."""
+    """Accepts what the coupled rule accepts and, where that accepts nothing, the likeliest good-enough draft token."""
 
     def token(self, visit: Visit) -> int:
         """Returns the target's own token where it was drafted or where no draft token is good enough."""
@@ -27,11 +27,11 @@ class LossyRule(AcceptanceRule):
 
     @abstractmethod
     def _good_enough(self, probability: float, probabilities: np.ndarray) -> bool:
-        """Returns whether a token of this probability is kept, given the distribution [V]."""
+        """Whether a token of this probability is kept, given the distribution [V]."""
 
 
 class ThresholdRule(LossyRule):
-    """Keeps a draft token to which the target gives at least a fixed probability.
+    """Keeps a draft token whose probability under the target reaches a fixed threshold.
 
     With a threshold of 1 this is the coupled rule, except where the target is certain anyway.
     """
@@ -44,13 +44,13 @@ class ThresholdRule(LossyRule):
 
 
 class TypicalRule(LossyRule):
-    """Typical acceptance: keeps a draft token that is likely for how uncertain the target is.
+    """Typical acceptance: keeps a draft token that is likely relative to the target's uncertainty.
 
         p > min(e, a * exp(-H(p)))
 
     Cai et al., "Medusa", arXiv 2401.10774, section 2.3.1: e is the posterior threshold, a the posterior alpha, H the
-    entropy of the target's distribution in nats. Where the target is sure, e decides; where it is not, much less is
-    asked of the token.
+    entropy of the target's distribution in nats. Where the target is certain, e is the bound; where it is uncertain, a
+    much lower probability suffices.
     """
 
     def __init__(self, posterior_threshold: float, posterior_alpha: float):

@@ -1,17 +1,17 @@
-"""Speculative sampling on a tree: keep a draft token with probability min(1, p / q), else go on with what p has left.
+"""Speculative sampling on a tree: keep a draft token with probability min(1, p / q), else sample from the residual.
 
 For one draft token this is Leviathan et al., arXiv 2211.17192, and Chen et al., arXiv 2302.01318. A node's children
-are tried in the order they were drawn, each against what the one before it has left (Miao et al., "SpecInfer",
+are tried in the order they were drawn, each against the residual of the one before it (Miao et al., "SpecInfer",
 arXiv 2305.09781; drawn without replacement: Jeon et al., arXiv 2402.14160, Chen et al., "Sequoia", arXiv 2402.12374):
 
     keep x with probability min(1, p(x) / q(x));  else  p <- max(p - q, 0) / sum,  q <- q without x / sum
 
-and after the last one the token is drawn from p. The token is then distributed as p, if each x was drawn from the q of
-its turn. How many children there are may depend on those before and on nothing that depends on their own values: hence
-all drawn children are tried, verified or not. One that is kept but was not verified ends the step, as its last token.
+and after the last one the token is drawn from p. The token then has the distribution p, provided that each x was drawn
+from the q of its turn. Whether a further child is drawn may depend on the children before it but not on its own value.
+Therefore all drawn children are tried, verified or not. A kept child that was not verified is the step's last token.
 
-Children that nobody drew (a lookup found them, say) are tried after the drawn ones, as point masses: q(x) = 1. They may
-be chosen by anything but the numbers drawn here, which come from the request's seed by a key of their own.
+Children that were not drawn (found by a lookup, say) are tried after the drawn ones, as point masses: q(x) = 1. Their
+choice may depend on anything but the numbers drawn here, which come from the request's seed by a key of their own.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from speculative_engine.sampling.philox import acceptance_uniform
 
 
 class RejectionRule(AcceptanceRule):
-    """Speculative sampling on a tree, as the module's docstring has it."""
+    """Speculative sampling on a tree; the module's docstring states the algorithm."""
 
     draws = True
 
     def __init__(self, key: int):
-        """key: of the rule's random numbers, an unsigned 64-bit integer on which no drafter's numbers may depend."""
+        """key: key of the rule's random numbers, unsigned 64-bit; no drafter's numbers may depend on it."""
         self._key = key
 
     def token(self, visit: Visit) -> int:
-        """Tries the node's children one after another, and draws from what they leave of the target's distribution."""
+        """Tries the node's children in turn, then samples from what remains of the target's distribution."""
         node = visit.node
         if not node.children:
             return visit.drawn
@@ -52,7 +52,7 @@ class RejectionRule(AcceptanceRule):
                 left = p.copy()
                 left[ids] = np.maximum(p[ids] - q, 0.0)
                 total = left.sum()
-                if total <= 0:  # p and q are equal but for rounding
+                if total <= 0:  # p and q are equal up to rounding
                     return token
                 p = left / total
                 q[place] = 0.0

@@ -1,4 +1,4 @@
-"""The contract of a rule of acceptance: which verified nodes are accepted, and which tokens are committed."""
+"""The interface of an acceptance rule: which verified nodes are accepted, and which tokens are committed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from speculative_engine.tree.token_tree import Node
 
 
 class VerifiedTree(NamedTuple):
-    """A sequence's part of a step, after the target's pass."""
+    """One sequence's part of a step, after the target's pass."""
 
     root: Node
     """The last committed token."""
     nodes: list[Node]
-    """The verified nodes, parents before children; not the root."""
+    """The verified nodes, parents before children, without the root."""
     drawn: list[int]
-    """The token that the target drew after the root, then after each node; -1 where the logits were bad."""
+    """The target's token after the root, then after each node; -1 where the logits were bad."""
     on_path: list[bool] | None
-    """Whether the root, and each node, is on the path that the drawn tokens lead along, where a device found it."""
+    """Whether the root, and each node, is on the path of the drawn tokens; None unless the device found the path."""
     sampling: SamplingParams
-    """How the target draws for the sequence."""
+    """The target's sampling parameters for this sequence."""
     logits: Tensor
     """The logits that the tokens were drawn from, [1 + len(nodes), V] or more rows."""
 
     def probabilities(self, row: int) -> np.ndarray:
-        """Computes the target's distribution behind the root (row 0) or a node (its index + 1), after temperature and
-        filters: [V] float64."""
+        """Computes the target's distribution after the root (row 0) or a node (its index + 1): [V] float64.
+
+        Temperature and filters are applied.
+        """
         position = (self.nodes[row - 1] if row else self.root).position + 1
         batch = SamplingBatch.build([self.sampling], [position], self.logits.device)
         found: np.ndarray = probabilities(self.logits[row : row + 1], batch)[0]
@@ -43,34 +45,34 @@ class VerifiedTree(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A node on the committed path, with the target's view of the token after it."""
+    """A node on the committed path, with the target's distribution of the next token."""
 
     node: Node
     verified: Sequence[Node]
-    """The node's children that went through the target in this step, in the order they were drafted."""
+    """The node's children that were verified in this step, in the order they were drafted."""
     drawn: int
     """A token drawn from the target's distribution."""
     probabilities: Callable[[], np.ndarray]
-    """The target's distribution, after temperature and filters: [V] float64, the caller's own copy."""
+    """Returns the target's distribution, after temperature and filters: [V] float64, a copy for the caller."""
 
 
 class AcceptanceRule(ABC):
-    """A rule of acceptance of one request, asked token by token or for a whole step.
+    """The acceptance rule of one request, called token by token or for a whole step.
 
-    A rule implements `token`. `walk` follows from it, and a rule overrides it where it has a shorter way.
+    A rule implements `token`. The default `walk` is built on it; a rule may override it with a faster one.
     """
 
     draws = False
-    """Whether drafters have to draw their tokens and name the distribution that they drew from."""
+    """Whether drafters must sample their tokens and report the distribution they sampled from."""
 
     @abstractmethod
     def token(self, visit: Visit) -> int:
         """Returns the token to commit after the visited node."""
 
     def walk(self, tree: VerifiedTree) -> tuple[list[Node], list[int]]:
-        """Returns the accepted nodes, in order, and all tokens to commit, of which the bonus token is the last.
+        """Returns the accepted nodes, in order, and all tokens to commit, the bonus token last.
 
-        The walk goes on while the token to commit is a verified child. A token of -1, of bad logits, ends it.
+        The walk continues while the token to commit is a verified child. A token of -1 (bad logits) ends it.
         """
         rows = {id(node): row for row, node in enumerate(tree.nodes, start=1)}
         node, row = tree.root, 0

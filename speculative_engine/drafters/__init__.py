@@ -1,1 +1,1 @@
-"""Speculation methods: each is a Drafter that opens sequences, follows verdicts and grows token trees."""
+"""Speculation methods: each is a Drafter that opens sequences, applies verdicts and grows token trees."""

@@ -1,7 +1,7 @@
-"""The base of drafters: one open sequence with its token tree, and the bookkeeping that every method needs.
+"""The base classes of drafters: an open sequence with its token tree, and the bookkeeping common to all methods.
 
-A new method derives from `TreeDrafter` and implements `extend`, which adds nodes to trees. Where it keeps something of
-its own about a sequence, it derives from `TreeDraft` too. docs/add-a-drafter-method.md has a complete example.
+A new method derives from `TreeDrafter` and implements `extend`, which adds nodes to trees. A method that keeps state
+per sequence also derives from `TreeDraft`. docs/add-a-drafter-method.md has a complete example.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from speculative_engine.tree.token_tree import Node, TokenTree
 
 
 class TreeDraft:
-    """One open sequence: its token tree, which mirrors the verifier's, and the nodes that are yet to be proposed."""
+    """One open sequence: its token tree, which mirrors the verifier's, and the nodes not yet proposed."""
 
     def __init__(self, spec: DraftSpec):
         self.spec = spec
         self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
         self.max_tree_nodes = spec.max_tree_nodes
-        """The present credit, at most that of the opening."""
+        """The current credit, at most the one the sequence was opened with."""
         self.caught_up = False
-        """Whether `Growth.opened` has named the sequence."""
+        """Whether `Growth.opened` has listed the sequence."""
         self._next_id = 1
         self._fresh: list[Node] = []
 
     @property
     def max_position(self) -> int:
-        """The position from which on a node needs no children, as the request's last token needs no node."""
+        """The position from which nodes need no children, since the request's last token needs no node."""
         return self.spec.max_length - 2
 
     @property
     def growing(self) -> GrowingTree:
-        """The tree and its bounds."""
+        """The tree with its limits."""
         return GrowingTree(self.tree, self.max_tree_nodes, self.max_position)
 
     def add(self, parent: Node, token: int, log_prob: float = 0.0, source: str = "") -> Node | None:
-        """Returns the node that drafts `token` after `parent`, added to the next proposal if it is new.
+        """Returns the node that drafts `token` after `parent`; a new node joins the next proposal.
 
-        Returns None if it is new and does not fit: where the credit is used up, or the request ends.
+        Returns None for a new node that does not fit because the credit is used up or the request ends.
 
-        log_prob: the token's natural-log probability given its parent, at most 0. source: a name for `observe` to tell
-        nodes apart by.
+        log_prob: the token's natural-log probability given its parent, at most 0. source: a label by which `observe`
+        can distinguish nodes.
         """
         known = parent.children.get(token)
         if known is not None:
@@ -59,19 +59,19 @@ class TreeDraft:
         return node
 
     def number(self, nodes: Iterable[Node]) -> None:
-        """Gives nodes that were added to the tree their ids, and puts them into the next proposal, in this order."""
+        """Assigns ids to nodes that were added to the tree, and appends them to the next proposal in this order."""
         for node in nodes:
             node.id = self._next_id
             self._next_id += 1
             self._fresh.append(node)
 
     def take_proposal(self) -> Proposal | None:
-        """Returns the nodes added since the last call, None if there are none."""
+        """Returns the nodes added since the last call, or None if there are none."""
         fresh, self._fresh = self._fresh, []
         return Proposal.of(self.tree, fresh) if fresh else None
 
     def report(self, key: Hashable, growth: Growth) -> None:
-        """Adds to a step's growth the new nodes, and that the sequence has caught up."""
+        """Adds the new nodes to a step's growth, and lists the sequence as opened if it has just caught up."""
         if not self.caught_up:
             self.caught_up = True
             growth.opened.append(key)
@@ -80,7 +80,7 @@ class TreeDraft:
             growth.proposals[key] = proposal
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Follows a verdict of these tokens; returns the KV slots of nodes that it has pruned."""
+        """Applies a verdict of these tokens; returns the KV slots of the nodes it pruned."""
         _, pruned = self.tree.commit(tokens)
         return [node.slot for node in pruned if node.slot >= 0]
 
@@ -89,7 +89,7 @@ DraftT = TypeVar("DraftT", bound=TreeDraft)
 
 
 class BaseDrafter(ABC, Generic[DraftT]):
-    """The part of a Drafter (see `drafter.Drafter`) that every method shares: its sequences, verdicts and credit."""
+    """The part of a Drafter (see `drafter.Drafter`) common to all methods: its sequences, verdicts and credit."""
 
     def __init__(self) -> None:
         self.clock = StepClock()
@@ -97,28 +97,28 @@ class BaseDrafter(ABC, Generic[DraftT]):
 
     @abstractmethod
     def begin(self, spec: DraftSpec) -> DraftT:
-        """Returns the draft of a sequence that is opened. Raises DrafterFullError."""
+        """Returns the draft of a newly opened sequence. Raises DrafterFullError."""
 
     def observe(self, draft: DraftT, tokens: Sequence[int]) -> None:
-        """Learns from a verdict before the draft follows it. Does nothing by default."""
+        """Learns from a verdict before it is applied to the draft. Does nothing by default."""
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open."""
+        """Starts drafting for a sequence; an open one is replaced. Raises DrafterFullError."""
         self.close(key)
         self._drafts[key] = self.begin(spec)
 
     def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
+        """Stops drafting for a sequence; does nothing if it is not open."""
         self._drafts.pop(key, None)
 
     def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
-        """See LimitedDrafter.limit."""
+        """Changes the credit of an open sequence, at most to the original one, which None restores. Raises KeyError."""
         draft = self._drafts[key]
         most = draft.spec.max_tree_nodes
         draft.max_tree_nodes = most if max_tree_nodes is None else min(max_tree_nodes, most)
 
     def _follow(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> list[int]:
-        """Follows a verdict; returns the KV slots of nodes that it has pruned. Raises OutOfSyncError, KeyError."""
+        """Applies a verdict; returns the KV slots of the nodes it pruned. Raises OutOfSyncError, KeyError."""
         draft = self._drafts[key]
         known = draft.tree.committed_length
         if committed_length - len(tokens) != known or not tokens:
@@ -130,7 +130,7 @@ class BaseDrafter(ABC, Generic[DraftT]):
 
 
 class TreeDrafter(BaseDrafter[DraftT]):
-    """A Drafter that drafts for a sequence once it is open, and once after each verdict."""
+    """A Drafter that drafts for a sequence once when it is opened, and once after each verdict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,30 +139,30 @@ class TreeDrafter(BaseDrafter[DraftT]):
 
     @abstractmethod
     def extend(self, drafts: Sequence[DraftT]) -> None:
-        """Adds to the drafts' trees the tokens that may come next, by `TreeDraft.add`."""
+        """Adds likely next tokens to the drafts' trees, by `TreeDraft.add`."""
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open."""
+        """Starts drafting for a sequence and schedules its first draft."""
         super().open(key, spec)
         self._to_do[key] = None
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit."""
+        """Applies a verdict and schedules the sequence's next draft. Raises OutOfSyncError, KeyError."""
         self._follow(key, committed_length, tokens)
         self._to_do[key] = None
 
     def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
+        """Stops drafting for a sequence and cancels its scheduled draft."""
         super().close(key)
         self._to_do.pop(key, None)
 
     @property
     def busy(self) -> bool:
-        """See Drafter.busy."""
+        """Whether any sequence is scheduled."""
         return bool(self._to_do)
 
     def grow(self) -> Growth:
-        """See Drafter.grow."""
+        """Drafts once for all scheduled sequences."""
         started = time.perf_counter()
         self.clock.enter("draft")
         growth = Growth([], {}, 0.0)
@@ -178,5 +178,5 @@ class TreeDrafter(BaseDrafter[DraftT]):
         return growth
 
     def _due(self) -> list[Hashable]:
-        """The sequences to draft for in this step; those that are left out stay to be done."""
+        """Returns the sequences to draft for in this step; the others stay scheduled."""
         return list(self._to_do)

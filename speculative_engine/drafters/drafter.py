@@ -1,4 +1,4 @@
-"""What every speculation method does: open, commit, grow, close."""
+"""The interface of every speculation method: open, commit, grow, close."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from speculative_engine.tree.proposal import Proposal
 
 
 class OutOfSyncError(Exception):
-    """A verdict does not continue the drafter's copy of the sequence; the sequence has to be opened again."""
+    """A verdict does not continue the drafter's copy of the sequence; the sequence must be opened again."""
 
 
 class DrafterFullError(Exception):
-    """The sequence is larger than all the drafter's memory."""
+    """The sequence is larger than the drafter's entire memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,80 +36,81 @@ class DraftSpec:
     max_tree_nodes: int
     """Credit: most live nodes in the tree."""
     max_length: int
-    """Committed length at which the sequence ends at the latest."""
+    """Largest committed length of the sequence."""
     vocab_size: int | None = None
-    """Ids at or above it are never drafted, since the target lacks them; None allows all of the drafter's own."""
+    """Ids at or above this are never drafted, since the target lacks them; None allows the drafter's whole
+    vocabulary."""
     draws: bool = False
-    """Draw the tokens from the drafter's own distribution, and say from what. Drafters without a model need not: what
-    they propose counts as certain."""
+    """Whether to sample tokens from the drafter's own distribution and report it. Drafters without a model may ignore
+    it: their proposals count as certain."""
     dynamic_temperature: bool = False
-    """Draft the cooler the less sure the drafter is (`sampling.drawing`); for drafters with a model."""
+    """Whether to lower the temperature where the drafter is unsure (`sampling.drawing`); for drafters with a model."""
     verifier: ServedVerifier = SOLE
-    """Whom it is drafted for."""
+    """The verifier that the sequence belongs to."""
 
 
 @dataclass(slots=True)
 class Growth:
-    """What one drafting step brought."""
+    """The result of one drafting step."""
 
     opened: list[Hashable]
     """Sequences that have caught up with their committed tokens for the first time."""
     proposals: dict[Hashable, Proposal]
-    """New nodes by sequence."""
+    """New nodes, by sequence."""
     seconds: float
     reading_seconds: float = 0.0
-    """Of these, what went into reading prompts."""
+    """Part of `seconds` spent on reading prompts."""
     rows: Counter[ServedVerifier] = field(default_factory=Counter)
-    """Of the step, by whom they were for; of drafters that verifiers share."""
+    """Number of the step's rows per verifier; only for drafters that verifiers share."""
     preempted: Counter[ServedVerifier] = field(default_factory=Counter)
-    """Times that sequences have given up their KV slots to others since the last step, by whose they are."""
+    """Number of sequences preempted since the last step, by the verifier they belong to."""
 
 
 class Drafter(Protocol):
-    """Drafts for many sequences at once. One thread at a time calls it."""
+    """Drafts for many sequences at once. Calls come from one thread at a time."""
 
     clock: StepClock
-    """Whoever calls it enters what is done between the calls."""
+    """Splits the drafter's time by phase; the caller enters phases for what it does between calls."""
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """Start drafting for a sequence; an open one is replaced. Raises DrafterFullError."""
+        """Starts drafting for a sequence; an open one is replaced. Raises DrafterFullError."""
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """Follow a verdict: `tokens` make the sequence `committed_length` long. Raises OutOfSyncError, KeyError."""
+        """Applies a verdict: `tokens` make the sequence `committed_length` long. Raises OutOfSyncError, KeyError."""
 
     def close(self, key: Hashable) -> None:
-        """Stop drafting for a sequence and free what it holds; does nothing if it is not open."""
+        """Stops drafting for a sequence and frees what it holds; does nothing if it is not open."""
 
     @property
     def busy(self) -> bool:
         """Whether `grow` has something to do."""
 
     def grow(self) -> Growth:
-        """Draft one step for all sequences that have room."""
+        """Drafts one step for all sequences that have room."""
 
 
 class LimitedDrafter(Drafter, Protocol):
-    """A drafter whose nodes cost others something, and that can be told to draft fewer."""
+    """A drafter whose nodes cost others something, and whose number of nodes can be limited."""
 
     def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
-        """Change the credit of an open sequence, at most to what it was opened with; None is that. Raises KeyError."""
+        """Changes the credit of an open sequence, at most to the original one, which None restores. Raises KeyError."""
 
 
 @runtime_checkable
 class SharedDrafter(Protocol):
-    """A drafter with a model, whose rows and KV slots verifiers share by weight (`fair_shares`)."""
+    """A drafter with a model, whose rows and KV slots the verifiers share by weight (`fair_shares`)."""
 
     def slot_use(self) -> dict[ServedVerifier, SlotUse]:
-        """What each verifier with open sequences has of its KV slots. May be called from another thread; it is about
-        right, then."""
+        """Returns the KV slot use of each verifier with open sequences. Safe to call from another thread, where the
+        figures are approximate."""
 
 
 class RunningSpec(Protocol):
-    """Bounds of a running request, for a drafter in the engine's thread."""
+    """Limits of a running request, for a drafter in the engine's thread."""
 
     @property
     def max_draft_tokens(self) -> int | None:
-        """Most nodes of its tree; None leaves it to the engine."""
+        """Most nodes in its tree; None leaves the number to the engine."""
 
     @property
     def max_length(self) -> int:
@@ -117,11 +118,11 @@ class RunningSpec(Protocol):
 
 
 class RunningSequence(Protocol):
-    """A running sequence, as a drafter in the engine's thread sees it; it is an `engine.sequence.Sequence`."""
+    """A running sequence as a drafter in the engine's thread sees it; implemented by `engine.sequence.Sequence`."""
 
     @property
     def spec(self) -> RunningSpec:
-        """Its request."""
+        """The sequence's request."""
 
     @property
     def pending(self) -> int:
@@ -129,25 +130,25 @@ class RunningSequence(Protocol):
 
     @property
     def slots(self) -> SlotList:
-        """KV slots of the other committed ones."""
+        """KV slots of the committed tokens that are already computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What a drafter sees of the verifying engine in whose thread it drafts. All of it changes from step to step."""
+    """The part of the verification engine that its own drafters can see. It changes from step to step."""
 
     running: Mapping[int, RunningSequence]
     """The sequences that may hold KV slots, oldest first."""
     cost: StepCost
-    """Of the target's steps."""
+    """Cost model of the target's steps."""
 
 
 @runtime_checkable
 class UsesEngine(Protocol):
-    """A Drafter that drafts from the target's own keys and values, or whose drafting takes so long that it counts."""
+    """A Drafter that uses the target's own keys and values, or that must weigh its drafting time against the step."""
 
     def enter(self, engine: EngineState) -> None:
-        """The engine it drafts for; told once, before anything else."""
+        """Receives the engine to draft for; called once, before anything else."""
 
 
 @runtime_checkable
@@ -155,5 +156,7 @@ class StateDrafter(Drafter, Protocol):
     """A drafter that drafts from the target's last hidden states."""
 
     def see(self, key: Hashable, state: torch.Tensor) -> None:
-        """The target's last hidden state [hidden] behind a sequence's last committed token: what its output head drew
-        that token from. Comes after the `commit` of that token. Raises KeyError."""
+        """Receives the target's last hidden state [hidden], from which a sequence's last committed token was drawn.
+
+        Called after the `commit` of that token. Raises KeyError.
+        """

@@ -1,4 +1,4 @@
-"""Early exit: the target's own first layers draft for it, over the keys and values that it has computed already."""
+"""Early exit: the target's own first layers draft for it, on the keys and values that it has already computed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 
 _MAX_ROWS = 256
-"""Most tokens of one forward pass."""
+"""Most tokens in one forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyExitOptions:
-    """Where the drafter leaves the model."""
+    """The layer at which drafting leaves the model."""
 
     layers: int = 0
-    """How many of the target's first layers draft; to be given, and fewer than all."""
+    """Number of the target's first layers that draft; required, and fewer than all."""
 
     def __post_init__(self) -> None:
         if self.layers < 1:
@@ -40,14 +40,14 @@ class EarlyExitOptions:
 
 
 class _Draft(TreeDraft):
-    """One sequence's tree. Its tokens and KV slots are the engine's."""
+    """One sequence's tree. Its tokens and KV slots belong to the engine."""
 
     sequence: RunningSequence
-    """The engine's sequence, in steps that draft for it."""
+    """The engine's sequence, set in steps that draft for it."""
 
 
 class _Member(NamedTuple):
-    """A sequence that is drafted for now."""
+    """A sequence drafted for in the current step."""
 
     draft: _Draft
     growing: GrowingTree
@@ -58,19 +58,19 @@ _Round = list[tuple[_Member, Node]]
 
 
 class EarlyExitDrafter(TreeDrafter[_Draft]):
-    """A drafter in the verifying engine's thread, whose model is a view of the target's.
+    """A drafter in the verification engine's thread, whose model is a view of the target's first layers.
 
-    The first layers of a committed token's slot hold what the view would compute, so it reads the sequences' own slots
-    and has neither a cache nor prompts to compute. Nodes take free slots while they are drafted and give them back
-    before the step, which computes them anew: the target's memory and bits are as without it.
+    Those layers have already computed the keys and values of committed tokens, so it reads the sequences' own slots and
+    needs neither a cache nor passes over prompts. Nodes take free slots while they are drafted and return them before
+    the step, which recomputes them: the target's memory use and its bits are the same as without the drafter.
 
-    Drafting puts the step off, so it is done in rounds, each only while it pays (see `RoundWorth`). Where the first one
-    does not, a round of a single row finds out whether that is still so; the engine decides how often.
+    Drafting delays the step, so it proceeds in rounds, each only while it pays (see `RoundWorth`). If the first round
+    does not pay, a round of a single row measures whether that is still so; the engine decides how often.
     """
 
     def __init__(self, model: PackedModel, share: float):
-        """model: the first layers of the engine's own. share: what a pass over them costs, compared to one over all,
-        to begin with; then what rounds really take counts."""
+        """model: the first layers of the engine's own model. share: initial cost of a pass over them relative to a full
+        pass; measured rounds correct it later."""
         super().__init__()
         self.model = model
         self._share = share
@@ -78,10 +78,10 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         self._growth: TreeGrowth
         self._worth: RoundWorth
         self._held: list[Node] = []
-        """Nodes that hold slots, while drafting."""
+        """Nodes that hold slots during drafting."""
 
     def enter(self, engine: EngineState) -> None:
-        """See UsesEngine."""
+        """Receives the engine, and derives the cost of rounds from that of its steps."""
         self._engine = engine
         rows, seconds = zip(*engine.cost.points(), strict=True)
         cost = StepCost(rows, [self._share * each for each in seconds])
@@ -89,24 +89,24 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         self._worth = RoundWorth(engine.cost, cost)
 
     def begin(self, spec: DraftSpec) -> _Draft:
-        """See BaseDrafter.begin."""
+        """Returns an empty draft; the engine's sequence is set when it is due."""
         return _Draft(spec)
 
     def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
-        """See BaseDrafter.observe."""
+        """Updates the acceptance estimates."""
         self._growth.observe(draft.tree, tokens)
 
     @property
     def busy(self) -> bool:
-        """See Drafter.busy. Nothing is drafted for a sequence before its prompt is computed."""
+        """Whether any scheduled sequence has finished its prompt."""
         return any(self._decoding(key) is not None for key in self._to_do)
 
     def extend(self, drafts: Sequence[_Draft]) -> None:
-        """See TreeDrafter.extend. Makes all rounds before a step, and holds no slots at its end."""
+        """Drafts in rounds until a round no longer pays. Holds no slots when it returns."""
         self.clock.enter("plan")
         members = self._members(drafts)
         decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
-        # What survived the last verdict is computed again, as its slots were given back.
+        # Nodes that survived the last verdict are recomputed, since their slots were returned.
         chosen = [
             (member, node)
             for member in members
@@ -129,7 +129,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
             self._held.clear()
 
     def _decoding(self, key: Hashable) -> RunningSequence | None:
-        """The engine's sequence, if its next step goes on from its last token."""
+        """Returns the engine's sequence, if its next step continues from its last token."""
         sequence = self._engine.running.get(cast(int, key))
         return sequence if sequence is not None and sequence.pending == 1 else None
 
@@ -143,7 +143,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         return due
 
     def _members(self, drafts: Sequence[_Draft]) -> list[_Member]:
-        """The sequences to draft for, as many as there are slots for."""
+        """Returns the sequences to draft for, as far as slots suffice."""
         members: list[_Member] = []
         room = min(_MAX_ROWS, self.model.pool.free)
         for draft in drafts:
@@ -163,7 +163,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         return [(members[index], node) for index, node in best]
 
     def _pays(self, decoding: int, members: Sequence[_Member], chosen: _Round, spent: float) -> bool:
-        """Whether to take these nodes through the layers."""
+        """Whether taking these nodes through the layers pays."""
         worths: dict[int, float] = {}
         for member in members:
             root = member.draft.tree.root
@@ -177,7 +177,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         return bool(gains) and self._worth.pays(decoding, list(worths.values()), gains, len(chosen), spent)
 
     def _draft(self, chosen: _Round) -> None:
-        """Take nodes through the layers, and add their children to the trees."""
+        """Takes nodes through the layers, and adds their children to the trees."""
         if not chosen:
             return
         started = time.perf_counter()
@@ -213,14 +213,14 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
 
 
 def early_exit_drafter(options: EarlyExitOptions, target: PackedModel) -> EarlyExitDrafter:
-    """The drafter `local:early_exit`. Raises ModelLoadError."""
+    """Makes the drafter `local:early_exit`. Raises ModelLoadError."""
     view = target.first_layers(options.layers)
     _try_out(view, options.layers)
     return EarlyExitDrafter(view, weights_share(target, options.layers))
 
 
 def weights_share(target: PackedModel, layers: int) -> float:
-    """The share of the weights that a pass reads when it leaves after so many layers."""
+    """Returns the share of the weights that a pass over this many layers reads."""
     head = target.vocab_size * int(target.config.hidden_size)
     tied = bool(getattr(target.model.config, "tie_word_embeddings", False))
     in_layers = target.parameters - head * (1 if tied else 2)
@@ -228,7 +228,7 @@ def weights_share(target: PackedModel, layers: int) -> float:
 
 
 def _try_out(view: PackedModel, layers: int) -> None:
-    """Run a pass over slots that are nobody's, beside the engine's own passes. Raises ModelLoadError."""
+    """Runs a trial pass on a pool and a cache of its own, beside the engine's passes. Raises ModelLoadError."""
     trial = copy.copy(view)
     trial.pool, trial.cache = SlotPool(1), KvCache(1)
     builder = BatchBuilder()
@@ -237,7 +237,7 @@ def _try_out(view: PackedModel, layers: int) -> None:
     try:
         trial.forward(builder.build(trial.group_size, trial.device))
     except Exception as problem:
-        # Whatever foreign model code raises when it is run in a way it was not written for.
+        # Third-party model code may raise anything when it is run in a way it was not written for.
         raise ModelLoadError(f"{view.name} cannot run: {type(problem).__name__}: {problem}") from problem
     if trial.cache.layers != layers:
         raise ModelLoadError(f"{view.name} cannot run: {trial.cache.layers} of them attend")

@@ -1,4 +1,4 @@
-"""Jump-ahead: drafts what the form of a request's output leaves no choice about. No model, microseconds a proposal."""
+"""Jump-ahead drafting of tokens that the output's form dictates. It needs no model and takes microseconds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SOURCE = "grammar"
 
 
 class GrammarDrafter(TreeDrafter[TreeDraft]):
-    """A drafter for the sequence that a form belongs to, in the thread that the form is in.
+    """Drafts for the sequence that a form belongs to, in the form's thread.
 
-    The form follows the sequence by itself; the drafter only asks it.
+    The form itself tracks the sequence; the drafter only queries it.
     """
 
     def __init__(self, form: OutputForm):
@@ -22,11 +22,11 @@ class GrammarDrafter(TreeDrafter[TreeDraft]):
         self._form = form
 
     def begin(self, spec: DraftSpec) -> TreeDraft:
-        """See BaseDrafter.begin."""
+        """Returns a plain tree draft."""
         return TreeDraft(spec)
 
     def extend(self, drafts: Sequence[TreeDraft]) -> None:
-        """See TreeDrafter.extend."""
+        """Adds the chain of tokens that the form dictates."""
         for draft in drafts:
             node = draft.tree.root
             for token in self._form.forced():

@@ -1,7 +1,7 @@
-"""Medusa: heads on the target's last hidden state guess the next tokens, each one a place further.
+"""Medusa: heads on the target's last hidden state guess the next tokens, one head per position ahead.
 
 Cai et al., "Medusa: Simple LLM inference acceleration framework with multiple decoding heads", arXiv 2401.10774. There
-the target's own head guesses the next token and the heads those after it. Here the next token is committed by then, so
+the target's own head guesses the next token and the heads those after it. Here the next token is already committed, so
 the first head's guesses are the root's children.
 """
 
@@ -36,7 +36,7 @@ them costs more."""
 
 @dataclass(frozen=True, slots=True)
 class MedusaOptions:
-    """Which heads."""
+    """The heads to draft with."""
 
     heads: str = ""
     """Directory of the heads."""
@@ -47,14 +47,14 @@ class MedusaOptions:
 
 
 class _Draft(TreeDraft):
-    """One sequence, and the hidden state that has yet to be drafted from."""
+    """One sequence, with the hidden state to draft from next."""
 
     def __init__(self, spec: DraftSpec):
         super().__init__(spec)
         self.state: torch.Tensor | None = None
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """See TreeDraft.commit."""
+        """Applies a verdict and drops the state, which precedes it."""
         self.state = None
         return super().commit(tokens)
 
@@ -62,15 +62,15 @@ class _Draft(TreeDraft):
 class MedusaDrafter(TreeDrafter[_Draft]):
     """A StateDrafter (see `drafter.StateDrafter`).
 
-    One pass over the heads drafts for all sequences that have a new state. How often each head's guesses are right is
-    learned from what is committed; it decides how many of the heads are asked, and the tree is grown by it, best first.
+    One pass over the heads drafts for all sequences with a new state. Committed tokens show how often each head's
+    guesses are right. This acceptance decides how many heads are used, and trees grow by it, best first.
     """
 
     def __init__(self, heads: MedusaHeads):
-        """heads: taken over; their linear layers are packed."""
+        """heads: ownership passes to the drafter, which packs their linear layers."""
         super().__init__()
         self.acceptance = {f"head {index}": AcceptanceModel() for index in range(1, len(heads) + 1)}
-        """By the source of the nodes that a head drafts."""
+        """Acceptance by source; each head's nodes have a source of their own."""
         self.hidden_size = heads.hidden_size
         weight = next(heads.parameters())
         self._dtype, self._device = weight.dtype, weight.device
@@ -79,24 +79,24 @@ class MedusaDrafter(TreeDrafter[_Draft]):
         self._heads = heads
 
     def begin(self, spec: DraftSpec) -> _Draft:
-        """See BaseDrafter.begin. There is nothing to draft from before the next verdict."""
+        """Returns an empty draft; it has no state to draft from before the next verdict."""
         return _Draft(spec)
 
     def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
-        """See BaseDrafter.observe."""
+        """Updates each head's acceptance estimates."""
         observe_commit(draft.tree, tokens, self.acceptance)
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit. The sequence is drafted for once its state is seen."""
+        """Applies a verdict. The sequence is scheduled only when its hidden state arrives."""
         self._follow(key, committed_length, tokens)
 
     def see(self, key: Hashable, state: torch.Tensor) -> None:
-        """See StateDrafter.see."""
+        """Stores a sequence's hidden state and schedules its next draft."""
         self._drafts[key].state = state.to(self._device, self._dtype)
         self._to_do[key] = None
 
     def extend(self, drafts: Sequence[_Draft]) -> None:
-        """See TreeDrafter.extend."""
+        """Drafts for all sequences with a new state, in one pass over the heads."""
         self.clock.enter("plan")
         seeing = [draft for draft in drafts if draft.state is not None and draft.tree.size < draft.max_tree_nodes]
         if seeing:
@@ -106,7 +106,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
                 self._extend(draft, ahead)
 
     def _asked(self) -> int:
-        """How many heads are asked: as far as a path of best guesses is worth it."""
+        """Returns the number of heads to use: as many as a path of best guesses is worth."""
         worth, asked = 1.0, 0
         for model in self.acceptance.values():
             if asked and worth < _LEAST_WORTH:
@@ -116,7 +116,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
         return asked
 
     def _guess(self, drafts: list[_Draft]) -> list[list[list[tuple[int, float]]]]:
-        """For each sequence and each head asked, its best tokens with their log probabilities."""
+        """Returns, for each sequence and each head used, its best tokens with their log-probabilities."""
         self.clock.enter("forward")
         asked = self._asked()
         with torch.inference_mode():
@@ -127,7 +127,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
             [draft.tree.root.position + ahead for ahead in range(1, asked + 1) for draft in drafts],
             self._device,
         )
-        # Targets of one tokenizer differ in padding only, so no guess worth having is lost to the smallest of them.
+        # Targets with one tokenizer differ only in padding, so the smallest vocabulary loses no useful guess.
         limit = min(draft.spec.vocab_size or self._heads.vocab_size for draft in drafts)
         find = candidates if self._device.type == "cpu" else candidates_on_device
         found = find(logits[:, : min(limit, self._heads.vocab_size)], sampling, _WIDTH)
@@ -138,7 +138,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
         return [rows[index :: len(drafts)] for index in range(len(drafts))]
 
     def _extend(self, draft: _Draft, guesses: list[list[tuple[int, float]]]) -> None:
-        """Grow a sequence's tree best first."""
+        """Grows a sequence's tree best first."""
         tree = draft.tree
         least = max(least_worth(draft.max_tree_nodes), _LEAST_WORTH)
         depth = min(len(guesses), draft.max_position - tree.root.position)
@@ -152,7 +152,8 @@ class MedusaDrafter(TreeDrafter[_Draft]):
             source, model = models[ahead]
             for rank, (token, log_prob) in enumerate(guesses[ahead]):
                 value = worth * model.chance(rank, math.exp(log_prob))
-                # The first guess is made however unlikely: else a head once useless would never be measured again.
+                # The first guess is always made, however unlikely; otherwise a once useless head would never be
+                # measured again.
                 if -value < least and (parent is not tree.root or rank > 0):
                     continue
                 known = parent.children.get(token)
@@ -160,13 +161,13 @@ class MedusaDrafter(TreeDrafter[_Draft]):
                     known = draft.add(parent, token, min(log_prob, 0.0), source)
                     if known is None:
                         return
-                    # Siblings that an older state guessed are there before: what counts is this state's order.
+                    # Siblings guessed from an older state may exist already; this state's order counts.
                     known.rank = rank
                 heapq.heappush(heap, (value, next(number), ahead + 1, known))
 
 
 def medusa_drafter(options: MedusaOptions, target: PackedModel) -> MedusaDrafter:
-    """The drafter `local:medusa`. Raises ModelLoadError."""
+    """Makes the drafter `local:medusa`. Raises ModelLoadError."""
     heads = load_heads(options.heads, target.dtype, target.device)
     for what, ours, its in (
         ("hidden size", heads.hidden_size, target.hidden_size),

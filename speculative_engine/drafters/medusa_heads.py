@@ -1,7 +1,7 @@
-"""Medusa's heads: what they compute, and how the published layout is read and written.
+"""Medusa's heads: their computation, and reading and writing of the published layout.
 
 A head guesses one further token from the target's last hidden state alone. A directory of heads has a `config.json` and
-the tensors `HEAD.LAYER.linear.weight`, `HEAD.LAYER.linear.bias` and `HEAD.LAYERS.weight`, as those of
+the tensors `HEAD.LAYER.linear.weight`, `HEAD.LAYER.linear.bias` and `HEAD.LAYERS.weight`, like those of
 https://github.com/FasterDecoding/Medusa.
 """
 
@@ -27,19 +27,19 @@ _MOST_HEADS, _MOST_LAYERS = 64, 16
 
 
 class ResBlock(nn.Module):
-    """A linear layer beside which its input goes on."""
+    """A linear layer with a residual connection."""
 
     def __init__(self, hidden_size: int):
         super().__init__()
         self.linear = nn.Linear(hidden_size, hidden_size)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """states [..., hidden] -> [..., hidden]"""
+        """Maps states [..., hidden] to [..., hidden]."""
         return states + nn.functional.silu(self.linear(states))
 
 
 class MedusaHeads(nn.ModuleList):
-    """Head i, from 0, guesses the token i + 2 places after the one that the hidden state was computed for."""
+    """The heads. Head i, from 0, guesses the token i + 2 places after the one whose hidden state it gets."""
 
     def __init__(self, heads: int, layers: int, hidden_size: int, vocab_size: int):
         super().__init__(
@@ -53,22 +53,22 @@ class MedusaHeads(nn.ModuleList):
         self.vocab_size = vocab_size
 
     def forward(self, states: torch.Tensor, asked: int) -> torch.Tensor:
-        """states [rows, hidden] -> logits of the first `asked` heads, [asked * rows, vocabulary], head after head"""
+        """Maps states [rows, hidden] to the first `asked` heads' logits [asked * rows, vocabulary], head after head."""
         return torch.cat([head(states) for head in islice(self, asked)])
 
     def save(self, directory: Path, base: str, dtype: torch.dtype) -> None:
-        """Write the published layout. base: the target's name, which the configuration tells. dtype: of the tensors."""
+        """Writes the published layout. base: name of the target, for the configuration. dtype: dtype of the tensors."""
         directory.mkdir(parents=True, exist_ok=True)
         config = {"medusa_num_heads": len(self), "medusa_num_layers": self.layers, "base_model_name_or_path": base}
         (directory / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
         save_file(tensors, directory / _SAFETENSORS)
-        # It leaves the file to its owner alone; a service that runs as another user has to read it.
+        # save_file makes the file readable only by its owner; a service that runs as another user has to read it.
         (directory / _SAFETENSORS).chmod(stat.S_IMODE((directory / _CONFIG).stat().st_mode))
 
 
 def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = "cpu") -> MedusaHeads:
-    """Read a directory of heads. Runs none of its code. Raises ModelLoadError."""
+    """Reads a directory of heads without running any code in it. Raises ModelLoadError."""
     place = Path(directory)
     if not place.is_dir():
         raise ModelLoadError(f"heads {directory}: no such directory")
@@ -81,14 +81,14 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
         wanted = {name: _checked(name, tensors, tuple(value.shape)) for name, value in made.state_dict().items()}
     except (ValueError, OSError) as error:
         raise ModelLoadError(f"heads {directory}: {error}") from error
-    # A file may hold more heads than its configuration names; they are left out.
+    # A file may hold more heads than its configuration names; the others are ignored.
     made.load_state_dict({name: tensor.to(device, dtype) for name, tensor in wanted.items()}, assign=True)
     made.requires_grad_(False).eval()
     return made
 
 
 def _read_config(place: Path) -> tuple[int, int]:
-    """Number of heads and of layers in each. Raises ValueError and OSError."""
+    """Returns the number of heads and of layers in each. Raises ValueError and OSError."""
     try:
         config = json.loads((place / _CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -103,7 +103,7 @@ def _read_config(place: Path) -> tuple[int, int]:
 
 
 def _read_tensors(place: Path) -> dict[str, torch.Tensor]:
-    """All tensors of the file there is. Raises ValueError and OSError."""
+    """Returns all tensors of whichever file exists. Raises ValueError and OSError."""
     if (place / _SAFETENSORS).exists():
         try:
             found: dict[str, torch.Tensor] = load_file(place / _SAFETENSORS)
@@ -116,7 +116,7 @@ def _read_tensors(place: Path) -> dict[str, torch.Tensor]:
         loaded = torch.load(place / _PICKLE, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(f"{_PICKLE} holds more than tensors, which may be code, and is not read") from error
-    except (RuntimeError, EOFError, KeyError) as error:  # what torch raises for a file that is cut short or none of its
+    except (RuntimeError, EOFError, KeyError) as error:  # raised by torch for truncated and foreign files
         raise ValueError(f"{_PICKLE} cannot be read: {str(error).partition(chr(10))[0] or 'it is empty'}") from error
     if not isinstance(loaded, dict) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in loaded.items()
@@ -126,7 +126,7 @@ def _read_tensors(place: Path) -> dict[str, torch.Tensor]:
 
 
 def _sizes(tensors: dict[str, torch.Tensor], layers: int) -> tuple[int, int]:
-    """Vocabulary and hidden size, by the first head's last layer. Raises ValueError."""
+    """Returns vocabulary and hidden size, from the first head's last layer. Raises ValueError."""
     name = f"0.{layers}.weight"
     if name not in tensors:
         raise ValueError(f"tensor {name} is missing")

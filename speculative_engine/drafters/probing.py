@@ -1,4 +1,4 @@
-"""Drafters that have rows of their own computed in the target's passes, to learn what the target says there."""
+"""Probes: rows that drafters have computed in the target's passes in order to learn from the target's answers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from speculative_engine.tree.token_tree import Node
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Nodes to compute and not to verify. They hang from the tree's root, or from each other, but the tree does not
-    know them: whatever the target says, none is accepted."""
+    """Nodes to compute but not to verify. They hang from the tree's root, or from each other, but are not in the tree:
+    whatever the target answers, none is accepted."""
 
     nodes: list[Node]
     """Parents before children."""
     asked: list[Node]
-    """Of these, in the same order, the ones whose next token is asked for."""
+    """The nodes whose next token is asked for, in the order of `nodes`."""
 
 
 NO_PROBES = Probes([], [])
@@ -30,13 +30,14 @@ class ProbingDrafter(Drafter, Protocol):
 
     @property
     def least_rows(self) -> int:
-        """The fewest probes that it learns from."""
+        """The fewest probes that the drafter can learn from."""
 
     def probes(self, key: Hashable, root: Node, most_rows: int) -> Probes:
-        """What to compute in the next pass, at most so many rows.
+        """Returns the probes for the next pass, at most `most_rows`.
 
-        root: the last committed token in the engine's tree. What was committed last may not have been told yet.
+        root: the last committed token in the engine's tree. The drafter may not have received the latest commit yet.
         """
 
     def learn(self, key: Hashable, tokens: Sequence[int]) -> None:
-        """What the target said after each asked node of the last `probes`, -1 for nothing. Called before `commit`."""
+        """Receives the target's token after each asked node of the last `probes`, -1 for none. Called before
+        `commit`."""

@@ -1,9 +1,9 @@
-"""What a drafter drafts next: best-first growth of all sequences' trees, and how much of it shares a step.
+"""Best-first growth of all sequences' trees: which nodes a drafter expands next, and how many share a step.
 
-A node is worth its chance of being on the target's path. A drafting step that takes one node more through the model
-takes longer; nodes are added, best first over all sequences, while worth per second rises. So a drafter whose steps
-cost the same for one row and for ten covers the likely verdicts side by side, and one that pays for each row goes deep
-first. Nothing here waits for a verdict: the tree grows until its credit is used or nothing worth drafting is left.
+A node is worth its probability of being on the target's path. Each further node makes a drafting step longer; nodes are
+added, best first over all sequences, while worth per second rises. A drafter whose steps cost the same for one row and
+for ten therefore covers the likely verdicts in parallel, and one that pays for each row goes deep first. Growth does
+not wait for verdicts: a tree grows until its credit is used up or nothing worth drafting is left.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
 
 SOURCE = "draft"
-"""What nodes are marked with that the model drafted."""
+"""Source of the nodes that the model drafted."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrowingTree:
-    """A tree and its bounds."""
+    """A tree with its limits."""
 
     tree: TokenTree
     max_nodes: int
     """Most live nodes: the verifier's credit."""
     max_position: int
-    """Position from which on a node needs no children."""
+    """Position from which nodes need no children."""
 
 
 class TreeGrowth:
-    """Chooses nodes; knows nothing of models and slots. A node with a KV slot has been through the model."""
+    """Chooses nodes, independently of models and slots. A node with a KV slot has been through the model."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class TreeGrowth:
         depth: int | None = None,
         credit_worth: float = CREDIT_WORTH,
     ):
-        """cost: of the draft model's steps; by default any number of rows costs the same. width: most children of a
-        node. depth: most nodes below the last committed token, on one path; unlimited by default. credit_worth:
-        over the credit, the chance of being on the target's path below which a node gets no children, and is not added
-        beside its parent's first child; with 0 a chain always reaches its depth."""
+        """cost: cost of the draft model's steps; by default independent of the number of rows. width: most children of
+        a node. depth: most nodes below the last committed token on one path; unlimited by default. credit_worth:
+        divided by the credit, this is the least probability of being on the target's path with which a node gets
+        children, or is added beside its parent's first child; with 0 a chain always reaches its depth."""
         self.cost = cost if cost is not None else StepCost([1], [1.0])
         self.width = width
         self._depth = depth
@@ -54,11 +54,12 @@ class TreeGrowth:
         self.acceptance = AcceptanceModel()
 
     def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
-        """Learn from tokens that are about to be committed."""
+        """Learns from tokens that are about to be committed."""
         observe_commit(tree, tokens, {SOURCE: self.acceptance})
 
     def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
-        """The nodes that go through the model in the next step, most valuable first, each with its tree's index.
+        """Returns the nodes that go through the model in the next step, most valuable first, each with its tree's
+        index.
 
         other_rows: rows that the step has anyway. max_rows: most rows beside them.
         """
@@ -67,13 +68,13 @@ class TreeGrowth:
         return [(index, node) for _, index, node in leaves[:count]]
 
     def leaves(self, trees: Sequence[GrowingTree]) -> list[tuple[float, int, Node]]:
-        """All nodes that can be expanded, most valuable first, each with its worth and its tree's index."""
+        """Returns all nodes that can be expanded, most valuable first, each with its worth and its tree's index."""
         leaves = [(worth, index, node) for index, tree in enumerate(trees) for worth, node in self._leaves(tree)]
         leaves.sort(key=lambda leaf: -leaf[0])
         return leaves
 
     def worthwhile(self, worths: Sequence[float], other_rows: int, max_rows: int) -> int:
-        """How many of these nodes, most valuable first, make the most of a step.
+        """Returns how many of these nodes, most valuable first, give the step the most worth per second.
 
         other_rows: rows that it has anyway. max_rows: most rows beside them.
         """
@@ -89,9 +90,9 @@ class TreeGrowth:
     def children(
         self, growing: GrowingTree, parent: Node, tokens: Sequence[int], log_probs: Sequence[float]
     ) -> list[Node]:
-        """Add to the tree those of a node's candidates, best first, that are worth it; the first always is.
+        """Adds to the tree those of a node's candidates that are worth it, best first; the first one always is.
 
-        tokens: -1 where there are no more. log_probs: natural logarithms. Returns the new nodes.
+        tokens: candidates, padded with -1. log_probs: natural logarithms. Returns the new nodes.
         """
         tree = growing.tree
         worth = self._worth(growing, parent)
@@ -108,10 +109,10 @@ class TreeGrowth:
     def drawn_children(
         self, growing: GrowingTree, parent: Node, distribution: DraftDistribution, tokens: Sequence[int]
     ) -> list[Node]:
-        """Add to the tree as many of a node's draws as are worth it; returns the new nodes.
+        """Adds to the tree as many of a node's draws as are worth it; returns the new nodes.
 
-        How many must not depend on what was drawn (see `acceptance.rejection`): so draws are taken to be worth
-        what the distribution's likeliest tokens are, one after another.
+        Their number must not depend on what was drawn (see `acceptance.rejection`). Draws are therefore valued as if
+        they were the distribution's likeliest tokens, in order.
         """
         tree = growing.tree
         worth = self._worth(growing, parent)
@@ -128,14 +129,14 @@ class TreeGrowth:
         return children
 
     def _worth(self, growing: GrowingTree, node: Node) -> float:
-        """Chance that a node is on the target's path."""
+        """Returns the probability that a node is on the target's path."""
         return math.prod(self.acceptance.probability(step) for step in node.path_from(growing.tree.root))
 
     def _least_worth(self, growing: GrowingTree) -> float:
         return least_worth(growing.max_nodes, self._credit_worth)
 
     def _leaves(self, growing: GrowingTree) -> list[tuple[float, Node]]:
-        """Nodes worth expanding that have not been through the model, or whose KV slots were given up since."""
+        """Returns the nodes worth expanding that have not been through the model or have lost their KV slots since."""
         tree = growing.tree
         if tree.size >= growing.max_nodes:
             return []

@@ -1,1 +1,1 @@
-"""The verifying engine: sequences, the steps of the target, and who drafts for whom."""
+"""The verification engine: its sequences, the target's steps, and the assignment of drafters to sequences."""

@@ -1,4 +1,4 @@
-"""The accounts of all drafters in an engine's thread, and how a step is settled with them."""
+"""The accounts of all drafters in the engine's thread, and their settlement after each step."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from speculative_engine.planning.drafting_account import DraftingAccount, TrialP
 from speculative_engine.planning.step_cost import StepCost
 
 Kind = Literal["greedy", "sampled", "mixed"]
-"""How the sequences of a step are sampled. What pays for greedy ones need not for others, and all sequences of a
-step wait for its drafting together."""
+"""How the sequences of a step are sampled. A drafter that pays for greedy sequences need not pay for sampled ones, and
+all sequences of a step wait for its drafting together."""
 
 
 class DraftingAccounts:
-    """Accounts by drafter and kind of step. What a drafter earned in one sequence stands for the next ones.
+    """Accounts by drafter and kind of step. A drafter's earnings carry over from one sequence to the next.
 
-    A drafter of a single request, such as its prediction, belongs to a group. It has an account of its own, so that
-    what other requests brought does not decide whether it is tried; how long it is tried depends on the group's purse.
-    All drafters of a group together get one drafter's share of the allowance.
+    A drafter of a single request, such as its prediction, belongs to a group. It has its own account, so other
+    requests' results do not decide whether it is tried; the group's purse decides for how long. All drafters of a group
+    together get one drafter's share of the allowance.
     """
 
     def __init__(self, cost: StepCost):
-        """cost: of the target's steps."""
+        """cost: the cost model of the target's steps."""
         self._cost = cost
         self._kind: Kind = "greedy"
         self.rest = True
-        """Whether none of them may draft for the next step."""
+        """Whether no drafter may draft for the next step."""
         self._accounts: dict[str, dict[Kind, DraftingAccount]] = {}
-        """By source."""
+        """Accounts by source, then by kind of step."""
         self._groups: dict[str, str] = {}
-        """By source; a drafter of no group is one by itself."""
+        """Group by source; a drafter without a group forms its own."""
         self._purses: dict[tuple[str, Kind], TrialPurse] = {}
-        """By group and kind of step."""
+        """Purses by group and kind of step."""
         self._seconds: dict[str, float] = {}
-        """Since the last step, by source."""
+        """Seconds spent since the last step, by source."""
         self._reading: dict[str, float] = {}
-        """Of these, what went into reading prompts."""
+        """Seconds spent on reading prompts since the last step, by source; included in `_seconds`."""
         self._drafted: set[str] = set()
-        """Those that have drafted since the last step."""
+        """Drafters that have drafted since the last step."""
         self._told: dict[str, float] = {}
-        """Seconds since `take_seconds`, by source."""
+        """Seconds since the last `take_seconds`, by source."""
 
     def add(self, source: str) -> None:
-        """Open an account for a drafter."""
+        """Opens an account for a drafter."""
         self._accounts[source] = {}
         self._groups[source] = source
 
     def group(self, source: str, group: str) -> None:
-        """Count a drafter among a group, with a new account; unknown drafters are ignored."""
+        """Moves a drafter into a group, with a new account; unknown drafters are ignored."""
         if source in self._groups and self._groups[source] != group:
             self.remove(source)
             self._accounts[source] = {}
             self._groups[source] = group
 
     def remove(self, source: str) -> None:
-        """Remove a drafter's account; unknown drafters are ignored."""
+        """Removes a drafter's account; unknown drafters are ignored."""
         group = self._groups.get(source, source)
         if group != source:
             for kind, account in self._accounts[source].items():
@@ -70,7 +70,7 @@ class DraftingAccounts:
         self._drafted.discard(source)
 
     def turn_to(self, sequences: Iterable[Sequence]) -> None:
-        """The next step is about these sequences."""
+        """Selects the accounts for the next step by how its sequences are sampled."""
         greedy = {sequence.sampling.temperature == 0 for sequence in sequences}
         self._kind = "mixed" if len(greedy) > 1 else "sampled" if False in greedy else "greedy"
         self.rest = not any(self.open(source) for source in self._accounts)
@@ -80,21 +80,24 @@ class DraftingAccounts:
         return self._account(source).open
 
     def paid_off(self, source: str) -> bool:
-        """Whether all that a drafter has cost has come back."""
+        """Whether a drafter has earned back all that it has cost."""
         return self._account(source).paid_off
 
     def spent(self, source: str, seconds: float, *, reading: float = 0.0, drafted: bool = False) -> None:
-        """Time was taken for a drafter. reading: the part of it that went into reading prompts. drafted: whether it
-        was taken to draft, and not to keep the drafter up to date."""
+        """Records time spent on a drafter.
+
+        reading: the part spent on reading prompts. drafted: whether the time was spent on drafting, as opposed to
+        keeping the drafter up to date.
+        """
         self._seconds[source] = self._seconds.get(source, 0.0) + seconds
         self._reading[source] = self._reading.get(source, 0.0) + reading
         if drafted:
             self._drafted.add(source)
 
     def settle(self, decoding: int, jobs: ListLike[VerificationJob], outcomes: ListLike[SequenceOutcome]) -> None:
-        """Settle a step that has been made: each drafter is charged the rows that are its own, too.
+        """Settles a finished step: each drafter is also charged for the rows that only it needed.
 
-        decoding: sequences of the step that were not in their prompts.
+        decoding: number of sequences in the step that had finished their prompts.
         """
         if not self._accounts:
             return
@@ -103,7 +106,7 @@ class DraftingAccounts:
         seconds, plain = self._cost.seconds(rows, sequences), self._cost.seconds(sequences, sequences)
         members = Counter(self._groups.values())
         elapsed = {source: seconds / plain / len(members) / members[group] for source, group in self._groups.items()}
-        if rows == decoding and not self._seconds:  # nobody did anything
+        if rows == decoding and not self._seconds:  # no drafter did anything
             for source in self._accounts:
                 self._account(source).stepped(elapsed[source], drafted=False)
             return
@@ -130,7 +133,7 @@ class DraftingAccounts:
         self._drafted.clear()
 
     def take_seconds(self) -> dict[str, float]:
-        """How long each has drafted since this was last asked, and had rows of its own computed to learn from."""
+        """Returns the seconds each drafter cost since the last call: its drafting, and its probe rows."""
         seconds, self._told = self._told, {}
         return seconds
 

@@ -1,18 +1,18 @@
-"""Sizes of a verifying engine."""
+"""The size limits of a verification engine."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Sizes of the engine."""
+    """The size limits of the engine."""
 
     max_sequences: int = 64
-    """Most sequences that run at once; more wait."""
+    """Most sequences running at once; further ones wait."""
     max_step_rows: int = 256
-    """Most tokens of one forward pass."""
+    """Most tokens in one forward pass."""
     max_tree_nodes: int = 64
     """Most live nodes of one drafter in a sequence's tree, and most nodes verified for a sequence in one step."""
     prefix_cache: bool = False
-    """Whether sequences that begin with the same tokens share their KV slots, also when one ends before another
+    """Whether sequences that begin with the same tokens share their KV slots, even if one ends before another
     begins."""

@@ -1,4 +1,5 @@
-"""Drafters that run in the verifying engine's own thread: they draft just before a step, and nobody waits for them."""
+"""Drafters in the verification engine's own thread. They draft just before a step, so the engine never waits for
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from speculative_engine.tree.proposal import Proposal
 
 
 class LocalDrafters:
-    """Drafters by source, and what they are told of the engine's sequences. Each drafts while that pays."""
+    """Holds the engine's own drafters by source and passes them commits. Each drafts while that pays."""
 
     def __init__(self, max_tree_nodes: int, vocab_size: int, engine: EngineState):
         self._engine = engine
@@ -24,27 +25,27 @@ class LocalDrafters:
         self._drafters: dict[str, Drafter] = {}
         self.accounts = DraftingAccounts(engine.cost)
         self._held: dict[str, dict[int, tuple[Sequence, int]]] = {}
-        """By drafter that rests, the sequences that have gone on meanwhile, and the committed length it knows of each:
-        it is told when it drafts again."""
+        """For each paused drafter, the sequences that have advanced since, each with the committed length the drafter
+        knows. The drafter catches up when it drafts again."""
 
     def __contains__(self, source: str) -> bool:
         return source in self._drafters
 
     def add(self, source: str, drafter: Drafter) -> None:
-        """Have a drafter."""
+        """Adds a drafter."""
         if isinstance(drafter, UsesEngine):
             drafter.enter(self._engine)
         self._drafters[source] = drafter
         self.accounts.add(source)
 
     def remove(self, source: str) -> None:
-        """Have it no more; does nothing if there is none."""
+        """Removes a drafter; unknown ones are ignored."""
         self._drafters.pop(source, None)
         self._held.pop(source, None)
         self.accounts.remove(source)
 
     def open(self, source: str, sequence: Sequence) -> None:
-        """Let a drafter draft for a sequence; does nothing if it is none of these."""
+        """Starts a drafter on a sequence; unknown drafters are ignored."""
         if source in self._drafters:
             spec = sequence.spec
             self._held.get(source, {}).pop(spec.sequence_id, None)
@@ -54,7 +55,7 @@ class LocalDrafters:
             )
 
     def commit(self, sequence: Sequence, tokens: list[int]) -> None:
-        """Tell those that draft for a sequence what it committed last."""
+        """Passes the last committed tokens of a sequence to its drafters."""
         for source in sequence.readers:
             if source in self._drafters:
                 held = self._held.setdefault(source, {})
@@ -63,7 +64,7 @@ class LocalDrafters:
                     self._tell(source)
 
     def _tell(self, source: str) -> None:
-        """Tell a drafter what was held back."""
+        """Sends a drafter the commits that were held back."""
         held = self._held.get(source)
         if held:
             started = time.perf_counter()
@@ -73,17 +74,17 @@ class LocalDrafters:
             self.accounts.spent(source, time.perf_counter() - started)
 
     def takes_states(self, source: str) -> bool:
-        """Whether a drafter is one of these that drafts from the target's last hidden states."""
+        """Whether a drafter is in this thread and drafts from the target's last hidden states."""
         return isinstance(self._drafters.get(source), StateDrafter)
 
     def wants_states(self, sequence: Sequence) -> bool:
-        """Whether anybody drafts from a sequence's hidden states now: those of these that rest do not."""
+        """Whether a sequence's hidden states are needed now; paused drafters of this thread do not need them."""
         return any(source not in self._drafters or self.accounts.open(source) for source in sequence.state_readers)
 
     def see(self, sequence: Sequence, state: torch.Tensor) -> torch.Tensor | None:
-        """Show the last hidden state behind what a sequence committed last to those of these that draft from it.
+        """Passes the last hidden state of a sequence to the active drafters of this thread that draft from it.
 
-        Returns it if there are others that do.
+        Returns the state if drafters outside this thread need it, else None.
         """
         others = None
         for source in sequence.state_readers:
@@ -98,30 +99,30 @@ class LocalDrafters:
         return others
 
     def close(self, source: str, sequence_id: int) -> None:
-        """Let a drafter draft no more for a sequence; does nothing if it does not."""
+        """Stops a drafter on a sequence; does nothing if it does not draft for it."""
         if source in self._drafters:
             held = self._held.get(source, {}).pop(sequence_id, None)
-            if held is not None:  # some learn from a text also for others
+            if held is not None:  # some drafters learn from a text for other sequences too
                 sequence, known = held
                 self._drafters[source].commit(sequence_id, sequence.length, sequence.tokens[known:])
             self._drafters[source].close(sequence_id)
 
     def end(self, sequence_id: int) -> None:
-        """A sequence is over: none drafts for it any more."""
+        """Stops all drafters on a sequence that has ended."""
         for source in self._drafters:
             self.close(source, sequence_id)
 
     @property
     def busy(self) -> bool:
-        """Whether `grow` has something to do: not while all rest."""
+        """Whether `grow` has something to do; False while all drafters are paused."""
         return not self.accounts.rest and (
             any(self._held.values()) or any(drafter.busy for drafter in self._drafters.values())
         )
 
     def grow(self) -> Iterator[tuple[int, str, Proposal]]:
-        """Let all draft that have something to do and may: what they propose, with the sequence's id and the source.
+        """Runs every drafter that has work and may draft; yields (sequence id, source, proposal).
 
-        What is done with a proposal before the next one is asked for counts as the drafter's time.
+        The time the caller takes for a proposal before asking for the next one is charged to the drafter.
         """
         for source, drafter in self._drafters.items():
             if not self.accounts.open(source):

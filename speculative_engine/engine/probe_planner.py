@@ -1,4 +1,4 @@
-"""Which sequences get probes in a step, and how many."""
+"""Probe planning: which sequences get probes in a step, and how many."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.planning.step_cost import StepCost
 
 _STRETCH = 1.25
-"""How many times as long a step may take for its probes. Where rows are all but free that is no limit; where each has
-its price, few probes bring the most for it."""
+"""How many times as long a step may become through its probes. Nearly free rows never reach this limit; where each row
+has its price, a few probes give the best return."""
 _STRETCH_FOR_FEWEST = 2.0
-"""The same where no more are computed than each drafter learns from at all."""
+"""As `_STRETCH`, for a step with no more probes than the fewest that each drafter can learn from."""
 
 
 class ProbePlanner:
-    """The drafters that probe, by source. Each sequence has one that probes at most: the first one attached."""
+    """Chooses the probes of a step. Each sequence has at most one probing drafter, the first one attached."""
 
     def __init__(self, cost: StepCost, accounts: DraftingAccounts):
-        """accounts: which of them may draft, and so probe."""
+        """accounts: decide which drafters may draft, and so probe."""
         self._cost = cost
         self._accounts = accounts
         self._drafters: dict[str, ProbingDrafter] = {}
 
     def add(self, source: str, drafter: Drafter) -> None:
-        """Have a drafter; does nothing if it is none that probes."""
+        """Adds a drafter; one that does not probe is ignored."""
         if isinstance(drafter, ProbingDrafter):
             self._drafters[source] = drafter
 
     def remove(self, source: str) -> None:
-        """Have it no more; does nothing if there is none."""
+        """Removes a drafter; unknown ones are ignored."""
         self._drafters.pop(source, None)
 
     def choose(self, jobs: ListLike[VerificationJob], room: int) -> int:
-        """Add probes, at most `room`, to the jobs of a step that computes no prompts; each gets as many as others.
+        """Adds at most `room` probes, in equal shares, to the jobs of a step that computes no prompts.
 
-        Returns how many they are."""
+        Returns the number of probes added.
+        """
         if not self._drafters or self._accounts.rest:
             return 0
         probing = []
@@ -61,14 +62,14 @@ class ProbePlanner:
         return most - left
 
     def learn(self, job: VerificationJob, drawn: list[int]) -> None:
-        """Tell what the target said after a job's probes, before its verdict."""
+        """Passes the target's answers to a job's probes to their drafter, ahead of the verdict."""
         if job.prober is not None and job.probes.asked:
             started = time.perf_counter()
             self._drafters[job.prober].learn(job.sequence.spec.sequence_id, job.told(drawn))
             self._accounts.spent(job.prober, time.perf_counter() - started)
 
     def _most(self, probers: ListLike[str], jobs: ListLike[VerificationJob], room: int) -> int:
-        """The most probes for these drafters in a step of these jobs."""
+        """Returns the most probes for these drafters in a step of these jobs."""
         if not probers:
             return 0
         fewest = sum(self._drafters[prober].least_rows for prober in probers)
@@ -79,7 +80,7 @@ class ProbePlanner:
         return self._cost.further_rows(rows, _STRETCH_FOR_FEWEST, min(fewest, room), len(jobs))
 
     def _prober(self, sequence: Sequence) -> str | None:
-        """The drafter that probes for a sequence."""
+        """Returns the drafter that probes for a sequence, or None."""
         if sequence.step_alone or sequence.spec.max_draft_tokens == 0:
             return None
         return next((source for source in sequence.readers if source in self._drafters), None)

@@ -1,4 +1,4 @@
-"""Log-probabilities of prompts' tokens, taken from the passes in which the prompts are computed."""
+"""Log-probabilities of prompt tokens, taken from the passes that compute the prompts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from speculative_engine.sampling.log_probs import LogProbs, log_probs
 
 
 class PromptLogProbs:
-    """The rows of one step that tell of prompts. Nothing of the vocabulary's size outlives the step."""
+    """The rows of one step that yield prompt log-probabilities. Nothing of vocabulary size outlives the step."""
 
     def __init__(self, jobs: Iterable[VerificationJob], builder: BatchBuilder):
-        """Ask for the rows' logits, as the last ones of the batch; the jobs are laid out already."""
+        """Requests the rows' logits as the last ones of the batch, after the jobs have been laid out."""
         self._parts: list[tuple[VerificationJob, range]] = []
         for job in jobs:
             sequence = job.sequence
             if sequence.spec.prompt_logprobs is None:
                 continue
             start = len(sequence.slots)
-            # The row of a token tells of the next one. What was told before a preemption is not told again.
+            # A token's row yields the next token's distribution. Positions reported before a preemption are skipped.
             begin = max(start, sequence.told - 1)
             end = min(start + len(job.chain_rows), len(sequence.spec.tokens) - 1)
             if begin < end:
@@ -31,7 +31,8 @@ class PromptLogProbs:
                 self._parts.append((job, range(begin + 1, end + 1)))
 
     def settle(self, logits: Tensor) -> dict[int, LogProbs]:
-        """What the step tells of each prompt's next tokens, by sequence; logits: all that the batch asked for."""
+        """Returns the log-probabilities of each prompt's next tokens, by sequence; logits: all that the batch
+        requested."""
         told: dict[int, LogProbs] = {}
         first = len(logits) - sum(len(positions) for _, positions in self._parts)
         for job, positions in self._parts:

@@ -1,4 +1,4 @@
-"""Which prompts a step computes, and how many rows each of them gets."""
+"""The division of a step's rows among prompts: which prompts it computes, and how many rows each gets."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from speculative_engine.engine.sequence import Sequence as EngineSequence
 from speculative_engine.kv.prefix_cache import common_length
 
 _WORTH_WAITING = 32
-"""Tokens that a sequence waits for another to compute, at least."""
+"""Fewest tokens for which a sequence waits until another has computed them."""
 
 
 def to_compute(running: Iterable[EngineSequence]) -> list[EngineSequence]:
-    """Those whose prompts are not computed, oldest first, without those that wait for an older one to leave what they
-    need in the prefix cache.
+    """Returns the sequences whose prompts to compute, oldest first.
 
-    An older one that is computed gets on, or ends, and lets those that wait for it go on either way.
+    A sequence is left out while an older one computes a prefix that it can read from the prefix cache later. The older
+    one is computed in the same steps, so it either advances or ends, and the wait is over in both cases.
     """
     chosen: list[EngineSequence] = []
     for sequence in running:
@@ -25,10 +25,10 @@ def to_compute(running: Iterable[EngineSequence]) -> list[EngineSequence]:
 
 
 def divide(pending: Sequence[int], rows: int) -> list[int]:
-    """Rows for prompts that lack so many tokens, oldest first.
+    """Divides rows among prompts, given the number of pending tokens of each, oldest first.
 
-    Half are the oldest one's, so that none starves. The others go to those that lack fewest, so that a short prompt is
-    not held up by a long one.
+    The oldest prompt gets half, so that none starves. The rest goes to the prompts with the fewest pending tokens, so
+    that a long prompt does not delay a short one.
     """
     shares = [0] * len(pending)
     if pending:
@@ -42,7 +42,7 @@ def divide(pending: Sequence[int], rows: int) -> list[int]:
 
 
 def _waits(sequence: EngineSequence, older: EngineSequence) -> bool:
-    """Whether more is saved by reading what the older one computes than that one computes beyond it."""
+    """Whether reading the older sequence's prefix saves more tokens than the older one computes beyond that prefix."""
     if sequence.prefix is None or older.prefix is None or not (sequence.prefix.takes and older.prefix.leaves):
         return False
     start, end = len(sequence.slots), len(sequence.tokens) - 1

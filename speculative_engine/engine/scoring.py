@@ -1,7 +1,7 @@
 """Scoring: the target's likeliest tokens after each token of a given text, computed beside the running sequences.
 
-Texts to score come after everything else: they take rows and KV slots that nobody else needs, one text after the
-other, and give their slots up when a sequence lacks some.
+Texts to score have the lowest priority. One text at a time uses rows and KV slots that are otherwise idle, and its
+slots are reclaimed when a sequence needs them.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from speculative_engine.model.packed_batch import BatchBuilder
 
 @dataclass(frozen=True, slots=True)
 class ScoreSpec:
-    """What the engine is asked to score."""
+    """A text to score."""
 
     score_id: int
     tokens: ListLike[int]
     """The text; at least one token."""
     first: int
-    """First position to tell a distribution of, from 1 (the token after the first one) to len(tokens)."""
+    """First position to report a distribution for, from 1 (the token after the first one) to len(tokens)."""
     top: int
-    """How many tokens to tell of each distribution."""
+    """Number of tokens to report per distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one step has scored of a text. Log-probabilities are of the softmax of the logits as they are."""
+    """One step's scores of a text. Log-probabilities are of the softmax of the unedited logits."""
 
     score_id: int
     first: int
-    """Position of the first distribution here."""
+    """Position of the first distribution in this score."""
     token_ids: list[list[int]]
     """The likeliest tokens at each position, best first."""
     log_probs: list[list[float]]
-    """Their natural log-probabilities."""
+    """Natural log-probabilities of `token_ids`."""
     done: bool
-    """Whether the text is scored to its end."""
+    """Whether no further score of the text follows."""
     fault: bool = False
-    """Whether logits were no numbers: the text is given up, and nothing is told of this step."""
+    """Whether logits were not finite; scoring of the text then ends, without results of this step."""
 
 
 class _Text:
-    """A text while it is scored. `slots` holds the KV slots of its leading tokens that were computed."""
+    """A text being scored. `slots` holds the KV slots of its computed leading tokens."""
 
     def __init__(self, spec: ScoreSpec):
         self.spec = spec
         self.slots = SlotList()
         self.told = spec.first - 1
-        """Tokens whose following distribution is told, or not asked for."""
+        """Number of leading tokens after which the distribution has been reported or was not asked for."""
 
     @property
     def pending(self) -> int:
@@ -68,11 +68,11 @@ class _Part:
     text: _Text
     slots: np.ndarray
     wanted: int
-    """Rows whose logits are wanted: the last ones."""
+    """Number of rows whose logits are wanted; they are the last ones."""
 
 
 class Scoring:
-    """The texts that are to be scored, in order of arrival. One at most holds slots between two steps."""
+    """The texts to be scored, in order of arrival. At most one holds slots between two steps."""
 
     def __init__(self, pool: SlotPool):
         self._pool = pool
@@ -83,11 +83,11 @@ class Scoring:
 
     @property
     def pending(self) -> int:
-        """Tokens that have yet to go through the model."""
+        """Number of tokens that have not been through the model yet."""
         return sum(text.pending for text in self._texts.values())
 
     def add(self, spec: ScoreSpec) -> None:
-        """Queue a text. Raises ValueError if its id is taken, or if it could never be scored."""
+        """Queues a text. Raises ValueError if its id is taken, or if it could never be scored."""
         if spec.score_id in self._texts:
             raise ValueError(f"text {spec.score_id} is being scored already")
         if not 1 <= spec.first <= len(spec.tokens) <= self._pool.capacity:
@@ -95,20 +95,20 @@ class Scoring:
         self._texts[spec.score_id] = _Text(spec)
 
     def remove(self, score_id: int) -> None:
-        """End a text and give back its slots; does nothing if it has ended."""
+        """Ends a text and returns its slots; does nothing if it has ended."""
         text = self._texts.pop(score_id, None)
         if text is not None:
             self._pool.give_back(text.slots.clear())
 
     def give_up(self) -> None:
-        """Give back all KV slots; what was told stays told, the rest is computed again."""
+        """Returns all KV slots to the pool. Scores already reported stand; the rest is recomputed."""
         for text in self._texts.values():
             self._pool.give_back(text.slots.clear())
 
     def rows(self, room: int, spare: int) -> int:
-        """How many rows to compute in a step that has room for so many, while `spare` slots may be taken.
+        """Returns the number of rows to compute in a step with `room` rows and `spare` free slots.
 
-        A text that does not fit into them to its end waits: it would have to give up what it had begun.
+        A text whose remainder exceeds the spare slots waits: once begun, it would have to give its slots up again.
         """
         rows = 0
         for text in self._texts.values():
@@ -118,7 +118,7 @@ class Scoring:
         return rows
 
     def lay_out(self, builder: BatchBuilder, room: int) -> list[_Part]:
-        """Take slots and add `room` rows, as `rows` told, to a batch."""
+        """Takes slots and adds `room` rows, as returned by `rows`, to a batch."""
         parts: list[_Part] = []
         for text in self._texts.values():
             rows = min(text.pending, room)
@@ -136,7 +136,7 @@ class Scoring:
         return parts
 
     def settle(self, parts: list[_Part], logits: torch.Tensor) -> list[Score]:
-        """Tell what the rows of `parts` have given; logits: of the wanted rows, in order."""
+        """Returns the scores from the rows of `parts`; logits: of the wanted rows, in order."""
         scores: list[Score] = []
         begin = 0
         for part in parts:
@@ -160,7 +160,7 @@ class Scoring:
 
 
 def top_log_probs(logits: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `top` likeliest tokens of each row, best first: ids int64 and log-probabilities float32, [rows, top]."""
+    """Returns the `top` likeliest tokens of each row, best first: ids int64, log-probabilities float32, [rows, top]."""
     wide = logits.float()
     best = wide.topk(min(top, wide.shape[1]), dim=1)
     return best.indices, best.values - wide.logsumexp(1, keepdim=True)

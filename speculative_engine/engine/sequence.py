@@ -1,4 +1,4 @@
-"""One sequence in the verifying engine: its tokens, KV slots, token tree and drafters."""
+"""One sequence in the verification engine: its tokens, KV slots, token tree and drafters."""
 
 from __future__ import annotations
 
@@ -24,53 +24,54 @@ from speculative_engine.tree.token_tree import TokenTree
 
 @dataclass(frozen=True, slots=True)
 class SequenceSpec:
-    """What the engine is asked to generate."""
+    """A sequence to generate: its prompt, parameters and limits."""
 
     sequence_id: int
     tokens: ListLike[int]
-    """Prompt, followed by output that is known already (a resumed request)."""
+    """The prompt, followed by output that is already known (a resumed request)."""
     max_length: int
     """Most tokens of prompt and output together; larger than len(tokens)."""
     sampling: SamplingParams
     eos_token_ids: frozenset[int] = frozenset()
     """Tokens that end the sequence; empty to ignore them."""
     max_draft_tokens: int | None = None
-    """Most draft tokens verified in one step; None leaves it to the planner."""
+    """Most draft tokens verified in one step; None leaves the number to the planner."""
     acceptance: Acceptance = COUPLED
-    """Which draft tokens are kept."""
+    """Decides which draft tokens are kept."""
     editors: tuple[LogitEditor, ...] = ()
-    """What is done to the logits, in this order; of this sequence alone, since they follow its tokens."""
+    """Edits applied to the logits, in this order. They track this sequence's tokens, so no other sequence may use
+    them."""
     logprobs: int | None = None
-    """Of how many of the likeliest tokens at each position of the output to tell the log-probabilities, beside the
-    token's own; None tells none."""
+    """How many of the likeliest tokens to report log-probabilities for at each output position, besides the token's
+    own; None reports none."""
     prompt_logprobs: int | None = None
-    """The same for `tokens`, all of which are then computed."""
+    """As `logprobs`, for the positions of `tokens`; the prompt is then always computed in full."""
     takes_prefix: bool = True
-    """Whether its first tokens may come from the prefix cache, and their logits are never computed."""
+    """Whether its leading tokens may come from the prefix cache, in which case their logits are never computed."""
     leaves_prefix: bool = True
-    """Whether its tokens may go into the prefix cache."""
+    """Whether its tokens may be stored in the prefix cache."""
     form: OutputForm | None = None
-    """What the output has to be; one of the editors, too."""
+    """The form the output must have; also one of the editors."""
     report_rejected: bool = False
-    """Whether outcomes tell the rejected draft tokens."""
+    """Whether outcomes list the rejected draft tokens."""
 
     def prefix_in(self, cache: PrefixCache | None) -> SharedPrefix | None:
-        """Returns the sequence's part in a prefix cache; None if it has none."""
-        takes = self.takes_prefix and self.prompt_logprobs is None  # whose logits have to be computed
+        """Returns the sequence's share of a prefix cache; None if it does not use one."""
+        takes = self.takes_prefix and self.prompt_logprobs is None  # prompt log-probabilities need all logits computed
         if cache is None or not (takes or self.leaves_prefix):
             return None
         return SharedPrefix(cache, takes=takes, leaves=self.leaves_prefix)
 
 
 class Sequence:
-    """The engine's state of one sequence. `slots` holds the KV slots of the leading tokens that were computed."""
+    """The engine's state of one sequence. `slots` holds the KV slots of its computed leading tokens."""
 
     def __init__(self, spec: SequenceSpec, prefix: SharedPrefix | None = None):
-        """prefix: its part in the prefix cache; None for none."""
+        """prefix: its share of the prefix cache; None if it does not use one."""
         self.spec = spec
         self.prefix = prefix
         self.sampling = sampling_of(spec.acceptance, spec.sampling)
-        """How the target's tokens are drawn."""
+        """Parameters with which the target draws tokens."""
         self.rule = rule_of(spec.acceptance, self.sampling)
         """Decides which draft tokens are accepted."""
         self.tokens = list(spec.tokens)
@@ -78,67 +79,68 @@ class Sequence:
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
         self.readers: dict[str, ProposalReader] = {}
         self.clocks: dict[str, ProposalClock] = {}
-        """As `readers` by drafter, of those that are worth waiting for."""
+        """Clocks of those drafters in `readers` that are worth waiting for, by drafter."""
         self.state_readers: set[str] = set()
-        """Those of `readers` that draft from the target's last hidden state."""
+        """The drafters in `readers` that draft from the target's last hidden state."""
         self.foreseen = False
-        """The last committed token was drafted before its drafter knew it, so that what is below it survives."""
+        """Whether the last committed token was drafted before its drafter knew it, so that the nodes below it
+        survive."""
         self.step_alone = False
-        """The next step verifies no nodes: the logits of the last one, which did, were bad."""
+        """Whether the next step verifies no nodes, because the logits of the last one, which did, were bad."""
         self.told = 1
-        """Tokens of the spec whose log-probabilities are told, where they are wanted; before the first is nothing."""
+        """Number of leading tokens with their prompt log-probabilities already reported; the first token has none."""
         self.sound = False
-        """Its last logits were numbers, so its keys and values are."""
+        """Whether its last logits were finite numbers, and its keys and values therefore valid."""
         self.began: float | None = None
-        """When the first step that computed something of it began, by time.perf_counter."""
+        """Start of the first step that computed a part of it, by time.perf_counter."""
         self.cached_tokens = 0
-        """Leading tokens that came from the prefix cache before it had committed any."""
+        """Number of leading tokens that came from the prefix cache before the first commit."""
 
     @property
     def pending(self) -> int:
-        """Committed tokens that have not been through the model; at least 1, the last one."""
+        """Number of committed tokens that have not been through the model; at least 1, the last one."""
         return len(self.tokens) - len(self.slots)
 
     @property
     def length(self) -> int:
-        """Committed tokens."""
+        """Number of committed tokens."""
         return len(self.tokens)
 
     def candidate(self, max_tree_nodes: int) -> Candidate:
-        """Returns what the planner sees of the sequence. max_tree_nodes: most nodes verified for it in a step."""
+        """Returns the sequence as the planner sees it. max_tree_nodes: most nodes verified for it in a step."""
         most = 0 if self.step_alone else self.spec.max_draft_tokens
         return Candidate(
             tree=self.tree,
             clocks=self.clocks,
             max_nodes=max_tree_nodes if most is None else min(most, max_tree_nodes),
-            # The last token of a sequence needs no node: its parent's row already tells it.
+            # The last token of a sequence needs no node: its parent's row already yields it.
             max_position=self.spec.max_length - 2,
             allows=allowed_nodes(self.spec.form, self.tree) if self.spec.form is not None else None,
         )
 
     def take_up(self, pool: SlotPool) -> None:
-        """Read from the prefix cache what is there, in the place of what it has computed itself."""
+        """Takes matching slots from the prefix cache, replacing those the sequence computed itself."""
         if self.prefix is not None:
             pool.give_back(self.prefix.take(self.tokens, self.slots))
             if not self.sound:
                 self.cached_tokens = self.prefix.hits
 
     def leave(self) -> None:
-        """Leave what it has computed in the prefix cache."""
+        """Stores its computed tokens in the prefix cache."""
         if self.prefix is not None:
             self.prefix.leave(self.tokens, self.slots)
 
     def settle(self, *, sound: bool) -> None:
-        """Note whether its last logits were numbers; at the first ones that are, count what the prefix cache had."""
+        """Records whether its last logits were valid; the first valid ones count the prefix cache's hits."""
         if sound and not self.sound and self.prefix is not None:
             self.prefix.count(len(self.spec.tokens))
         self.sound = sound
 
     def give_up(self) -> np.ndarray:
-        """Forget all KV slots and return its own, int64; the prefix cache keeps the others. Tokens and tree stay:
-        drafters hold the tree's mirror.
+        """Releases all KV slots; returns the sequence's own, int64, while the prefix cache keeps the shared ones.
 
-        What a drafter does while the sequence stands still says nothing of its pace, so its times start anew.
+        Tokens and tree stay, since drafters mirror the tree. The drafters' clocks restart: what a drafter does while
+        the sequence is stopped says nothing about its pace.
         """
         for clock in self.clocks.values():
             clock.restart()
@@ -149,20 +151,20 @@ class Sequence:
         return self.prefix.give_up(self.slots)
 
     def attach(self, reader: ProposalReader, clock: ProposalClock | None, *, hidden_states: bool = False) -> None:
-        """Take proposals of the reader's drafter from now on; without a clock they are never waited for."""
+        """Accepts proposals of the reader's drafter from now on; without a clock they are never waited for."""
         self.readers[reader.source] = reader
         (self.state_readers.add if hidden_states else self.state_readers.discard)(reader.source)
         if clock is not None:
             self.clocks[reader.source] = clock
 
     def detach(self, source: str) -> None:
-        """Take no more proposals of a drafter; does nothing if none are taken."""
+        """Stops accepting proposals of a drafter; does nothing if it is not attached."""
         self.readers.pop(source, None)
         self.state_readers.discard(source)
         self.clocks.pop(source, None)
 
     def commit(self, tokens: list[int]) -> None:
-        """Append committed tokens and re-root the tree."""
+        """Appends committed tokens and re-roots the tree."""
         walked, _ = self.tree.commit(tokens)
         self.tokens.extend(tokens)
         for editor in self.spec.editors:
@@ -170,14 +172,15 @@ class Sequence:
         self.foreseen = len(walked) == len(tokens)
 
     def end_after(self, tokens: list[int], raw: Tensor) -> tuple[list[int], Finish | None]:
-        """The tokens to commit, and why the sequence ends with the last of them, None if it does not.
+        """Returns the tokens to commit and why the sequence ends with the last of them, or None if it continues.
 
-        tokens: what was drawn, -1 where none could be. raw [V]: the target's own logits behind the committed tokens.
+        tokens: the drawn tokens, -1 where none could be drawn. raw [V]: the target's own logits after the committed
+        tokens.
         """
         spec = self.spec
         if -1 in tokens:
             return [], Finish.NOTHING_ALLOWED if bool(raw.max().isfinite()) else Finish.FAULT
-        # Before all else: behind the form's end a row may say anything.
+        # Checked first: rows beyond the form's end are meaningless.
         end = spec.form.ends_after(tokens) if spec.form is not None else None
         finish = None
         if end is not None:

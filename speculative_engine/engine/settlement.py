@@ -1,4 +1,4 @@
-"""The end of a step for one sequence: the target's tokens are committed, and everything else is rolled back."""
+"""The end of a step for one sequence: the target's tokens are committed, and the rest is rolled back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from speculative_engine.planning.step_clock import StepClock
 
 
 class Settlement:
-    """Settles a step with each of its sequences."""
+    """Commits a step's result, sequence by sequence."""
 
     def __init__(self, pool: SlotPool, planner: Planner, clock: StepClock, local: LocalDrafters, probes: ProbePlanner):
-        """planner, local, probes: all that learn from what is committed."""
+        """planner, local, probes: the components that learn from committed tokens."""
         self._pool = pool
         self._planner = planner
         self._clock = clock
@@ -24,11 +24,11 @@ class Settlement:
         self._probes = probes
 
     def settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
-        """Asks the sequence's rule for the accepted path, commits it, and rolls back the rest.
+        """Gets the accepted path from the sequence's rule, commits it, and rolls back the rest.
 
-        rows: the job's own. now: when the pass ended, by time.perf_counter. Returns None if the step has to be done
-        again without nodes: a draft token may be what makes the logits bad. A sequence whose outcome has a `finish` is
-        the caller's to remove.
+        rows: the job's own rows. now: the end of the pass, by time.perf_counter. Returns None if the step must be
+        repeated without nodes, since a draft token may be what makes the logits bad. The caller removes a sequence
+        whose outcome has a `finish`.
         """
         self._probes.learn(job, rows.drawn)
         sequence = job.sequence

@@ -1,4 +1,4 @@
-"""One forward pass of the target: rows laid out, logits edited, tokens drawn after them."""
+"""One forward pass of the target: lays out rows, edits logits, draws tokens."""
 
 from __future__ import annotations
 
@@ -25,36 +25,37 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class ComputedStep(NamedTuple):
-    """A forward pass of the target."""
+    """The result of a forward pass of the target."""
 
     asked: AskedRows
-    """The rows of all jobs, one job after the other."""
+    """The rows of all jobs, in job order."""
     scores: list[Score]
     prompts: dict[int, LogProbs]
     """Log-probabilities of prompts' next tokens, by sequence."""
     rows: int
     seen: int
-    """Positions that the rows have seen, all together."""
+    """Total number of positions that the rows attended to."""
 
 
 class StepDraw(NamedTuple):
-    """What was drawn, by row."""
+    """The drawn tokens, by row."""
 
     tokens: list[int]
     """The target's token after each row; -1 where the logits are bad."""
     on_path: list[bool] | None
-    """Whether each row is on the path that the tokens lead along; None where that has to be walked."""
+    """Whether each row is on the path of the drawn tokens; None if the host has to walk the path."""
 
 
 def draw_step(logits: Tensor, batch: SamplingBatch) -> StepDraw:
-    """Draw on the host, or wherever the logits are. logits [rows, V]."""
+    """Draws tokens with the reference sampler, on whichever device the logits are. logits [rows, V]."""
     return StepDraw(sample(logits, batch).token_ids.tolist(), None)
 
 
 def draw_step_on_device(logits: Tensor, batch: SamplingBatch, jobs: Sequence[VerificationJob]) -> StepDraw:
-    """As `draw_step`, but the device is asked once, at the end. logits [rows, V]: of the jobs' rows, in their order.
+    """Draws as `draw_step` does, but synchronizes with the device only once, at the end.
 
-    Rows that filter tokens, and the few that are not settled without asking, are drawn by `draw_step`'s way.
+    Batches that filter tokens, and the few rows that the device sampler leaves unsettled, use the sampler of
+    `draw_step`. logits [rows, V]: the jobs' rows, in job order.
     """
     if batch.filters:
         return draw_step(logits, batch)
@@ -63,7 +64,7 @@ def draw_step_on_device(logits: Tensor, batch: SamplingBatch, jobs: Sequence[Ver
     for job in jobs:
         first, rows = len(tokens), job.tree_rows()
         probes = len(job.sampled_positions) - len(rows)
-        if probes >= 0:  # else the job draws nothing in this step
+        if probes >= 0:  # a job without these draws nothing in this step
             tokens += [*rows.tokens, *[-1] * probes]
             parents += [first + max(0, parent) for parent in (*rows.parents, *[0] * probes)]
     placed = torch.tensor([tokens, parents], dtype=torch.int64).to(logits.device)
@@ -78,7 +79,7 @@ def draw_step_on_device(logits: Tensor, batch: SamplingBatch, jobs: Sequence[Ver
 
 
 class EditedLogits:
-    """Has the editors of all jobs of a step do their work."""
+    """Applies the logit editors of all jobs of a step."""
 
     def __init__(self, jobs: Iterable[VerificationJob]):
         self._parts: list[tuple[VerificationJob, slice, TreeRows]] = []
@@ -90,13 +91,14 @@ class EditedLogits:
             first += len(job.sampled_positions)
 
     def prepare(self) -> None:
-        """Before the forward pass, or while it runs elsewhere."""
+        """Prepares the editors, before the forward pass or while it runs elsewhere."""
         for job, _, rows in self._parts:
             for editor in job.sequence.spec.editors:
                 editor.prepare(rows)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """The logits [rows, V] to draw from: a float32 copy with the changes, or `logits` where there are none."""
+        """Returns the logits [rows, V] to draw from: an edited float32 copy, or `logits` itself if nothing edits
+        them."""
         if not self._parts:
             return logits
         edited = logits.to(float32, copy=True)
@@ -116,9 +118,9 @@ class TargetPass:
         self._local = local
 
     def compute(self, jobs: list[VerificationJob], scored: int) -> ComputedStep:
-        """One forward pass, and the target's own token after each row that asked for one.
+        """Runs one forward pass and draws the target's own token after each row that asks for one.
 
-        scored: rows of texts to score, as `Scoring.rows` told.
+        scored: number of rows of texts to score, from `Scoring.rows`.
         """
         model = self._model
         self._clock.enter("layout")

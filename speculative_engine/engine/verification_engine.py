@@ -1,6 +1,7 @@
 """The target's side of speculation: continuous batching, verification of token trees, rollback.
 
-Not thread-safe and never waits: one thread calls it, and asks `wait_seconds` whether it should wait for proposals.
+It is not thread-safe and never blocks: a single thread calls it, and `wait_seconds` says how long to wait for
+proposals.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalReader
 
 _LONGEST_READING = 0.01
-"""Processor time beyond which reading a proposal was held up by something else, as a collection of garbage."""
+"""Cap on the processor time counted for reading one proposal: anything longer was an interruption, such as garbage
+collection."""
 
 
 class VerificationEngine:
@@ -44,7 +46,7 @@ class VerificationEngine:
         limits: EngineLimits,
         reading_clock: Callable[[], float] = time.thread_time,
     ):
-        """reading_clock: seconds of processor time of the thread that calls."""
+        """reading_clock: returns the calling thread's processor time in seconds."""
         if limits.max_step_rows < limits.max_sequences:
             raise ValueError("a step needs a row for every running sequence")
         self.model = model
@@ -52,7 +54,7 @@ class VerificationEngine:
         self.planner = Planner(cost, limits.max_step_rows)
         self.record = PlanningRecord()
         self.clock = StepClock()
-        """Whoever runs the engine enters what is done between its calls."""
+        """Splits the engine's time by phase; the caller enters phases for what it does between calls."""
         self.prefix_cache = PrefixCache(model.pool) if limits.prefix_cache else None
         self._queue: SlotQueue[int, Sequence] = SlotQueue(
             model.pool,
@@ -67,10 +69,10 @@ class VerificationEngine:
         self._pass = TargetPass(model, self.clock, self._scoring, self._local)
         self._settlement = Settlement(model.pool, self.planner, self.clock, self._local, self._probes)
         self._prompts: list[Sequence] = []
-        """Those whose prompts the next step goes on with, oldest first."""
+        """The sequences whose prompts the next step continues, oldest first."""
         self._reading_clock = reading_clock
         self._reading: dict[str, float] = {}
-        """See StepResult.reading."""
+        """Processor time spent reading proposals since the last step, by source."""
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -90,15 +92,15 @@ class VerificationEngine:
 
     @property
     def preemptions(self) -> int:
-        """Times a sequence gave up its KV slots to older ones, to be computed again."""
+        """Number of times a sequence gave up its KV slots to older ones, to be recomputed later."""
         return self._queue.preemptions
 
     def slots_needed(self, max_length: int) -> int:
-        """KV slots a sequence may need at most, its tree included."""
+        """Returns the most KV slots a sequence may need, its tree included."""
         return max_length + self.limits.max_tree_nodes
 
     def add(self, spec: SequenceSpec) -> None:
-        """Queue a sequence. Raises ValueError if its id is taken, or if it could never run (see `slots_needed`)."""
+        """Queues a sequence. Raises ValueError if its id is taken, or if it could never run (see `slots_needed`)."""
         if self._queue.find(spec.sequence_id) is not None:
             raise ValueError(f"sequence {spec.sequence_id} is running already")
         if self.slots_needed(spec.max_length) > self.model.pool.capacity:
@@ -107,34 +109,34 @@ class VerificationEngine:
         self._plan = None
 
     def remove(self, sequence_id: int) -> None:
-        """End a sequence and give back its slots; does nothing if it has ended."""
+        """Ends a sequence and returns its slots; does nothing if it has ended."""
         self._queue.remove(sequence_id)
         self._local.end(sequence_id)
         self._plan = None
 
     def add_score(self, spec: ScoreSpec) -> None:
-        """Queue a text to be scored beside the sequences. Raises ValueError as `Scoring.add`."""
+        """Queues a text to be scored beside the sequences. Raises ValueError as `Scoring.add` does."""
         self._scoring.add(spec)
         self._plan = None
 
     def remove_score(self, score_id: int) -> None:
-        """End the scoring of a text and give back its slots; does nothing if it has ended."""
+        """Ends the scoring of a text and returns its slots; does nothing if it has ended."""
         self._scoring.remove(score_id)
         self._queue.admit()
         self._plan = None
 
     def add_drafter(self, source: str, drafter: Drafter) -> None:
-        """Have a drafter that drafts in this thread, for the sequences that `source` is attached to."""
+        """Adds a drafter that runs in this thread, for the sequences that `source` is attached to."""
         self._local.add(source, drafter)
         self._probes.add(source, drafter)
 
     def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False, kind: str = "") -> None:
-        """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew.
+        """Accepts proposals of drafter `source` for a sequence from now on; attaching a drafter again resets it.
 
-        hidden_states: whether one that is not in this thread drafts from the target's last hidden states, so that each
-        outcome is to tell its own. kind: see Planner.add_source.
+        hidden_states: whether a drafter outside this thread drafts from the target's last hidden states, which outcomes
+        then include. kind: see Planner.add_source.
         """
-        timed = source not in self._local  # a drafter of this thread is never waited for
+        timed = source not in self._local  # drafters in this thread are never waited for
         self.planner.add_source(source, timed=timed, kind=kind)
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
@@ -142,7 +144,7 @@ class VerificationEngine:
                 source,
                 self.limits.max_tree_nodes,
                 self.model.vocab_size,
-                draws=timed and sequence.rule.draws,  # those of this thread propose point masses
+                draws=timed and sequence.rule.draws,  # drafters in this thread propose point masses
             )
             sequence.attach(
                 reader,
@@ -155,7 +157,7 @@ class VerificationEngine:
             self._plan = None
 
     def detach(self, sequence_id: int, source: str) -> None:
-        """Take no more proposals of `source` for a sequence; what it drafted stays."""
+        """Stops accepting proposals of `source` for a sequence; the nodes it drafted stay."""
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
             sequence.detach(source)
@@ -163,7 +165,7 @@ class VerificationEngine:
             self._plan = None
 
     def forget(self, source: str) -> None:
-        """Detach a drafter from all sequences and forget what was learned about it."""
+        """Detaches a drafter from all sequences and drops its statistics."""
         for sequence in self._queue:
             sequence.detach(source)
         self.planner.remove_source(source)
@@ -172,15 +174,15 @@ class VerificationEngine:
         self._plan = None
 
     def rest(self, source: str, *, rests: bool) -> None:
-        """Know whether a drafter rests: it is not told of verdicts then, and nobody waits for its answers."""
+        """Records whether a drafter is paused: it then receives no verdicts, and the planner does not wait for it."""
         timing = self.planner.timings.get(source)
         if timing is not None:
             timing.paused = rests
 
     def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
-        """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.
+        """Merges a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.
 
-        arrived_at: when it came, by time.perf_counter; default now.
+        arrived_at: time of arrival, by time.perf_counter; default now.
         """
         sequence = self._queue.find(sequence_id)
         reader = sequence.readers.get(source) if sequence else None
@@ -205,11 +207,11 @@ class VerificationEngine:
         return count
 
     def wait_seconds(self) -> float:
-        """How long to wait for proposals before the next step; 0 means step now."""
+        """Returns how long to wait for proposals before the next step; 0 means step now."""
         self.clock.enter("plan")
         sequences, candidates, plan = self._planned()
         if len(candidates) < len(self._running) or not sequences:
-            return 0.0  # prompts are waiting to be computed; drafters can use that time
+            return 0.0  # drafters can use the time while prompts are computed
         now = time.perf_counter()
         wait = self.planner.worthwhile_wait(plan, candidates, now)
         if wait > 0:
@@ -217,10 +219,10 @@ class VerificationEngine:
         return wait
 
     def step(self) -> StepResult:
-        """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
+        """Verifies the planned nodes of all running sequences and computes a part of new prompts, in one pass."""
         self.clock.enter("plan")
         decoding, candidates, plan = self._planned()
-        started = time.perf_counter()  # drafting in this thread is no part of what a step costs
+        started = time.perf_counter()  # drafting in this thread is not part of a step's cost
         self._plan = None
         decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
         jobs, scored = self._jobs(decoding, plan)
@@ -261,14 +263,14 @@ class VerificationEngine:
         )
 
     def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:
-        """See StepResult.plain_seconds and node_tokens."""
+        """Returns `StepResult.plain_seconds` and `StepResult.node_tokens` of a step."""
         if not sequences:
             return 0.0, 0.0
         cost = self.planner.cost
         return cost.seconds(sequences, sequences), cost.node_tokens(rows, nodes, sequences)
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
-        """What each sequence computes in a step, and how many tokens of texts are scored in it."""
+        """Returns each sequence's part of a step, and the number of text tokens scored in it."""
         jobs = [
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
@@ -303,7 +305,7 @@ class VerificationEngine:
             candidates = [sequence.candidate(self.limits.max_tree_nodes) for sequence in decoding]
             pending = self._pending_prompts() + self._scoring.pending
             most = self._most_rows()
-            # Prompt chunks, and texts to score, share the step; half of it stays for nodes.
+            # Prompt chunks and texts to score share the step; half of it stays reserved for nodes.
             other = min(pending, self.planner.cost.prompt_rows(len(decoding), most // 2))
             prompts = len(self._running) - len(decoding)
             plan = self.planner.plan(candidates, other, most, prompts) if candidates else Plan([], 0.0, 0.0)
@@ -311,7 +313,7 @@ class VerificationEngine:
         return self._plan
 
     def _least_rows(self) -> int:
-        """Rows without which a step would leave a decoding sequence, or the oldest one, where it is."""
+        """Returns the fewest rows with which the step advances every decoding sequence and the oldest one."""
         pending = [sequence.pending for sequence in self._running.values()]
         return pending.count(1) + (pending[0] > 1)
 
@@ -319,22 +321,20 @@ class VerificationEngine:
         return sum(sequence.pending for sequence in self._prompts)
 
     def _scored_rows(self, room: int) -> int:
-        """How many of a step's rows for prompts go to texts that are scored: what prompts leave, at least a quarter."""
+        """Returns the rows for scored texts: what prompts leave of the prompt rows, but at least a quarter."""
         if not self._scoring:
             return 0
         return self._scoring.rows(max(room // 4, room - self._pending_prompts()), self._queue.spare)
 
     def _most_rows(self) -> int:
-        """Rows a step may have: each takes a KV slot."""
+        """Returns the most rows a step may have, given that each row takes a KV slot."""
         return min(self.limits.max_step_rows, self.model.pool.free)
 
 
 def generate_all(engine: VerificationEngine, specs: ListLike[SequenceSpec]) -> list[list[int]]:
-    """Runs sequences to their ends with nobody else to serve; returns the tokens of each, in the order of `specs`.
+    """Runs sequences to completion on an otherwise idle engine; returns the tokens of each, in the order of `specs`.
 
-    As many run at once as the engine lets in.
-
-    Raises ValueError for one that could never run.
+    The engine admits as many at once as its limits allow. Raises ValueError for a sequence that could never run.
     """
     tokens: dict[int, list[int]] = {spec.sequence_id: [] for spec in specs}
     for spec in specs:

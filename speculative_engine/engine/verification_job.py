@@ -1,4 +1,4 @@
-"""One sequence's part of a step: its rows, the walk through its verified nodes, commit and rollback of their slots."""
+"""One sequence's part of a step: its rows, the walk through verified nodes, commit and rollback of their slots."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from speculative_engine.tree.token_tree import Node
 
 
 class AskedRows(NamedTuple):
-    """The target's answers to the rows of a step that asked for one, in their order."""
+    """The target's results for those rows of a step that asked for logits, in row order."""
 
     drawn: list[int]
     """The token that the target drew after each row; -1 where the logits were bad."""
     on_path: list[bool] | None
-    """Whether each row is on the path that the drawn tokens lead along; None where the path has to be walked."""
+    """Whether each row is on the path of the drawn tokens; None if the host has to walk the path."""
     logits: Tensor
-    """The logits that the tokens were drawn from, [rows, V], with the requests' own changes. More rows may follow."""
+    """The logits that the tokens were drawn from, [rows, V], with the requests' edits. Further rows may follow."""
     raw: Tensor
-    """The target's own logits, [rows, V] and further ones; the same tensor where no request changes them."""
+    """The target's unedited logits, [rows, V] and further rows; the same tensor if no request edits them."""
     states: Tensor | None
-    """The hidden state behind each token, where a drafter drafts from it: [rows, hidden]."""
+    """The hidden state after each token, [rows, hidden]; None unless a drafter drafts from it."""
 
     def of(self, rows: slice) -> AskedRows:
-        """Returns some of the rows."""
+        """Returns a slice of the rows."""
         return AskedRows(
             self.drawn[rows],
             None if self.on_path is None else self.on_path[rows],
@@ -50,20 +50,21 @@ class VerificationJob:
         self.sequence = sequence
         self.nodes = nodes
         self.probes = NO_PROBES
-        """Computed beside the nodes, with slots for this step alone; only where the chain ends the pending tokens."""
+        """Probes computed beside the nodes, in slots for this step only; they need a chain that completes the pending
+        tokens."""
         self.prober: str | None = None
-        """The drafter whose probes they are."""
+        """The drafter that the probes belong to."""
         self._chain_length = chain_length
         self._finishes_chain = chain_length == sequence.pending
         self.slots = np.empty(0, dtype=np.int64)
         self.chain_rows: list[int] = []
-        """Rows of the batch that hold the pending tokens."""
+        """The batch's rows that hold the pending tokens."""
         self.sampled_positions: list[int] = []
         """Position of each token to draw: after the chain, then after each node, then after each asked probe."""
 
     @property
     def rows(self) -> int:
-        """Rows of the step that are this sequence's."""
+        """Number of the step's rows that belong to this sequence."""
         return self._chain_length + len(self.nodes) + len(self.probes.nodes)
 
     @property
@@ -72,7 +73,7 @@ class VerificationJob:
         return self.slots[: self._chain_length]
 
     def lay_out(self, builder: BatchBuilder, pool: SlotPool) -> None:
-        """Take slots and add this sequence's rows and lanes to a batch."""
+        """Takes slots and adds this sequence's rows and lanes to a batch."""
         sequence = self.sequence
         start = len(sequence.slots)
         self.slots = pool.take(self.rows, sequence.slots.last)
@@ -105,7 +106,7 @@ class VerificationJob:
             builder.add_lane(context, chain)
 
     def tree_rows(self) -> TreeRows:
-        """Of what is drawn from, the rows behind the chain and the nodes; not those of probes."""
+        """Describes the rows after the chain and after each node, from which tokens are drawn; probes are left out."""
         rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
         return TreeRows(
             parents=[-1, *(rows.get(id(node.parent), 0) for node in self.nodes)],
@@ -120,20 +121,21 @@ class VerificationJob:
     def rollback(self, accepted: list[Node], pool: SlotPool) -> None:
         """Rolls the step back to the accepted nodes: the slots of all other nodes, and of probes, return to the pool.
 
-        No tensor is copied or cleared. A slot holds the keys and values of one token, and nobody reads a slot that no
-        sequence has.
+        No tensor is copied or cleared. A slot holds the keys and values of one token, and a slot that belongs to no
+        sequence is never read.
         """
         kept = {id(node) for node in accepted}
         pool.give_back([node.slot for node in (*self.nodes, *self.probes.nodes) if id(node) not in kept])
 
     def undo(self, pool: SlotPool) -> None:
-        """Returns all slots of the step to the pool, those of pending tokens too, for a step that is done again."""
+        """Returns all slots of the step to the pool, including those of pending tokens, so that the step can be
+        repeated."""
         pool.give_back(self.slots)
 
     def walk(self, rows: AskedRows) -> tuple[list[Node], list[int]]:
-        """Asks the sequence's rule for the accepted nodes, and all tokens to commit (the bonus token last).
+        """Gets from the sequence's rule the accepted nodes and all tokens to commit (the bonus token last).
 
-        rows: the job's own. Nothing of the vocabulary's size is computed except where the rule asks for probabilities.
+        rows: the job's own. Nothing of vocabulary size is computed unless the rule asks for probabilities.
         """
         if self.probes.asked:
             rows = rows.of(slice(1 + len(self.nodes)))
@@ -143,7 +145,7 @@ class VerificationJob:
         )
 
     def rejected(self, accepted: list[Node]) -> list[RejectedDraft]:
-        """The verified nodes that are not among the accepted ones. To be asked before the tree is re-rooted."""
+        """Returns the verified nodes that were not accepted. Valid only before the tree is re-rooted."""
         kept = {id(node) for node in accepted}
         root = self.sequence.tree.root.position
         return [
@@ -153,17 +155,17 @@ class VerificationJob:
         ]
 
     def told(self, drawn: list[int]) -> list[int]:
-        """Of the drawn tokens those that the probes asked for."""
+        """Returns the drawn tokens that answer the probes."""
         return drawn[1 + len(self.nodes) :]
 
     def row_behind(self, accepted: list[Node]) -> int:
-        """Which of the drawn tokens is the last one committed, if the accepted nodes are these."""
+        """Returns the index of the last committed token among the drawn ones, given the accepted nodes."""
         return self.nodes.index(accepted[-1]) + 1 if accepted else 0
 
     def log_probs(self, raw: Tensor, accepted: list[Node], tokens: list[int]) -> LogProbs | None:
-        """Of the tokens to commit, if the accepted nodes are these; None if they are not asked for.
+        """Returns the log-probabilities of the tokens to commit, or None if the sequence does not ask for them.
 
-        raw [rows, V]: the target's own logits. Nothing is computed but for rows on the path.
+        raw [rows, V]: the target's unedited logits; only rows on the accepted path are read.
         """
         top = self.sequence.spec.logprobs
         if top is None or not tokens:

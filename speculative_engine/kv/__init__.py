@@ -1,1 +1,1 @@
-"""KV slots: who holds which, and what is kept for prompts that begin alike."""
+"""KV slots: allocation, sharing among sequences, and reuse for prompts with a common prefix."""

@@ -1,8 +1,8 @@
-"""How what one drafter has is divided among the verifiers that it drafts for: by weight, and nothing is left unused.
+"""Fair division of a drafter's capacity among its verifiers: by weight, with nothing left unused.
 
 Rows of steps are divided by start-time fair queueing (Goyal, Vin, Cheng, "Start-time fair queueing", SIGCOMM 1996), KV
-slots by weighted max-min fairness (Bertsekas, Gallager, "Data networks", 6.5.2). Both first among names, by their
-weights, and then evenly among the streams of a name, so that a verifier gains nothing by opening more of them.
+slots by weighted max-min fairness (Bertsekas, Gallager, "Data networks", 6.5.2). Both divide first among names, by
+weight, and then evenly among the streams of a name, so a verifier gains nothing by opening more streams.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ class ServedVerifier(NamedTuple):
 
     name: str = ""
     weight: float = 1.0
-    """Of the name; above 0."""
+    """Weight of the name; above 0."""
     stream: int = 0
 
 
 SOLE = ServedVerifier()
-"""Whoever is alone."""
+"""The only verifier of a drafter that is not shared."""
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 def shares(verifiers: Collection[ServedVerifier]) -> dict[ServedVerifier, float]:
-    """What part of the whole each has where all of these want some; they sum to 1."""
+    """Returns the share of each verifier while all of them have demand; the shares sum to 1."""
     streams = Counter(each.name for each in verifiers)
     whole = sum({each.name: each.weight for each in verifiers}.values())
     return {each: each.weight / (whole * streams[each.name]) for each in verifiers}
 
 
 def max_min(wanted: Mapping[ServedVerifier, float], whole: float) -> dict[ServedVerifier, float]:
-    """The whole, divided. What somebody does not want is divided among the others in the same way."""
+    """Divides the whole by demand. A share that is not wanted is divided among the others in the same way."""
     names: dict[str, dict[ServedVerifier, float]] = {}
     weights: dict[str, float] = {}
     for each, want in wanted.items():
@@ -52,7 +52,7 @@ def max_min(wanted: Mapping[ServedVerifier, float], whole: float) -> dict[Served
 def _filled(wanted: Mapping[KeyT, float], weights: Mapping[KeyT, float], whole: float) -> dict[KeyT, float]:
     granted: dict[KeyT, float] = {}
     left = sum(weights.values())
-    # Whoever wants least by its weight is content first.
+    # The smallest demand relative to weight is satisfied first.
     for key in sorted(wanted, key=lambda key: wanted[key] / weights[key]):
         granted[key] = min(wanted[key], whole * min(1.0, weights[key] / left))
         whole -= granted[key]
@@ -61,15 +61,17 @@ def _filled(wanted: Mapping[KeyT, float], weights: Mapping[KeyT, float], whole: 
 
 
 class _StartTimes(Generic[KeyT]):
-    """Start-time fair queueing. Each row starts at a virtual time: the first one of whoever was idle now, a further one
-    1 / weight after the one before it. Rows are given in the order of these times."""
+    """Start-time fair queueing: rows are granted in the order of their virtual start times.
+
+    The first row of an idle key starts now; each further row starts 1 / weight after the one before it.
+    """
 
     def __init__(self) -> None:
         self.ahead: dict[KeyT, float] = {}
-        """When the next row of each starts, from now on; those that start at once are left out."""
+        """Virtual start of each key's next row, relative to now; keys that may start now are left out."""
 
     def divide(self, wanted: Mapping[KeyT, int], weights: Mapping[KeyT, float], rows: int) -> dict[KeyT, int]:
-        """See FairRows.divide."""
+        """Grants at most `rows` rows in the order of their start times."""
         if sum(wanted.values()) <= rows:
             self.ahead.clear()
             return dict(wanted)
@@ -91,16 +93,18 @@ class _StartTimes(Generic[KeyT]):
 
 
 class FairRows:
-    """Divides the rows of step after step. Over any time in which two verifiers lack rows, each has had them by weight,
-    but for one row of each. Who wants nothing for a while saves nothing up."""
+    """Divides the rows of successive steps. Over any time in which two verifiers both lack rows, each receives rows by
+    weight, up to one row. A verifier without demand saves nothing up."""
 
     def __init__(self) -> None:
         self._names: _StartTimes[str] = _StartTimes()
         self._streams: dict[str, _StartTimes[ServedVerifier]] = {}
 
     def divide(self, wanted: Mapping[ServedVerifier, int], rows: int) -> dict[ServedVerifier, int]:
-        """How many of a step's rows each gets: never more than it wants, and all of them together as many as there are
-        or as are wanted. rows: not negative."""
+        """Divides a step's rows: no verifier gets more than it wants, and no row stays unused while one is wanted.
+
+        rows: not negative.
+        """
         names: dict[str, dict[ServedVerifier, int]] = {}
         weights: dict[str, float] = {}
         for each, want in wanted.items():
@@ -113,7 +117,7 @@ class FairRows:
             if len(streams) == 1:
                 granted |= dict.fromkeys(streams, parts[name])
                 continue
-            # Kept from step to step only, so that nothing is left of names that are gone.
+            # Only queues of the current step are kept, so that names that are gone leave nothing behind.
             queue = self._streams[name] = queues.get(name) or _StartTimes()
             granted |= queue.divide(streams, dict.fromkeys(streams, 1.0), parts[name])
         return granted

@@ -1,7 +1,7 @@
-"""KV slots: where the keys and values of each token live, in every layer.
+"""KV slots: the storage of each token's keys and values in every layer.
 
-A slot belongs to a token, not to a place in a sequence. Committing tokens keeps their slots, rolling back returns
-them to the pool: no tensor is copied and the cost does not depend on the context.
+A slot belongs to a token, not to a place in a sequence. Committing tokens keeps their slots; rolling back returns
+slots to the pool. No tensor is copied, and the cost does not depend on the context.
 """
 
 from __future__ import annotations
@@ -13,37 +13,36 @@ import numpy as np
 import torch
 
 PADDING_SLOT = 0
-"""A slot no sequence owns; padded keys point at it and are masked."""
+"""A slot that belongs to no sequence; padded keys point at it and are masked."""
 SLOT_BLOCK = 64
-"""Slots that one sequence has to itself while there is room."""
+"""Number of slots in a block, which one sequence has to itself while there is room."""
 
 _STAGGER = 112
 """Elements between the starts of scratch tensors within a page; a multiple of a vector register."""
 
 
 class OutOfSlotsError(Exception):
-    """More slots were asked for than are free."""
+    """More slots were requested than are free."""
 
 
 class SlotReserve(Protocol):
-    """Somebody who keeps slots that a pool may have back at any time."""
+    """A holder of slots that the pool may reclaim at any time."""
 
     @property
     def idle(self) -> int:
-        """Number of them."""
+        """Number of slots that can be reclaimed."""
 
     def evict(self, count: int) -> np.ndarray:
-        """Give back `count` of them, int64, those first that are missed least."""
+        """Gives up `count` slots, int64, starting with the least valuable ones."""
 
 
 class SlotPool:
-    """The slots 1..capacity, and which are free. What its reserve can give back counts as free.
+    """The slots 1..capacity, and which of them are free. Slots that its reserve can give up count as free.
 
-    Slots that follow each other lie next to each other in memory, and attention reads a sequence's slots in the order
-    of its tokens. So a sequence that takes more slots gets those behind its last one, if they are free. A sequence that
-    begins, or finds those taken, begins a block of SLOT_BLOCK slots that are all free. Others begin in that block only
-    when no such block is left. Reading slots in no order takes up to 1.6 times as long (docs/engine.md, "KV slots and
-    rollback").
+    Consecutive slots are adjacent in memory, and attention reads a sequence's slots in token order. A sequence that
+    takes more slots therefore gets those after its last one, if they are free. Otherwise, and for a new sequence, it
+    begins a block of SLOT_BLOCK slots that are all free. Other sequences begin in that block only when no free block is
+    left. Reading slots in random order takes up to 1.6 times as long (docs/engine.md, "KV slots and rollback").
     """
 
     def __init__(self, capacity: int):
@@ -53,10 +52,10 @@ class SlotPool:
         self._is_free = bytearray(-(-(capacity + 1) // SLOT_BLOCK) * SLOT_BLOCK)
         self._is_free[1 : capacity + 1] = bytes([1]) * capacity
         self._flags = np.frombuffer(self._is_free, dtype=np.bool_)
-        """The same memory, for many slots in no order; a step takes few that follow each other."""
+        """The memory of `_is_free` as an array, for many scattered slots; a step takes a few consecutive ones."""
         self._sizes = self._flags.reshape(-1, SLOT_BLOCK).sum(axis=1)
         self._free_of = self._sizes.copy()
-        """Free slots of each block."""
+        """Number of free slots in each block."""
         self._count = capacity
         self._reserve: SlotReserve | None = None
 
@@ -71,21 +70,21 @@ class SlotPool:
         return self.capacity - self.free
 
     def lean_on(self, reserve: SlotReserve) -> None:
-        """Have a reserve, in the place of an earlier one that nobody uses any more, which gives back all it has."""
+        """Sets the reserve. A previous one, no longer in use, gives up all its slots."""
         if self._reserve is not None:
             self.give_back(self._reserve.evict(self._reserve.idle))
         self._reserve = reserve
 
     def take(self, count: int, after: int = PADDING_SLOT) -> np.ndarray:
-        """Take `count` slots, int64 [count]. Raises OutOfSlotsError and takes none if fewer are free.
+        """Takes `count` slots, int64 [count]. Raises OutOfSlotsError, and takes none, if fewer are free.
 
-        after: the slot that theirs are to follow; PADDING_SLOT for none.
+        after: the slot that the new ones should follow; PADDING_SLOT for none.
         """
         if count > self.free:
             raise OutOfSlotsError(f"{count} KV slots asked for, {self.free} of {self.capacity} free")
         if count > self._count and self._reserve is not None:
-            # A stretch at a time, or the 64th part of a small pool: what is evicted slot by slot goes to all sequences
-            # by turns.
+            # Evicts a block at a time, or 1/64 of a small pool: slots evicted one by one would scatter over all
+            # sequences.
             stretch = min(SLOT_BLOCK, self.capacity // SLOT_BLOCK, self._reserve.idle)
             self.give_back(self._reserve.evict(max(count - self._count, stretch)))
         taken: list[int] = []
@@ -96,7 +95,7 @@ class SlotPool:
         return np.array(taken, dtype=np.int64)
 
     def give_back(self, slots: np.ndarray | list[int]) -> None:
-        """Return slots. Raises ValueError, and returns none, if one is free already."""
+        """Returns slots to the pool. Raises ValueError, and returns none, if one is already free."""
         returned = np.asarray(slots, dtype=np.int64)
         if not len(returned):
             return
@@ -107,19 +106,19 @@ class SlotPool:
         self._count += len(returned)
 
     def _next_to(self, slot: int) -> int:
-        """The free slot that follows a slot, or the next one in its block; where a new stretch begins, if none is."""
+        """Returns the next free slot of the block after the given one, or the start of a new run if there is none."""
         first = slot + 1
         ahead = self._is_free.find(1, first, max(first + 1, (slot // SLOT_BLOCK + 1) * SLOT_BLOCK))
         return ahead if ahead >= 0 else self._begin()
 
     def _begin(self) -> int:
-        """Where a new stretch begins, if there is a free slot."""
+        """Returns the first slot for a new run; requires a free slot."""
         whole = int(np.argmax(self._free_of == self._sizes))
         block = whole if self._free_of[whole] == self._sizes[whole] else int(np.argmax(self._free_of))
         return self._is_free.find(1, block * SLOT_BLOCK)
 
     def _take_run(self, first: int, most: int) -> range:
-        """Take the free slot `first` and those behind it, up to one that is taken, at most so many."""
+        """Takes the free slot `first` and the free ones after it, at most `most` slots."""
         end = min(first + most, len(self._is_free))
         taken = self._is_free.find(0, first, end)
         run = range(first, end if taken < 0 else taken)
@@ -131,7 +130,7 @@ class SlotPool:
 
 
 class SlotList:
-    """The slots of a sequence's leading tokens, by position. Grows like a list, reads as one int64 array."""
+    """The slots of a sequence's leading tokens, by position. Grows like a list and reads as one int64 array."""
 
     def __init__(self) -> None:
         self._slots = np.empty(64, dtype=np.int64)
@@ -141,7 +140,7 @@ class SlotList:
         return self._length
 
     def extend(self, slots: np.ndarray | list[int]) -> None:
-        """Append slots."""
+        """Appends slots."""
         end = self._length + len(slots)
         if end > len(self._slots):
             grown = np.empty(max(end, 2 * len(self._slots)), dtype=np.int64)
@@ -151,7 +150,7 @@ class SlotList:
         self._length = end
 
     def array(self) -> np.ndarray:
-        """The slots, int64 [length]; a view that the next `extend` may invalidate."""
+        """Returns the slots, int64 [length], as a view that the next `extend` may invalidate."""
         return self._slots[: self._length]
 
     @property
@@ -160,7 +159,7 @@ class SlotList:
         return int(self._slots[self._length - 1]) if self._length else PADDING_SLOT
 
     def clear(self) -> np.ndarray:
-        """Forget all slots and return them."""
+        """Removes all slots and returns them."""
         slots = self.array().copy()
         self._length = 0
         return slots
@@ -178,23 +177,25 @@ class KvCache:
         self._scratch: dict[str, torch.Tensor] = {}
 
     def scratch(self, name: str, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-        """Uninitialised working memory of one purpose, with `like`'s dtype and device, kept between layers and steps.
+        """Returns uninitialised working memory for one purpose, with `like`'s dtype and device, reused by all layers
+        and steps.
 
-        Fresh allocations of this size come from the operating system page by page and cost more than the attention
-        they serve.
+        Fresh allocations of this size come from the operating system page by page and cost more than the attention they
+        serve.
         """
         size = math.prod(shape)
         held = self._scratch.get(name)
         if held is None or held.numel() < size:
-            # Large allocations start on a page; matrix kernels that read several of them at once are a third faster
-            # when they do not all start at the same place in one.
+            # Large allocations are page-aligned. Matrix kernels that read several of them at once run a third faster if
+            # their offsets within a page differ.
             offset = _STAGGER * (1 + len(self._scratch))
             held = torch.empty(size + offset, dtype=like.dtype, device=like.device)[offset:]
             self._scratch[name] = held
         return held[:size].view(shape)
 
     def layer(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The key and value tensors of a layer, made at first use like `key` and `value` [kv_heads, tokens, dim]."""
+        """Returns a layer's key and value tensors, created on first use like `key` and `value` [kv_heads, tokens,
+        dim]."""
         pair = self._layers.get(index)
         if pair is None:
             pair = (self._make(key), self._make(value))

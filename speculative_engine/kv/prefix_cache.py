@@ -1,11 +1,12 @@
-"""The prefix cache: KV slots of tokens that were computed before, found again by the tokens before them.
+"""The prefix cache: KV slots of tokens computed earlier, found again by the tokens before them.
 
-The keys and values of a token depend on itself and on the tokens before it, so whoever begins with the same tokens may
-read the same slots. They lie in a radix tree: each stretch of tokens has their slots, and goes on in other stretches,
-by their first token. Running sequences hold the path that they read. What nobody holds stays until somebody needs its
-slots: the pool takes it for free (see `SlotReserve`), and what was let go first goes first, ends before beginnings.
+The keys and values of a token depend only on the token and those before it, so sequences with a common prefix can read
+the same slots. The cache is a radix tree: each node holds a stretch of tokens with their slots, and its children are
+keyed by their first tokens. Running sequences hold the path they read. Unheld stretches stay until the pool needs their
+slots, which it counts as free (see `SlotReserve`). Eviction takes the least recently released first, leaves before
+their parents.
 
-A slot in the tree is never written again while it is there.
+A slot in the tree is never rewritten while it is there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from speculative_engine.kv.kv_slots import SlotPool
 
 
 class _Stretch:
-    """Tokens that follow each other, with their slots. A new one for every place where texts part."""
+    """A run of consecutive tokens with their slots. Runs are split wherever texts diverge."""
 
     __slots__ = ("children", "parent", "slots", "tokens", "users")
 
@@ -28,13 +29,13 @@ class _Stretch:
         self.slots = slots
         self.parent = parent
         self.children: dict[int, _Stretch] = {}
-        """By their first tokens."""
+        """The children, by their first tokens."""
         self.users = 0
-        """How many hold it, or one behind it."""
+        """Number of holders of this stretch or of one below it."""
 
 
 class Prefix:
-    """Leading tokens that somebody holds in the cache, until it is released."""
+    """Leading tokens that are held in the cache until they are released."""
 
     __slots__ = ("end", "length")
 
@@ -44,7 +45,7 @@ class Prefix:
         """Number of tokens."""
 
     def slots(self) -> np.ndarray:
-        """The tokens' slots, int64 [length]."""
+        """Returns the tokens' slots, int64 [length]."""
         path: list[np.ndarray] = []
         stretch: _Stretch | None = self.end
         while stretch is not None:
@@ -54,37 +55,37 @@ class Prefix:
 
 
 class PrefixCache:
-    """A `SlotReserve` of its pool. Slots that are held count as the pool's taken ones, once however many hold them."""
+    """A `SlotReserve` of its pool. Held slots count as taken from the pool, once however many sequences hold them."""
 
     def __init__(self, pool: SlotPool):
         self.idle = 0
-        """Slots that nobody holds."""
+        """Number of slots without a holder."""
         self.version = 0
-        """Grows whenever there is more to be found."""
+        """Counter that increases whenever the cache gains tokens."""
         self.queried_tokens = 0
-        """Tokens that sequences looked for."""
+        """Number of tokens that sequences looked up."""
         self.hit_tokens = 0
-        """Those of them that they found."""
+        """Number of looked-up tokens that were found."""
         self.evicted_tokens = 0
-        """Tokens that have made room for others."""
+        """Number of tokens evicted."""
         self._pool = pool
         self._root = _Stretch([], np.empty(0, dtype=np.int64), None)
         self._root.users = 1  # never idle
         self._idle: OrderedDict[_Stretch, None] = OrderedDict()
-        # Stretches that nobody holds, in the order they were let go. Whoever holds a stretch holds those before it, so
-        # each comes after all that go on from it: the first one is always an end.
+        # Stretches without a holder, in the order of their release. Holding a stretch holds its ancestors, so each
+        # comes after all its descendants here, and the first one is always a leaf.
         pool.lean_on(self)
 
     def take(self, tokens: Sequence[int], end: int) -> Prefix:
-        """Hold as much as is there of the first `end` tokens."""
+        """Holds as many of the first `end` tokens as the cache has."""
         stretch, length = self._walk(self._root, tokens, 0, end)
         self._hold(stretch)
         return Prefix(stretch, length)
 
     def extend(self, prefix: Prefix, tokens: Sequence[int], slots: np.ndarray) -> Prefix:
-        """Have all `tokens`, of which `prefix` is the beginning, held instead of it. Takes over their `slots`, int64.
+        """Replaces a held prefix by all `tokens`, which begin with it. Takes ownership of their `slots`, int64.
 
-        Where the tokens are there already their slots are those, and the given ones go back to the pool.
+        Tokens that the cache already has keep their cached slots, and the given ones return to the pool.
         """
         stretch, known = self._walk(prefix.end, tokens, prefix.length, len(tokens))
         self._pool.give_back(slots[prefix.length : known])
@@ -100,7 +101,7 @@ class PrefixCache:
         return Prefix(stretch, len(tokens))
 
     def release(self, prefix: Prefix) -> None:
-        """Hold a prefix no more. What nobody else holds can be evicted from now on."""
+        """Releases a prefix. Stretches without another holder can be evicted from now on."""
         stretch: _Stretch | None = prefix.end
         while stretch is not None:
             stretch.users -= 1
@@ -110,12 +111,12 @@ class PrefixCache:
             stretch = stretch.parent
 
     def count(self, queried: int, hits: int) -> None:
-        """Count what a sequence looked for and what it found."""
+        """Adds to the totals of looked-up and found tokens."""
         self.queried_tokens += queried
         self.hit_tokens += hits
 
     def evict(self, count: int) -> np.ndarray:
-        """See SlotReserve.evict."""
+        """Gives up `count` slots without a holder, int64, least recently released first."""
         found: list[np.ndarray] = []
         wanted = count
         while wanted:
@@ -135,7 +136,10 @@ class PrefixCache:
         return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
     def _walk(self, stretch: _Stretch, tokens: Sequence[int], start: int, end: int) -> tuple[_Stretch, int]:
-        """The last stretch of the tokens from `start` on, below the given one, and where it ends; it is to be held."""
+        """Returns the last stretch below the given one that matches tokens[start:end], and the end of the match.
+
+        The caller must hold the stretch.
+        """
         while start < end and (child := stretch.children.get(tokens[start])) is not None:
             known = common_length(child.tokens, tokens[start : min(end, start + len(child.tokens))])
             start += known
@@ -145,7 +149,8 @@ class PrefixCache:
         return stretch, start
 
     def _split(self, stretch: _Stretch, length: int) -> _Stretch:
-        """Part a stretch in two; the new one is the first. Those that hold the old one hold both."""
+        """Splits a stretch in two and returns the first part, which is the new one. Holders of the old one hold
+        both."""
         first = _Stretch(stretch.tokens[:length], stretch.slots[:length], stretch.parent)
         assert stretch.parent is not None
         stretch.parent.children[first.tokens[0]] = first
@@ -168,7 +173,7 @@ class PrefixCache:
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two lists begin with in common."""
+    """Returns the length of the common prefix of two token lists."""
     most = min(len(first), len(second))
     if first[:most] == second[:most]:
         return most

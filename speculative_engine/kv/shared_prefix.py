@@ -1,4 +1,4 @@
-"""One sequence's part in the prefix cache: what it takes when it begins, and what it leaves to others."""
+"""One sequence's use of the prefix cache: the tokens it takes from it and the tokens it stores in it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from speculative_engine.kv.prefix_cache import Prefix, PrefixCache
 
 
 class SharedPrefix:
-    """Knows which of a sequence's leading slots are in the cache. The others are the sequence's own."""
+    """Tracks which of a sequence's leading slots belong to the cache. The other slots are the sequence's own."""
 
     def __init__(self, cache: PrefixCache, *, takes: bool, leaves: bool):
-        """takes: whether the sequence reads what others have left. leaves: whether it leaves anything."""
+        """takes: whether the sequence reads cached tokens. leaves: whether it stores its own tokens."""
         self.takes = takes
         self.leaves = leaves
         self.hits = 0
-        """Tokens that it found since it was let in last."""
+        """Number of tokens found since the sequence was last admitted."""
         self._cache = cache
         self._held: Prefix | None = None
         self._seen = -1
-        """The cache's version when it was looked into last."""
+        """The cache's version at the last lookup."""
 
     def take(self, tokens: Sequence[int], slots: SlotList) -> np.ndarray:
-        """Read the longest prefix there is, the last token aside, which has to be computed for its logits.
+        """Takes the longest cached prefix, except the last token, which must be computed for its logits.
 
-        Returns slots that the sequence needs no more, int64: what it had computed itself of that.
+        Returns the sequence's own slots, int64, that the prefix replaces.
         """
         own = slots.array()[:0]
         if self.takes and self._seen != self._cache.version:
@@ -44,7 +44,7 @@ class SharedPrefix:
         return own
 
     def leave(self, tokens: Sequence[int], slots: SlotList) -> None:
-        """Leave the slots of all computed tokens to others, and go on reading them."""
+        """Stores all computed tokens in the cache and continues to read them from there."""
         if self.leaves:
             computed = slots.clear()
             held = self._held or self._cache.take((), 0)
@@ -54,7 +54,7 @@ class SharedPrefix:
             slots.extend(computed[end:])
 
     def give_up(self, slots: SlotList) -> np.ndarray:
-        """Read nothing any more: forget all slots, and return the sequence's own, int64."""
+        """Releases the prefix and all slots; returns the sequence's own slots, int64."""
         own = slots.clear()[self._length :]
         if self._held is not None:
             self._cache.release(self._held)
@@ -62,7 +62,7 @@ class SharedPrefix:
         return own
 
     def count(self, tokens: int) -> None:
-        """Count a sequence that began with so many tokens."""
+        """Counts the lookup of a sequence that began with this many tokens."""
         if self.takes:
             self._cache.count(tokens - 1, self.hits)
 

@@ -1,15 +1,15 @@
-"""Who holds KV slots and who waits for them: admission in order of arrival, preemption of the youngest.
+"""The slot queue: admission of sequences to KV slots in order of arrival, and preemption of the youngest.
 
-Nobody's slots are reserved. A sequence is let in when its tokens fit and a little stays free for all to grow; where
-that was too hopeful, the youngest gives up its slots, keeps its tokens, and waits at the front to be computed again.
-So those that run and those that wait are always in the order they came in, and the oldest is never preempted: it
-makes progress with every step, ends, and makes the next one the oldest.
+No slots are reserved. A sequence is admitted when its tokens fit and a little stays free for all to grow. If that was
+too optimistic, the youngest gives up its slots, keeps its tokens, and waits at the front of the queue to be recomputed.
+Running and waiting sequences thus always stay in order of arrival, and the oldest is never preempted: it advances with
+every step, ends, and makes the next one the oldest.
 
-Where sequences have several owners, all this is so for each owner's. Among owners whoever has least over its part is
-let in next, and preempted is whoever has most. Parts are by max-min fairness over all that is asked for. A sequence
-that is within its owner's part comes before all others and takes back what was borrowed: the youngest sequences of
-those that have more than their part give way. Only the last one of a name does not, so parts are kept to within one
-sequence.
+If sequences have several owners, this order holds within each owner. The next sequence admitted belongs to the owner
+with the least use relative to its share, and the next one preempted to the owner with the most. Shares follow max-min
+fairness over the total demand. A sequence within its owner's share takes precedence over all others and reclaims
+borrowed slots: the youngest sequences of owners above their share give way. The last sequence of a name never does, so
+shares are exact to within one sequence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from speculative_engine.kv.fair_shares import SOLE, ServedVerifier, max_min
 from speculative_engine.kv.kv_slots import SlotPool
 
 _GROWTH = 16
-"""Tokens that a sequence is to gain before it may come to preemption, at least."""
+"""Fewest tokens that a sequence should gain before it may be preempted."""
 
 
 class SlotHolder(Protocol):
@@ -34,25 +34,25 @@ class SlotHolder(Protocol):
 
     @property
     def length(self) -> int:
-        """Committed tokens."""
+        """Number of committed tokens."""
 
     @property
     def pending(self) -> int:
-        """Committed tokens that have not been through the model, and have no slot."""
+        """Number of committed tokens that have not been through the model, and have no slot."""
 
     def give_up(self) -> np.ndarray:
-        """Forget all KV slots and return them, int64; the tokens stay."""
+        """Releases all KV slots and returns them, int64; the tokens stay."""
 
 
 class SlotUse(NamedTuple):
-    """What one owner has."""
+    """The slot use of one owner."""
 
     running: int
-    """Sequences that may hold slots."""
+    """Number of sequences that may hold slots."""
     waiting: int
-    """Sequences that wait for some."""
+    """Number of sequences waiting for slots."""
     slots: int
-    """Held by running ones, for their committed tokens."""
+    """Number of slots that running sequences hold for committed tokens."""
 
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -60,36 +60,37 @@ HolderT = TypeVar("HolderT", bound=SlotHolder)
 
 
 class _Books(Generic[KeyT]):
-    """Who has what, by owner, as it is now."""
+    """A snapshot of slot use and entitlement by owner."""
 
     def __init__(self) -> None:
         self.running: dict[ServedVerifier, list[KeyT]] = {}
-        """Oldest first; of owners that have some."""
+        """Running sequences, oldest first; only owners with running ones."""
         self.names: Counter[str] = Counter()
-        """How many run of each name."""
+        """Number of running sequences of each name."""
         self.asked: dict[ServedVerifier, int] = {}
-        """Slots for all sequences, waiting ones included; of all owners."""
+        """Slots for all sequences of each owner, including waiting ones."""
         self.taken: dict[ServedVerifier, int] = {}
-        """Slots for those that run."""
+        """Slots for the running sequences of each owner."""
         self.parts: dict[ServedVerifier, int] = {}
-        """Slots to which each is entitled."""
+        """Number of slots that each owner is entitled to."""
 
     def fullness(self, owner: ServedVerifier) -> float:
-        """What it has, over its part: above 1 some of it is borrowed."""
+        """Returns an owner's slots divided by its share; above 1 it borrows."""
         return self.taken[owner] / self.parts[owner]
 
     def within(self, owner: ServedVerifier, size: int) -> bool:
-        """Whether an owner can have so many slots more without borrowing."""
+        """Whether an owner can take `size` more slots without borrowing."""
         return self.taken[owner] + size <= self.parts[owner]
 
     def fullest(self, owners: Iterable[ServedVerifier]) -> ServedVerifier | None:
-        """Of these, whose names each have more than one running sequence, who has most over its part."""
+        """Returns the fullest of these owners, or None; only owners whose name has more than one running sequence
+        count."""
         several = [owner for owner in owners if self.running.get(owner) and self.names[owner.name] > 1]
         return max(several, key=self.fullness, default=None)
 
 
 class SlotQueue(Generic[KeyT, HolderT]):
-    """The sequences of one pool of slots. Each of them must fit into the pool when it is alone."""
+    """The sequences of one slot pool. Each must fit into the pool when it is alone."""
 
     def __init__(
         self,
@@ -99,15 +100,15 @@ class SlotQueue(Generic[KeyT, HolderT]):
         take_up: Callable[[HolderT], None] | None = None,
         owner: Callable[[HolderT], ServedVerifier] | None = None,
     ):
-        """tree_room: slots that a sequence's tree is given at admission. most_running: None for any number. take_up:
-        gives a sequence the slots of those of its tokens that were computed for others. owner: whose a sequence is;
-        None where all are one's."""
+        """tree_room: slots reserved for a sequence's tree at admission. most_running: most running sequences; None for
+        no limit. take_up: gives a sequence the slots of tokens that were computed for others. owner: returns the owner
+        of a sequence; None if there is only one."""
         self.running: dict[KeyT, HolderT] = {}
-        """May hold slots; oldest first, of each owner."""
+        """Sequences that may hold slots; oldest first within each owner."""
         self.waiting: OrderedDict[KeyT, HolderT] = OrderedDict()
-        """Hold none; all younger than those of their owner that run, oldest first."""
+        """Sequences without slots, oldest first; each is younger than its owner's running ones."""
         self.preemptions = 0
-        """Times a sequence gave up slots to others."""
+        """Number of times a sequence gave up slots to others."""
         self._pool = pool
         self._room = max(tree_room, _GROWTH)
         self._most_running = most_running
@@ -123,8 +124,8 @@ class SlotQueue(Generic[KeyT, HolderT]):
 
     @property
     def spare(self) -> int:
-        """Slots that others may take for a while: free beside what those that run, and the one to be let in next, lack,
-        with room for each to grow. Negative where they lack slots themselves."""
+        """Number of slots that other work may borrow: those left when the running sequences, and the next one to be
+        admitted, have theirs and room to grow. Negative if these sequences lack slots themselves."""
         wanting = list(self.running.values())
         lacking = sum(holder.pending for holder in wanting)
         if self.waiting and (self._most_running is None or len(self.running) < self._most_running):
@@ -133,17 +134,17 @@ class SlotQueue(Generic[KeyT, HolderT]):
         return self._pool.free - lacking - self._room * len(wanting)
 
     def find(self, key: KeyT) -> HolderT | None:
-        """A sequence, None if there is none of this key."""
+        """Returns the sequence of this key, or None."""
         holder = self.running.get(key)
         return self.waiting.get(key) if holder is None else holder
 
     def add(self, key: KeyT, holder: HolderT) -> None:
-        """Queue a sequence whose key is free."""
+        """Queues a sequence whose key is unused."""
         self.waiting[key] = holder
         self.admit()
 
     def remove(self, key: KeyT) -> None:
-        """Take a sequence out and its slots back; does nothing if there is none of this key."""
+        """Removes a sequence and reclaims its slots; unknown keys are ignored."""
         holder = self.running.pop(key, None)
         if holder is not None:
             self._pool.give_back(holder.give_up())
@@ -152,7 +153,7 @@ class SlotQueue(Generic[KeyT, HolderT]):
         self.admit()
 
     def admit(self) -> None:
-        """Let waiting sequences run, in order, while their tokens fit beside what the running ones still lack."""
+        """Admits waiting sequences, in order, while their tokens fit beside what the running ones still lack."""
         while self.waiting and (self._most_running is None or len(self.running) < self._most_running):
             key = self._next()
             holder = self.waiting[key]
@@ -168,13 +169,13 @@ class SlotQueue(Generic[KeyT, HolderT]):
             self.running[key] = self.waiting.pop(key)
 
     def make_room(self, needed: Callable[[], int]) -> None:
-        """Preempt the youngest, of whoever has most, one by one, until the slots that those who still run need are
-        free."""
+        """Preempts the youngest sequence of the fullest owner, one by one, until the remaining ones have the slots they
+        need."""
         while len(self.running) > 1 and self._pool.free < needed():
             self._preempt(self._last())
 
     def use(self) -> dict[ServedVerifier, SlotUse]:
-        """What each owner has. May be called from another thread; it is about right, then."""
+        """Returns the slot use of each owner. Safe to call from another thread, where the figures are approximate."""
         found: dict[ServedVerifier, SlotUse] = {}
         for runs, holders in ((1, [*self.running.values()]), (0, [*self.waiting.values()])):
             for holder in holders:
@@ -188,7 +189,7 @@ class SlotQueue(Generic[KeyT, HolderT]):
         return found
 
     def take_preempted(self) -> Counter[ServedVerifier]:
-        """By owner, how often its sequences gave up slots to others since this was asked last."""
+        """Returns how often each owner's sequences gave up slots since the last call."""
         taken, self._preempted = self._preempted, Counter()
         return taken
 
@@ -201,14 +202,16 @@ class SlotQueue(Generic[KeyT, HolderT]):
         self._pool.give_back(holder.give_up())
         if self._pool.free > free:
             self.preemptions += 1
-            if self._owner is not None:  # else nobody asks
+            if self._owner is not None:  # never read with a single owner
                 self._preempted[self._owner(holder)] += 1
         self.waiting[key] = holder
         self.waiting.move_to_end(key, last=False)
 
     def _next(self) -> KeyT:
-        """The oldest waiting sequence of whoever has least, of those first that are within their owner's part, and
-        then of those whose name has no other."""
+        """Returns the oldest waiting sequence of the owner to admit next.
+
+        Owners within their share come first, then owners whose name has no running sequence, then the least full.
+        """
         if self._owner is None:
             return next(iter(self.waiting))
         oldest: dict[ServedVerifier, KeyT] = {}
@@ -225,13 +228,13 @@ class SlotQueue(Generic[KeyT, HolderT]):
         return oldest[min(oldest, key=place)]
 
     def _last(self) -> KeyT:
-        """The youngest running sequence of whoever has most."""
+        """Returns the youngest running sequence of the fullest owner."""
         books = self._books()
         owner = books.fullest(books.running)
         return next(reversed(self.running)) if owner is None else books.running[owner][-1]
 
     def _in_the_way(self, holder: HolderT) -> list[KeyT] | None:
-        """The sequences that have to give way for a waiting one to run; None if it has to wait."""
+        """Returns the sequences to preempt so that a waiting one can run; None if it has to wait."""
         free = self._pool.free - sum(other.pending for other in self.running.values())
         lacking = holder.pending + self._room * (len(self.running) + 1) - free
         if not self.running or lacking <= 0:
@@ -245,8 +248,8 @@ class SlotQueue(Generic[KeyT, HolderT]):
         return None
 
     def _borrowed(self, holder: HolderT) -> Iterator[KeyT]:
-        """What others run with slots that a waiting sequence's owner is entitled to, the youngest of whoever has most
-        first."""
+        """Yields the running sequences of others that borrow from a waiting sequence's owner, the youngest of the
+        fullest owner first."""
         if self._owner is None:
             return
         books, owner = self._books(), self._owner_of(holder)

@@ -1,4 +1,4 @@
-"""How likely a drafted node is on the target's path, learned from what was really committed."""
+"""Estimates how likely a drafted node is on the target's path, learned from committed tokens."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ _CONFIDENCE_EDGES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _CLASSES = len(_CONFIDENCE_EDGES) + 1
 _RANKS = 3
 _MEMORY = 200.0
-"""Trials after which older ones have lost most of their weight."""
+"""Number of trials after which older ones have lost most of their weight."""
 _PRIOR_TRIALS = 8.0
 _ALIKE_TRIALS = 2.0
-"""Trials that the experience with others of its kind counts for: a few tokens of its own outweigh any number of
-others, since nothing but the request that brought it says whether it is right."""
+"""Number of trials that the record of the drafter's kind counts for. A few tokens of its own outweigh any number of
+others', since only its own request shows whether it is right."""
 _PRIOR_FIRST = 0.6
-"""Chance of a first child before anything is known of a drafter."""
+"""Acceptance probability of a first child for a drafter without any record."""
 
 
 class AcceptanceClass(NamedTuple):
-    """Nodes that are taken to be alike."""
+    """A class of nodes with a common acceptance estimate."""
 
     rank: int
-    """Among their siblings; the last one stands for all further ones, too."""
+    """Rank among siblings; the last class includes all further ranks."""
     above: float
-    """The drafter's probability is above this, and not above that of the rank's next class."""
+    """Exclusive lower bound of the drafter's probability; the upper bound is that of the rank's next class."""
     acceptance: float
-    """Chance that such a node is right given that its parent is, in (0, 1)."""
+    """Probability that such a node is right given that its parent is, in (0, 1)."""
     observations: float
-    """Nodes observed, older ones counting less, and the prior's."""
+    """Number of nodes observed, older ones weighted less, prior included."""
 
 
 class AcceptanceModel:
     """Calibrates one drafter: acceptance by a node's rank among its siblings and the drafter's own probability.
 
-    The probability says how sure the drafter is, not how often the target agrees; the rates per class of (rank,
-    probability) say that, as exponential averages that start from a cautious prior. Every committed token is
-    compared with all drafted siblings at its place, also with nodes that were never verified, so a drafter that is
-    not used is still measured, at no cost.
+    The drafter's probability says how sure the drafter is, not how often the target agrees. The agreement is measured
+    per class of (rank, probability), as exponential averages that start from a cautious prior. Every committed token is
+    compared with all drafted siblings at its position, including nodes that were never verified. An unused drafter is
+    therefore still measured, at no cost.
     """
 
     def __init__(self, alike: AcceptanceModel | None = None) -> None:
-        """alike: the model of all drafters of this one's kind, for a drafter of a single request. It is a weak prior
-        here, and learns from what is observed here."""
+        """alike: the model of all drafters of this one's kind, for a drafter of a single request. It serves as a weak
+        prior and learns from every observation made here."""
         self._alike = alike
         if alike is not None:
             self._hits = [[_ALIKE_TRIALS * alike._rate(rank, c) for c in range(_CLASSES)] for rank in range(_RANKS)]
@@ -59,19 +59,19 @@ class AcceptanceModel:
             for rank in range(_RANKS)
         ]
         self._trials = [[_PRIOR_TRIALS] * len(centres) for _ in range(_RANKS)]
-        # The same of all first children together: a class that a drafter never uses keeps its prior for ever.
+        # First children are also averaged over all classes: a class that a drafter never uses keeps its prior forever.
         self._first_hits, self._first_trials = _PRIOR_TRIALS * _PRIOR_FIRST, _PRIOR_TRIALS
 
     def probability(self, node: Node) -> float:
-        """Chance that the node is right given that its parent is, in (0, 1)."""
+        """Returns the probability that the node is right given that its parent is, in (0, 1)."""
         return self._rate(*self._class_of(node.rank, math.exp(node.log_prob)))
 
     def chance(self, rank: int, probability: float) -> float:
-        """As `probability`, of a node of which only its rank and the drafter's probability are known."""
+        """Returns the same as `probability` for a node given by its rank and the drafter's probability."""
         return self._rate(*self._class_of(rank, probability))
 
     def classes(self) -> list[AcceptanceClass]:
-        """All classes, by rank and probability."""
+        """Returns all classes, by rank and probability."""
         return [
             AcceptanceClass(rank, above, self._rate(rank, confidence), self._trials[rank][confidence])
             for rank in range(_RANKS)
@@ -79,7 +79,7 @@ class AcceptanceModel:
         ]
 
     def observe(self, node: Node, hit: bool) -> None:
-        """Count a node whose parent was committed: was it, too?"""
+        """Counts a node whose parent was committed. hit: whether the node was committed as well."""
         if self._alike is not None:
             self._alike.observe(node, hit)
         rank, confidence = self._class_of(node.rank, math.exp(node.log_prob))
@@ -91,7 +91,7 @@ class AcceptanceModel:
             self._first_trials = self._first_trials * keep + 1
 
     def next_probability(self) -> float:
-        """Chance that the next best node, not yet drafted, will be right given that its parent is."""
+        """Returns the probability that the next best node, not yet drafted, will be right given that its parent is."""
         return self._first_hits / self._first_trials
 
     def _rate(self, rank: int, confidence: int) -> float:
@@ -103,7 +103,7 @@ class AcceptanceModel:
 
 
 def observe_commit(tree: TokenTree, tokens: Sequence[int], models: dict[str, AcceptanceModel]) -> None:
-    """Let the models of the drafters in `tree` learn from `tokens`, which are about to be committed."""
+    """Updates the models of the drafters in `tree` with `tokens`, which are about to be committed."""
     node = tree.root
     for token in tokens:
         for child in node.children.values():

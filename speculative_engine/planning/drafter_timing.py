@@ -44,18 +44,17 @@ class DrafterTiming:
 
 
 class ProposalClock:
-    """Times one drafter's proposals for one sequence, for the averages and with them.
+    """Times one drafter's proposals for one sequence, to update the drafter's averages and to predict from them.
 
-    What counts is when a proposal arrived, whatever the verifier was at, and which verdict it answers, whatever has
-    been committed since. So a drafter is measured also while nobody waits for it, and one that has become faster is
-    found out.
+    Measurements use the arrival time of a proposal, whatever the verifier was doing, and the verdict it answers,
+    whatever has been committed since. A drafter is thus measured even while the verifier does not wait for it, and one
+    that has become faster is noticed.
     """
 
     def __init__(self, timing: DrafterTiming):
         """timing: the drafter's averages over all sequences."""
         self._timing = timing
-        # Committed length and when it was asked, oldest first: verdicts that left an empty tree and that it has not
-        # answered yet.
+        # Committed length and time of each unanswered verdict that left an empty tree, oldest first.
         self._asked: deque[tuple[int, float]] = deque()
         self._last_arrival: float | None = None
         self._measured_from = 0
@@ -65,7 +64,7 @@ class ProposalClock:
         """Whether there were verdicts while the drafter was paused."""
 
     def restart(self) -> None:
-        """Forget what was asked and what came: the next proposal is as the first."""
+        """Clears all requests and arrivals: the next proposal counts as the first."""
         self._asked.clear()
         self._last_arrival = None
         self._untold = False
@@ -80,7 +79,7 @@ class ProposalClock:
         self._asked.append((committed_length, now))
 
     def arrived(self, committed_length: int, at: float) -> None:
-        """A proposal that builds on `committed_length` tokens came."""
+        """Records the arrival of a proposal that builds on `committed_length` tokens."""
         latest = self._asked[-1][0] if self._asked else 0
         answered: float | None = None
         while self._asked and self._asked[0][0] <= committed_length:
@@ -95,10 +94,10 @@ class ProposalClock:
         self._last_arrival = at
 
     def expected_wait(self, now: float) -> float | None:
-        """Seconds until the next useful proposal, None if nothing is known to be under way.
+        """Returns the seconds until the next useful proposal, or None if none is known to be under way.
 
-        A proposal that is overdue is expected to take as long again as it is late already. A drafter that leaves
-        verdicts unanswered is late since the first of them.
+        An overdue proposal is expected to take as long again as it is already late. A drafter that leaves verdicts
+        unanswered counts as late since the first of them.
         """
         if self._last_arrival is None or self._timing.paused:
             return None

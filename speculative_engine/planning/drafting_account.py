@@ -25,7 +25,7 @@ can follow five tokens for it, and need not have a node verified to see that the
 
 
 class DraftingAccount:
-    """An account in plain steps: in the time that the target's step takes without the drafter.
+    """A balance of time in plain steps: the duration of a target step without the drafter.
 
     Accepted tokens pay in what they have saved. Drafting is paid from it: the drafter's own seconds in the target's
     thread, or those that messages to and from another process take, and those of rows that would not have been there
@@ -70,10 +70,11 @@ class DraftingAccount:
     def stepped(
         self, elapsed: float, *, saved: float = 0.0, cost: float = 0.0, reading: float = 0.0, drafted: bool
     ) -> None:
-        """A step is over; all in plain steps.
+        """Settles a step; all amounts are in plain steps.
 
-        elapsed: its time. saved: by accepted tokens. cost: of drafting for it, without the reading of prompts. drafted:
-        whether it was drafted for; else what keeping the drafter up to date has cost does not count.
+        elapsed: duration of the step. saved: time saved by accepted tokens. cost: time spent on drafting, without the
+        reading of prompts. drafted: whether the drafter drafted for the step; otherwise `cost`, spent on keeping up, is
+        not debited.
         """
         self.balance += saved
         if drafted:

@@ -1,11 +1,11 @@
-"""Which nodes to verify, and whether to wait for more: one cost model for both.
+"""The planner: decides which nodes to verify and whether to wait for more, with one cost model for both.
 
-A step over a batch commits, in expectation, one token per sequence plus the probability of every verified node. The
-planner adds nodes best first over all sequences and stops where expected tokens per second are highest. Prompts that
-are computed in the same step get later what nodes take: each counts as a sequence that gains a token by the step, and
-the time of its rows is its own. Waiting is the same question with a time added: more nodes later against a step now.
-So draft length, tree width and giving up on a useless drafter follow from measured costs and calibrated probabilities,
-not from settings.
+In expectation, a step over a batch commits one token per sequence plus the probability of every verified node. The
+planner adds nodes best first over all sequences and stops where the expected tokens per second peak. Nodes delay the
+prompts computed in the same step. Each such prompt therefore counts as a sequence that gains one token by the step,
+while the time of the prompt's own rows is not charged to nodes. Waiting is the same trade-off with a delay added: more
+nodes later against a step now. Draft length, tree width and dropping a useless drafter thus follow from measured costs
+and calibrated probabilities, not from settings.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ class Candidate:
 
     tree: TokenTree
     clocks: Mapping[str, ProposalClock]
-    """Of the drafters that draft for it now, by their names."""
+    """The clocks of the drafters currently attached to the sequence, by drafter name."""
     max_nodes: int
     """Most nodes to verify in one step."""
     max_position: int
-    """Last position at which a verified node is of use."""
+    """Last position at which a verified node is useful."""
     allows: Callable[[Node], bool] | None = None
-    """Whether a node may come to be committed, asked of parents before their children; None where any may."""
+    """Whether a node may be committed, called for parents before their children; None if all nodes may be."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What one step verifies."""
+    """The nodes that one step verifies, with the expected result."""
 
     nodes: list[list[Node]]
-    """For each candidate the chosen nodes, parents before children."""
+    """The chosen nodes of each candidate, parents before children."""
     expected_tokens: float
     seconds: float
-    """Expected time of the step."""
+    """Expected duration of the step."""
     full: bool = False
-    """No further node could be verified, however good."""
+    """Whether the step has no row left for another node."""
     leaf_probability: list[float] = field(default_factory=list)
-    """For each candidate the probability of the end of its likeliest path; what is drafted next hangs there."""
+    """For each candidate, the probability of the end of its likeliest path, where the next drafted node would
+    attach."""
 
 
 class Planner:
-    """Holds the cost curve and each drafter's calibration and timing."""
+    """Plans steps from the cost curve and each drafter's calibration and timing."""
 
     def __init__(self, cost: StepCost, max_rows: int):
-        """max_rows: most rows of a step."""
+        """max_rows: most rows in a step."""
         self.cost = cost
         self.models: dict[str, AcceptanceModel] = {}
         self.timings: dict[str, DrafterTiming] = {}
@@ -64,10 +65,10 @@ class Planner:
         self._max_rows = max_rows
 
     def add_source(self, source: str, *, timed: bool = True, kind: str = "") -> None:
-        """Know a drafter; keeps what was learned if it is known already.
+        """Registers a drafter; statistics of a known one are kept.
 
-        timed: whether it may be waited for. kind: of one that drafts for a single request; it begins with what is known
-        of others of its kind.
+        timed: whether the drafter may be waited for. kind: the kind of a drafter that serves a single request; it
+        starts from the statistics of earlier drafters of its kind.
         """
         if source not in self.models:
             alike = self._kinds.setdefault(kind, AcceptanceModel()) if kind else None
@@ -76,17 +77,17 @@ class Planner:
             self.timings.setdefault(source, DrafterTiming())
 
     def remove_source(self, source: str) -> None:
-        """Forget a drafter."""
+        """Removes a drafter and its statistics."""
         self.models.pop(source, None)
         self.timings.pop(source, None)
 
     def plan(
         self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None, prompts: int = 0
     ) -> Plan:
-        """Choose the nodes of a step over `candidates` that also carries `other_rows` rows (prompt chunks).
+        """Chooses the nodes of a step over `candidates` that also carries `other_rows` rows (prompt chunks).
 
-        max_rows: most rows of this step, where there is less room than usual. prompts: sequences whose prompts are not
-        computed yet, which a longer step delays as it does those of `candidates`.
+        max_rows: most rows of this step, if there is less room than usual. prompts: number of sequences with unfinished
+        prompts, which a longer step delays as it delays `candidates`.
         """
         base = len(candidates) + other_rows
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
@@ -121,7 +122,7 @@ class Planner:
             push(index, node, -value)
 
         expected = float(len(candidates))
-        # What other rows take buys prompts, not tokens: a token costs what it does in a step without them.
+        # Other rows buy prompts, not tokens: a token is charged what it costs in a step without them.
         sequences = len(candidates)
         others = self.cost.seconds(base, sequences) - self.cost.seconds(sequences, sequences)
         best_count, best_expected = 0, expected
@@ -138,7 +139,8 @@ class Planner:
         return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, leaf)
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
-        """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""
+        """Returns the seconds to wait for the next proposal before stepping with `plan`; 0 if stepping now is
+        better."""
         if plan.full:
             return 0.0
         gain, added, wait = 0.0, 0, 0.0

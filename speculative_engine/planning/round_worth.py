@@ -21,31 +21,31 @@ def least_worth(max_tree_nodes: int, credit_worth: float = CREDIT_WORTH) -> floa
 class RoundWorth:
     """Weighs a round of drafting by the planner's own measure, expected tokens per second.
 
-    What runs one after the other is looked at as a whole: the rounds so far, the next one, and the step that verifies
-    the best of the nodes. A round pays if the whole then commits more tokens per second in expectation than it would
-    without that round. A node of one round hangs below one of the round before, so each brings less than the last, and
-    the first that does not pay is the end.
+    The rounds and the step run one after the other, so they are weighed as a whole: the rounds so far, the next round,
+    and the step that verifies the best nodes. A round pays if it raises the expected tokens per second of the whole.
+    Each round's nodes hang below those of the round before, so gains decrease, and drafting ends with the first round
+    that does not pay.
     """
 
     def __init__(self, step: StepCost, drafting: StepCost):
-        """step: cost of the target's steps. drafting: of a round."""
+        """step: cost of the target's steps. drafting: cost of a round."""
         self.drafting = drafting
         self._step = step
 
     def pays(
         self, decoding: int, worths: Sequence[float], gains: Sequence[float], rows: int, spent: float = 0.0
     ) -> bool:
-        """Whether to make a round.
+        """Whether another round pays.
 
-        decoding: sequences that the step goes on with. worths: each drafted node's chance of being on the target's
-        path. gains: the same of the nodes the round is expected to add. rows: of the round. spent: expected seconds of
-        the rounds before.
+        decoding: number of sequences that the step decodes. worths: each drafted node's probability of being on the
+        target's path. gains: the same for the nodes that the round is expected to add. rows: rows in the round. spent:
+        expected seconds of the rounds before.
         """
         later = spent + self.drafting.seconds(rows)
         return self._rate(decoding, [*worths, *gains], later) > self._rate(decoding, worths, spent)
 
     def _rate(self, decoding: int, worths: Sequence[float], seconds: float) -> float:
-        """Expected tokens per second of a step after `seconds` of drafting, with the nodes that make the most of it."""
+        """Returns the expected tokens per second after `seconds` of drafting, for the best number of verified nodes."""
         expected = float(decoding)
         sequences = max(1, decoding)
         best = expected / (seconds + self._step.seconds(decoding, sequences))

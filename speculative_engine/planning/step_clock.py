@@ -1,4 +1,4 @@
-"""Where the time of steps goes, part by part."""
+"""Splits the time of steps into parts."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import time
 from typing import Literal, get_args
 
 StepPart = Literal["plan", "layout", "forward", "sample", "walk", "rollback", "draft", "wire", "wait"]
-"""What a thread that runs a model may be doing; the contract's `StepTimes` says what each one is."""
+"""The parts of a step, for a thread that runs a model; the contract's `StepTimes` describes each."""
 
 
 class StepClock:
-    """Sums up seconds by part. Each moment belongs to the part entered last, so the parts leave nothing out.
+    """Sums up seconds by part. Each moment belongs to the part entered last, so the parts cover all of the time.
 
-    One thread at a time enters parts; any may read.
+    One thread at a time enters parts; any thread may read.
     """
 
     def __init__(self) -> None:
         self.steps = 0
-        """Forward passes begun."""
+        """Number of forward passes begun."""
         self.cpu_around_forward = 0.0
-        """CPU seconds of the thread outside of forward passes, up to the last one that has begun."""
+        """CPU seconds that the thread spent outside forward passes, up to the start of the last one."""
         self._seconds: dict[str, float] = dict.fromkeys(get_args(StepPart), 0.0)
         self._part: StepPart | None = None
         self._since = 0.0
         self._cpu_since: tuple[int, float] | None = None
-        """The thread that a forward pass was in last, and its CPU seconds at the end of it."""
+        """The thread of the last forward pass, and its CPU seconds at the end of that pass."""
 
     def enter(self, part: StepPart | None) -> None:
-        """What was being done ends, and `part` begins; None while there is nothing to do, which is not counted."""
+        """Ends the current part and begins `part`; None means idle, which is not counted."""
         now = time.perf_counter()
         if self._part is not None:
             self._seconds[self._part] += now - self._since
@@ -44,5 +44,5 @@ class StepClock:
             self.cpu_around_forward += time.thread_time() - self._cpu_since[1]
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by part, without the one that has not ended."""
+        """Returns the seconds by part, without the part in progress."""
         return self._seconds.copy()

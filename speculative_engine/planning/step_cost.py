@@ -1,7 +1,7 @@
-"""c(n): the time of one forward pass by its number of rows, measured at load and kept up to date.
+"""The cost model c(n): the time of one forward pass by its number of rows, measured at load and kept up to date.
 
-What a row costs depends on how many positions it sees, too, and what a sequence costs on how many it has to read: rows
-of one sequence read them together. Those are taken to be as many as rows have seen lately.
+The cost of a row also depends on the number of positions it attends to, and the cost of a sequence on the number it has
+to read, once for all its rows. Both are assumed to equal the recent average per row.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from speculative_engine.planning.running_mean import RunningMean
 _WEIGHT = 0.1
 """Weight of a step in the running means."""
 _STRETCH = 3.0
-"""How many times as long a step may take for the prompts that are computed in it."""
+"""How many times as long a step may become through the prompts computed in it."""
 _LEAST_PROMPT_ROWS = 16
-"""Prompts get on by so many tokens a step whatever it takes."""
+"""Fewest prompt tokens computed per step, whatever the delay."""
 
 
 class StepCost:
-    """A piecewise linear curve through measured points, and what attention adds, scaled by how steps have gone
-    lately."""
+    """A piecewise linear curve through measured points, plus the cost of attention, scaled by recent steps."""
 
     def __init__(
         self,
@@ -32,16 +31,16 @@ class StepCost:
         context: float = 0.0,
         seconds_per_read: float = 0.0,
     ):
-        """rows: ascending; seconds: the time of a step of so many rows that see nothing; seconds_per_seen: what each
-        position adds that a row sees; context: how many each is taken to see at first; seconds_per_read: what each
-        position adds that a further sequence than the first one has.
+        """rows: row counts, ascending. seconds: time of a step of each row count that attends to nothing.
+        seconds_per_seen: added time per position that a row attends to. context: initial estimate of the positions per
+        row. seconds_per_read: added time per position of each sequence after the first.
 
-        Raises ValueError if they do not match."""
+        Raises ValueError if rows and seconds do not match."""
         if not rows or len(rows) != len(seconds) or list(rows) != sorted(set(rows)) or min(seconds) <= 0:
             raise ValueError("a cost curve needs ascending row counts with a positive time each")
         self._rows = list(rows)
-        # More rows never cost less, and a busy machine only adds to a measurement: where more rows were faster, they
-        # say what fewer take at most.
+        # More rows never cost less, and a busy machine only adds time: a faster measurement with more rows bounds the
+        # cost of fewer rows.
         self._seconds = [min(seconds[index:]) for index in range(len(seconds))]
         self._seconds_per_seen = seconds_per_seen
         self._seconds_per_read = seconds_per_read
@@ -50,10 +49,10 @@ class StepCost:
         self._scale = RunningMean(1.0, weight=_WEIGHT)
         """Seconds of a step over those of the curve: a machine that was briefly busy says little about it."""
         self._on_curve: dict[int, float] = {}
-        """By rows: the curve does not change, and each step asks for some dozen of its points."""
+        """The curve by row count. The curve never changes, and each step looks up a few dozen of its points."""
 
     def points(self) -> list[tuple[int, float]]:
-        """The curve's points: rows, and the expected time in seconds of a step of so many of one sequence."""
+        """Returns the curve's points: row counts, each with the expected seconds of such a step over one sequence."""
         return [(rows, self.seconds(rows)) for rows in self._rows]
 
     def seconds(self, rows: int, sequences: int = 1) -> float:
@@ -62,27 +61,29 @@ class StepCost:
         return self._scale.value * self._unscaled(rows, rows * context, (sequences - 1) * context)
 
     def added(self, rows: int, own: int) -> float:
-        """Expected seconds that `own` of a step's rows have added to it."""
+        """Returns the expected seconds that `own` of a step's rows have added to it."""
         return self.seconds(rows) - self.seconds(max(1, rows - own)) if own else 0.0
 
     def node_tokens(self, rows: int, nodes: int, sequences: int) -> float:
-        """What each of the `nodes` among a step's rows takes, in tokens: so many are generated in that time without,
-        by so many sequences, at least one."""
+        """Returns the price in tokens of each of the `nodes` among a step's rows.
+
+        The price is the number of tokens that plain decoding of this many sequences, at least one, generates in the
+        same time.
+        """
         return self.added(rows, nodes) / max(1, nodes) * sequences / self.seconds(sequences, sequences)
 
     def prompt_rows(self, waiting: int, most: int) -> int:
-        """How many tokens of prompts, at most `most`, to compute in a step with `waiting` rows of other sequences.
+        """Returns how many prompt tokens, at most `most`, to compute in a step with `waiting` rows of other sequences.
 
-        Those have to wait for as long as it takes: at most three times as long as without, but for a few rows by which
-        prompts always get on.
+        The prompts may make the step at most three times as long for those sequences, but always get a few rows.
         """
         if not waiting:
             return most
         return max(self.further_rows(waiting, _STRETCH, most, waiting), min(_LEAST_PROMPT_ROWS, most))
 
     def further_rows(self, rows: int, stretch: float, most: int, sequences: int = 1) -> int:
-        """How many rows, at most `most`, a step of `rows` rows of so many sequences can take on and be no more than
-        `stretch` times as long."""
+        """Returns how many rows, at most `most`, can join a step of `rows` rows without exceeding `stretch` times its
+        time."""
         limit = stretch * self.seconds(rows, sequences)
         low, high = 0, most
         while low < high:

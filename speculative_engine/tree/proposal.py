@@ -1,4 +1,4 @@
-"""What a drafter proposes, and how a verifier reads it into its own copy of the token tree."""
+"""A drafter's proposal, and the reader that merges proposals into the verifier's copy of the token tree."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from speculative_engine.tree.token_tree import MOST_TOKENS, DraftDistribution, D
 class Proposal:
     """New nodes of one sequence's tree. Node i has id `first_node_id + i`; ids start at 1 and are never reused.
 
-    `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens the drafter knew.
+    `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens that the drafter knew.
     `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
-    `distributions` tell, by parent id, what a parent's nodes were drawn from, in their order here; for the rule of
-    rejection only.
+    `distributions` give, by parent id, the distribution from which a parent's nodes were drawn, in their order here;
+    only for the rejection rule.
     """
 
     committed_length: int
@@ -29,7 +29,7 @@ class Proposal:
 
     @classmethod
     def of(cls, tree: TokenTree, nodes: Sequence[Node]) -> Proposal:
-        """The proposal that adds numbered nodes, at least one, to a drafter's tree."""
+        """Returns the proposal that adds numbered nodes, at least one, to a drafter's tree."""
         root = tree.root
         return cls(
             committed_length=tree.committed_length,
@@ -46,14 +46,14 @@ class Proposal:
 
 
 class ProposalFault(enum.Enum):
-    """Why a proposal was refused."""
+    """The reason why a proposal was rejected."""
 
     MALFORMED = "malformed"
     CREDIT_EXCEEDED = "credit exceeded"
 
 
 class ProposalError(Exception):
-    """A proposal that no honest drafter sends. The sequence goes on without that drafter."""
+    """A proposal that no correct drafter sends. The sequence continues without that drafter."""
 
     def __init__(self, fault: ProposalFault, field: str, description: str):
         super().__init__(f"{field}: {description}")
@@ -64,59 +64,60 @@ class ProposalError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MergeCount:
-    """What became of a proposal's nodes."""
+    """The result of merging a proposal."""
 
     added: int
-    """Nodes that are new in the tree."""
+    """Number of nodes new in the tree."""
     stale: int
-    """Nodes that a verdict had overtaken."""
+    """Number of nodes already ruled out by a verdict."""
     foreseen: bool = False
-    """One of the nodes turned out to be the last committed token, drafted before the drafter knew it."""
+    """Whether one of the nodes is the last committed token, drafted before the drafter knew it."""
 
 
 _UNKNOWN_LOG_PROB = -0.5
-"""Stands in for the log probability of drafters that send none; calibration does the rest."""
+"""Log-probability assumed for drafters that send none; calibration does the rest."""
 _SUM_ERROR = 1e-4
-"""How far the sum of a distribution's probabilities may be from 1: float32 on the wire rounds to some 1e-7."""
+"""Allowed deviation of a distribution's sum from 1; float32 on the wire rounds to about 1e-7."""
 
 
 class ProposalReader:
-    """Reads one drafter's proposals into one sequence's tree.
+    """Merges one drafter's proposals into one sequence's tree.
 
-    Proposals and verdicts cross on the wire, so a proposal may build on tokens that have been committed since. Its
-    nodes are followed along the committed tokens: those that agree with them lead into the tree, the others are
-    stale. Node ids are forgotten once the drafter has shown that it knows a later committed length.
+    Proposals and verdicts cross on the wire, so a proposal may build on an outdated committed length. Its nodes are
+    followed along the tokens committed since then: nodes that agree with them lead into the tree, the others are stale.
+    Node ids are forgotten once the drafter has shown that it knows a later committed length.
 
-    The credit bounds the nodes of the tree, and likewise those that turned out to be committed beyond the length that
-    the drafter knows: to the drafter both are live. So the reader keeps a few times as many ids as the credit, and
-    looks through them at most twice for each verdict, however many proposals come after it.
+    The credit bounds the number of nodes in the tree. It also bounds the nodes that turned out to be committed beyond
+    the length the drafter knows, since the drafter still considers both live. The reader therefore keeps at most a few
+    times as many ids as the credit, and scans them at most twice per verdict, however many proposals follow it.
 
-    Where nodes are draws, a parent has those of whoever drew there first: two drafters' draws come from the same
-    numbers, so they are one draw and not two. Of the others' nodes there, those that are in the tree anyway count.
+    Under the rejection rule a parent keeps the draws of the first drafter that drew there. Two drafters draw with the
+    same random numbers, so their draws are not independent and count as one. Another drafter's nodes there count only
+    if they are in the tree anyway.
     """
 
     def __init__(self, source: str, max_tree_nodes: int, vocab_size: int, *, draws: bool = False):
-        """draws: the drafter has to say what its nodes were drawn from."""
+        """draws: whether the drafter must report the distributions its nodes were drawn from."""
         self.source = source
         self._draws = draws
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
         self._next_id = 1
         self._known_length = 0
-        # A live node of the tree, or the position of a committed token that the node turned out to be.
+        # A live node of the tree, or the position of the committed token that the node turned out to be.
         self._known: dict[int, Node | int] = {}
         self._live = 0
-        """Number of `_known` that are nodes of the tree."""
+        """Number of entries of `_known` that are nodes of the tree."""
         self._ahead = 0
-        """Number of `_known` that are committed beyond the length that the drafter knows."""
+        """Number of entries of `_known` committed beyond the length that the drafter knows."""
         self._seen_length = 0
-        """Committed length of the tree when `_known` was looked through last."""
+        """Committed length of the tree when `_known` was last scanned."""
 
     def merge(self, proposal: Proposal, tree: TokenTree, tokens: Sequence[int]) -> MergeCount:
-        """Add the proposal's nodes to `tree`.
+        """Adds the proposal's nodes to `tree`.
 
         tokens: all committed tokens of the sequence, prompt included.
-        Raises ProposalError and leaves the tree as it is when the proposal contradicts itself or the credit.
+        Raises ProposalError, and leaves the tree unchanged, if the proposal contradicts itself or exceeds the credit.
         """
         self._check(proposal, tree)
         if proposal.committed_length > self._known_length or tree.committed_length > self._seen_length:
@@ -155,7 +156,7 @@ class ProposalReader:
         return MergeCount(added, stale, foreseen)
 
     def _resolve(self, node_id: int) -> Node | int | None:
-        """Where the node is now: in the tree, among the committed tokens (its position), or nowhere (pruned)."""
+        """Returns the node if it is in the tree, its position if it was committed, None if it was pruned."""
         known = self._known.get(node_id)
         if not isinstance(known, Node) or known.state is NodeState.LIVE:
             return known
@@ -171,7 +172,7 @@ class ProposalReader:
         return tree.add(parent, token, log_prob, self.source)
 
     def _forget(self) -> None:
-        """Drop pruned nodes, and tokens committed before the root the drafter knows: it names neither again."""
+        """Drops pruned nodes and tokens committed before the drafter's root: the drafter references neither again."""
         self._known = {
             node_id: known
             for node_id in self._known

@@ -1,7 +1,7 @@
-"""The token tree of one sequence: what drafters guess may follow its last committed token.
+"""The token tree of one sequence: the drafters' guesses of what follows its last committed token.
 
-Verifier and drafter hold mirrored trees. Both prune them by the same rule (`TokenTree.commit`), so the tree needs no
-message of its own: proposals add nodes, verdicts name the tokens to walk along.
+Verifier and drafter hold mirrored trees. Both prune them by the same rule (`TokenTree.commit`), so trees are never
+sent: proposals add nodes, verdicts name the tokens to walk along.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from dataclasses import dataclass
 import numpy as np
 
 MOST_TOKENS = 256
-"""Most tokens of one distribution."""
+"""Most tokens in one distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftDistribution:
-    """Tokens, each once, and their probabilities: above 0, and 1 in sum but for rounding."""
+    """Distinct tokens and their probabilities, which are above 0 and sum to 1 up to rounding."""
 
     token_ids: Sequence[int]
     probabilities: Sequence[float]
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [n] int64 and their probabilities [n] float64, which the caller may change."""
+        """Returns the tokens [n] int64 and their probabilities [n] float64, as copies for the caller."""
         return np.array(self.token_ids, dtype=np.int64), np.array(self.probabilities, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """A node's children that were drawn, without replacement."""
+    """A node's children that were drawn without replacement, with their distribution."""
 
     tokens: tuple[int, ...]
-    """In the order they were drawn."""
+    """The drawn tokens, in the order they were drawn."""
     distribution: DraftDistribution
 
 
 class NodeState(enum.Enum):
-    """What became of a drafted token."""
+    """The state of a drafted token: still in the tree, committed, or pruned."""
 
     LIVE = "live"
     COMMITTED = "committed"
@@ -48,9 +48,9 @@ class NodeState(enum.Enum):
 class Node:
     """One drafted token.
 
-    `position` is the absolute index of the token in prompt + output. `children` maps a token id to the node that
-    drafts it next. `log_prob` is the drafter's natural-log probability of the token given its parent, `rank` its
-    place among its parent's children in the order they were drafted, `source` the drafter that drafted it first.
+    `position` is the absolute index of the token in prompt + output. `children` maps a token id to the child node that
+    drafts it. `log_prob` is the drafter's natural-log probability of the token given its parent. `rank` is the node's
+    index among its siblings in drafting order. `source` is the drafter that drafted it first.
     """
 
     __slots__ = (
@@ -77,20 +77,20 @@ class Node:
         self.rank = rank
         self.children: dict[int, Node] = {}
         self.draws: Draws | None = None
-        """Which of the children were drawn, and from what; for the rule of rejection only."""
+        """The children that were drawn, and their distribution; only for the rejection rule."""
         self.allowed: bool | None = None
-        """Whether the form of the output has room for it; None while nobody has asked, or there is no form."""
+        """Whether the output's form permits this node; None if not yet checked or if there is no form."""
         self.state = NodeState.LIVE
         self.id = 0
-        """The drafter's number of the node on the wire; unused on the verifier's side, which may merge drafters."""
+        """The drafter's id of the node on the wire; unused by the verifier, which may merge several drafters."""
         self.slot = -1
-        """KV slot that holds this token's keys and values, -1 while it has not been through the model."""
+        """KV slot that holds this token's keys and values, -1 until the token has been through the model."""
 
     def __repr__(self) -> str:
         return f"Node(token={self.token}, position={self.position}, children={list(self.children)})"
 
     def subtree(self) -> Iterator[Node]:
-        """All nodes below this one, parents before their children; not the node itself."""
+        """Yields all nodes below this one, parents before their children, without the node itself."""
         stack = list(self.children.values())
         while stack:
             node = stack.pop()
@@ -98,7 +98,7 @@ class Node:
             stack.extend(node.children.values())
 
     def path_from(self, root: Node) -> list[Node]:
-        """The nodes from below `root` down to this one, in order."""
+        """Returns the nodes from just below `root` down to this one, in order."""
         path: list[Node] = []
         node: Node | None = self
         while node is not root:
@@ -111,14 +111,14 @@ class Node:
 
 
 class TokenTree:
-    """Drafted continuations of one sequence, rooted at its last committed token."""
+    """The drafted continuations of one sequence, rooted at its last committed token."""
 
     def __init__(self, committed_length: int, root_token: int):
         if committed_length < 1:
             raise ValueError("a tree needs a committed token to grow from")
         self.root = self._fresh_root(root_token, committed_length - 1)
         self.size = 0
-        """Number of live nodes, the root not counted."""
+        """Number of live nodes, without the root."""
 
     @property
     def committed_length(self) -> int:
@@ -126,7 +126,7 @@ class TokenTree:
         return self.root.position + 1
 
     def add(self, parent: Node, token: int, log_prob: float = 0.0, source: str = "") -> tuple[Node, bool]:
-        """The node that drafts `token` after `parent`, and whether it is new."""
+        """Returns the node that drafts `token` after `parent`, and whether it is new."""
         node = parent.children.get(token)
         if node is not None:
             return node, False
@@ -136,7 +136,7 @@ class TokenTree:
         return node, True
 
     def walk(self, tokens: Sequence[int]) -> list[Node]:
-        """The nodes that `tokens` pass through from the root, up to where they leave the tree."""
+        """Returns the nodes that `tokens` pass through from the root, up to the first token that leaves the tree."""
         node, path = self.root, []
         for token in tokens:
             child = node.children.get(token)
@@ -147,10 +147,10 @@ class TokenTree:
         return path
 
     def commit(self, tokens: Sequence[int]) -> tuple[list[Node], list[Node]]:
-        """Commit `tokens` and re-root the tree at the last of them.
+        """Commits `tokens` and re-roots the tree at the last of them.
 
-        Returns the walked nodes, which are committed now, and the pruned ones. If the last token is a node, it
-        becomes the root and its subtree survives; otherwise a fresh tree starts there.
+        Returns the walked nodes, now committed, and the pruned ones. If the last token is a node, it becomes the root
+        and its subtree survives; otherwise a fresh tree starts there.
         """
         if not tokens:
             raise ValueError("a commit needs at least one token")
@@ -183,5 +183,5 @@ class TokenTree:
         return root
 
     def nodes(self) -> Iterator[Node]:
-        """All live nodes, parents before children; not the root."""
+        """Yields all live nodes, parents before children, without the root."""
         return self.root.subtree()
