@@ -29,7 +29,8 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
             kernels.build()
         except kernels.BuildError as error:
             print(f"the engine will be slower on CPUs: {error}", file=sys.stderr)
-            kernels.LIBRARY.unlink(missing_ok=True)  # of an earlier build: it may be one of other sources
+            if kernels.LIBRARY.exists() and kernels.source_hash().encode() not in kernels.LIBRARY.read_bytes():
+                kernels.LIBRARY.unlink()  # of an earlier build, of other sources: it would be refused at load
             return
         build_data["artifacts"].append(str(kernels.LIBRARY.relative_to(self.root)))
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
