@@ -17,7 +17,8 @@ _ASKED = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr
 _LENGTH = struct.Struct("!I")
 _STREAMS = 3
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_")
-_READ_LATE = ("DRAFTWIRE_", "PYTEST_", *_RANKS)
+_READ_LATE = ("DRAFTWIRE_", "GRPC_", "PYTEST_", *_RANKS)
+"""Prefixes of variables that no import reads: gRPC reads its own when it is initialised, which is after a fork."""
 _WITHOUT_EFFECT = ("PYTHONPATH", "PYTHONUNBUFFERED", "OLDPWD", "PWD", "_")
 """The path leads to the same sources in any order, and logs are flushed line by line."""
 

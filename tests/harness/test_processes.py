@@ -32,12 +32,6 @@ print(done.stdout)
 """
 
 
-@pytest.fixture(autouse=True)
-def environment_of_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands differ in nothing from the fork server's imports, whatever was set here since it was made."""
-    monkeypatch.setattr(processes._SERVER, "environment", os.environ | processes.ENVIRONMENT)
-
-
 def environment(**variables: str) -> dict[str, str]:
     return os.environ | processes.ENVIRONMENT | variables
 
