@@ -13,7 +13,6 @@ from drafter_pool.changes.model_replacement import ModelReplacements
 from drafter_pool.changes.pool_changes import PoolChanges
 from drafter_pool.changes.pool_operations import PoolOperations
 from drafter_pool.changes.rollouts import Rollouts
-from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink
@@ -23,6 +22,7 @@ from drafter_pool.routing.drafter_choice import DrafterChoice
 from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.pool_watch import PoolWatch
 from drafter_pool.routing.roster import Roster
+from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.model_info_pb2 import PeerInfo
 from service_runtime.errors import invalid_field

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
-from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
 from drafter_pool.drafter.service_drafter import Connect
 from drafter_pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
+from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verifier_service_pb2 import EngineStatus, GenerateRequest
 from service_runtime.errors import internal, shutting_down

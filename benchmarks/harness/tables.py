@@ -54,7 +54,7 @@ def summary(module: str) -> str:
 
 
 class Page:
-    """What the documents show of the results.
+    """The selection of results that the documents show.
 
     shown: shown.toml as tomllib reads it. found: results, the newest first.
     """

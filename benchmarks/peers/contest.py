@@ -18,7 +18,7 @@ _ROOM = 64  # tokens of context beyond prompt and output, for drafts
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Where everybody runs."""
+    """The cores and the machine that each contestant runs on."""
 
     name: str
     threads: int

@@ -12,7 +12,7 @@ from benchmarks.harness.simulated_services import (
     Verdict,
     VirtualClock,
 )
-from drafter_pool.drafter.pause_policy import PausePolicy
+from drafter_pool.standing.pause_policy import PausePolicy
 from speculative_engine.tree.proposal import Proposal
 
 

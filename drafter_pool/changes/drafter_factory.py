@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from drafter_pool.announcing.drafter_fields import is_local, read_service_address
-from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.service_drafter import Connect, ServiceDrafter
-from drafter_pool.drafter.standings import DrafterStandings
+from drafter_pool.standing.clocks import DrafterClocks
+from drafter_pool.standing.standings import DrafterStandings
 from draftwire.v1.model_info_pb2 import PeerInfo
 
 

@@ -1,1 +1,1 @@
-"""One drafter of the pool: its stream, its limits and its measurements."""
+"""One drafter of the pool: its stream, its sequences and the messages of both."""

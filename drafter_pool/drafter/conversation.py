@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from google.rpc import status_pb2
 
 from drafter_pool.drafter import draft_messages
-from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.drafter_stats import LONGEST_STEP_SECONDS, plausible
 from drafter_pool.drafter.drafter_stream import DraftCall, DrafterStream
-from drafter_pool.drafter.flood_limit import FloodLimit
 from drafter_pool.drafter.opening import DrafterOpening
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink, SequenceProposal
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.drafter.standings import DrafterStanding, replaced_too_soon
+from drafter_pool.standing.clocks import DrafterClocks
+from drafter_pool.standing.drafter_stats import LONGEST_STEP_SECONDS, plausible
+from drafter_pool.standing.flood_limit import FloodLimit
+from drafter_pool.standing.standings import DrafterStanding, replaced_too_soon
 from draftwire.v1.drafter_service_pb2 import (
     CloseSequences,
     DraftRequest,

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 
 from drafter_pool.drafter import draft_messages
-from drafter_pool.drafter.clocks import DrafterClocks
-from drafter_pool.drafter.flood_limit import FloodLimit
+from drafter_pool.standing.clocks import DrafterClocks
+from drafter_pool.standing.flood_limit import FloodLimit
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, Ping
 from draftwire.v1.model_info_pb2 import PeerInfo
 from service_runtime.rpc.handshake import check_peer, unprintable_field

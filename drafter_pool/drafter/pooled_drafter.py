@@ -13,10 +13,10 @@ from google.rpc import status_pb2
 
 from drafter_pool.drafter import draft_messages
 from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.drafter_stats import DrafterStats, DraftingSpeed
-from drafter_pool.drafter.pause_policy import PausePolicy
 from drafter_pool.drafter.source import new_source
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
+from drafter_pool.standing.drafter_stats import DrafterStats, DraftingSpeed
+from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo

@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager
 import grpc
 
 from drafter_pool.drafter import draft_messages
-from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.conversation import DrafterConversation, TooManyFaults
 from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.drafter_stream import DraftCall, shake_hands
@@ -17,7 +16,8 @@ from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.source import new_source
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.drafter.standings import DrafterStanding, replaced_too_soon
+from drafter_pool.standing.clocks import DrafterClocks
+from drafter_pool.standing.standings import DrafterStanding, replaced_too_soon
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
 from service_runtime.errors import ServiceError

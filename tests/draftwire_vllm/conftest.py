@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from drafter_pool.drafter.pause_policy import PausePolicy
+from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from drafter_pool.drafter import pause_policy as drafter_credit
+from drafter_pool.standing import pause_policy as drafter_credit
 from speculative_engine.planning import drafting_account
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference

@@ -1,1 +1,1 @@
-"""What runs in the peers' own environments: it imports nothing else of the project, but for `run_draftwire`."""
+"""Runners for the peers' own environments: each imports nothing else of the project, except `run_draftwire`."""

@@ -22,7 +22,7 @@ from benchmarks.harness.simulated_services import (
 )
 from benchmarks.simulation.fleet.model_pair_times import ModelPairTimes
 from benchmarks.simulation.simulated_link import SimulatedLink
-from drafter_pool.drafter.pause_policy import PausePolicy
+from drafter_pool.standing.pause_policy import PausePolicy
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_cost import StepCost

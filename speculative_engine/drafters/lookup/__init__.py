@@ -1,1 +1,1 @@
-"""Drafting from texts that are known already, without a model."""
+"""Drafting from known texts, without a model."""

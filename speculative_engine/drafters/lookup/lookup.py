@@ -1,4 +1,4 @@
-"""Where a sequence may go on from: places in texts that are known already."""
+"""The lookup interface: places in known texts from which a sequence may continue."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import NamedTuple, Protocol
 
 
 class Text(Protocol):
-    """Tokens that were seen before."""
+    """A text or a collection of texts seen before."""
 
     def following(self, where: int) -> Iterable[tuple[int, float, int]]:
-        """What was seen next at a place: each token, its share of the times, and the place after it."""
+        """Returns the tokens seen next at a place: each token, its relative frequency, and the place after it."""
 
 
 class Place(NamedTuple):
-    """A place in a text that a sequence may go on from."""
+    """A place in a text from which a sequence may continue."""
 
     length: int
-    """Tokens before it that agree with the last ones of the sequence."""
+    """Number of tokens before it that match the sequence's last ones."""
     text: Text
     where: int
 
 
 class Lookup(Protocol):
-    """Finds one sequence's places. Its work for a token is bounded, whatever the length of the sequence."""
+    """Finds the places for one sequence. Its work per token is bounded, whatever the length of the sequence."""
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Take in the sequence's next tokens, prompt and output alike."""
+        """Adds the sequence's next tokens, prompt and output alike."""
 
     def places(self) -> Sequence[Place]:
-        """Where the sequence may go on from; the longest agreement first, and so few that all can be looked at."""
+        """Returns places from which the sequence may continue, longest match first, few enough to examine all of
+        them."""

@@ -1,4 +1,4 @@
-"""Drafting from texts that are known already: no model, microseconds a proposal."""
+"""The drafter over known texts. It needs no model and takes microseconds per proposal."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from speculative_engine.planning.round_worth import least_worth
 from speculative_engine.tree.token_tree import Node
 
 _MOST_READ = 512
-"""Tokens that one call of `grow` reads of all sequences together: as much as a step of the target takes of prompts, and
-so little that no step is held up."""
+"""Most tokens that one call of `grow` reads over all sequences: as many as a step of the target takes of prompts, and
+few enough not to delay a step."""
 _WIDTH = 3
 """Most children of a node."""
 _SOURCE = "lookup"
 
 
 class _Draft(TreeDraft):
-    """One sequence, and the tokens that its lookup has yet to read."""
+    """One sequence, with the tokens that its lookup has yet to read."""
 
     def __init__(self, spec: DraftSpec, lookup: Lookup):
         super().__init__(spec)
@@ -32,47 +32,49 @@ class _Draft(TreeDraft):
         self.unread = list(spec.tokens)
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """See TreeDraft.commit."""
+        """Applies a verdict, and queues its tokens for the lookup."""
         self.unread.extend(tokens)
         return super().commit(tokens)
 
     def read(self, most: int) -> int:
-        """Let the lookup read; how many tokens it took."""
+        """Passes at most `most` unread tokens to the lookup; returns how many it took."""
         tokens, self.unread = self.unread[:most], self.unread[most:]
         self.lookup.extend(tokens)
         return len(tokens)
 
 
 class LookupDrafter(TreeDrafter[_Draft]):
-    """A drafter that looks up how a sequence may go on.
+    """Drafts the continuations that a lookup finds.
 
-    The tokens found at several places are blended: the longest agreement is believed first, and what it leaves open
-    goes to shorter ones. A token after n agreeing tokens is believed n / (n + 1); how often that is right is learned
-    from what is committed, and decides how far the tree grows. So a lookup that helps nothing costs next to nothing.
+    Tokens found at several places are blended: the longest match gets its share first, and shorter ones divide the
+    rest. A token after n matching tokens has confidence n / (n + 1). Committed tokens show how often that confidence is
+    justified, which decides how far the tree grows. A useless lookup therefore costs next to nothing.
     """
 
     def __init__(self, make: Callable[[DraftSpec], Lookup], acceptance: AcceptanceModel | None = None):
-        """make: the lookup of a sequence. acceptance: what is known of its guesses."""
+        """make: creates the lookup of a sequence. acceptance: prior experience with its guesses."""
         super().__init__()
         self.acceptance = acceptance if acceptance is not None else AcceptanceModel()
         self._make = make
 
     def begin(self, spec: DraftSpec) -> _Draft:
-        """See BaseDrafter.begin."""
+        """Returns a draft with a new lookup."""
         return _Draft(spec, self._make(spec))
 
     def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
-        """See BaseDrafter.observe."""
+        """Updates the acceptance estimates."""
         observe_commit(draft.tree, tokens, {_SOURCE: self.acceptance})
 
     def extend(self, drafts: Sequence[_Draft]) -> None:
-        """See TreeDrafter.extend."""
+        """Grows the tree of each sequence."""
         for draft in drafts:
             self._draft(draft)
 
     def _due(self) -> list[Hashable]:
-        """Those whose texts are read. Those that have least to read come first, so that a long prompt holds up nobody
-        else."""
+        """Returns the sequences whose texts are read completely.
+
+        Those with the fewest unread tokens are read first, so that a long prompt delays no other sequence.
+        """
         due: list[Hashable] = []
         room = _MOST_READ
         for key in sorted(self._to_do, key=lambda each: len(self._drafts[each].unread)):
@@ -84,7 +86,7 @@ class LookupDrafter(TreeDrafter[_Draft]):
         return due
 
     def _draft(self, draft: _Draft) -> None:
-        """Grow a sequence's tree best first."""
+        """Grows a sequence's tree best first."""
         tree, spec = draft.tree, draft.spec
         least = least_worth(spec.max_tree_nodes)
         number = count()
@@ -97,10 +99,11 @@ class LookupDrafter(TreeDrafter[_Draft]):
                 known = parent.children.get(token)
                 rank = len(parent.children) if known is None else known.rank
                 value = worth * self.acceptance.chance(rank, probability)
-                # The first guess is made however unlikely: else a lookup once useless would never be measured again.
+                # The first guess is always made, however unlikely; otherwise a once useless lookup would never be
+                # measured again.
                 if -value < least and (parent is not tree.root or rank > 0):
                     continue
-                # Shares add up to one but for rounding.
+                # Shares add up to one up to rounding.
                 known = draft.add(parent, token, min(math.log(probability), 0.0), _SOURCE)
                 if known is None:
                     return
@@ -108,7 +111,8 @@ class LookupDrafter(TreeDrafter[_Draft]):
 
 
 def _children(places: Sequence[Place], vocab_size: int | None) -> list[tuple[int, float, list[Place]]]:
-    """The likeliest next tokens at some places, best first, each with its probability and the places after it."""
+    """Returns the likeliest next tokens at some places, best first, each with its probability and the places after
+    it."""
     shares: dict[int, float] = {}
     further: dict[int, list[Place]] = {}
     left = 1.0

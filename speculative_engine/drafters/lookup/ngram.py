@@ -1,4 +1,4 @@
-"""Prompt lookup: a sequence goes on as it did after the same tokens before."""
+"""Prompt lookup: a sequence is expected to continue as it did after the same tokens before."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LONGEST = 64
 
 @dataclass(frozen=True, slots=True)
 class NgramOptions:
-    """How long a match has to be."""
+    """The match lengths of prompt lookup."""
 
     min: int = 2
-    """Fewest tokens that agree."""
+    """Fewest matching tokens."""
     max: int = 8
-    """Most tokens that are compared: longer matches count as equally good."""
+    """Most tokens compared; longer matches count as equally good."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min <= _LONGEST:
@@ -30,21 +30,21 @@ class NgramOptions:
 
 
 class NgramLookup:
-    """Finds the last tokens of one sequence in its prompt and output."""
+    """Finds the last tokens of one sequence in its own prompt and output."""
 
     def __init__(self, options: NgramOptions):
         self._index = NgramIndex(options.min)
         self._longest = options.max
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """See Lookup.extend."""
+        """Adds the tokens to the index."""
         self._index.extend(tokens)
 
     def places(self) -> list[Place]:
-        """See Lookup.places."""
+        """Returns the places after earlier occurrences of the sequence's last tokens."""
         return self._index.find(self._index.tokens, self._longest)
 
 
 def ngram_drafter(options: NgramOptions) -> LookupDrafter:
-    """The drafter `local:ngram`."""
+    """Makes the drafter `local:ngram`."""
     return LookupDrafter(lambda _: NgramLookup(options))

@@ -1,4 +1,4 @@
-"""Where the n-grams of a text stand, kept up token by token."""
+"""An index of the n-grams of a text, updated token by token."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from speculative_engine.drafters.lookup.lookup import Place
 
 _MOST_COMPARED = 16
-"""Places of a short n-gram that are compared further, latest first: in a text of one token repeated there are as many
-as tokens."""
+"""Most places of an n-gram that are compared further, latest first; a text that repeats one token has as many places as
+tokens."""
 MOST_PLACES = 4
-"""Places that are of use at once; more of the same say little new, and cost as much."""
+"""Most places used at once; further places of the same kind add little and cost as much."""
 
 
 class NgramIndex:
-    """A text (see `lookup.Text`) and its n-grams of one length; each place is chained to the one before it."""
+    """A text (see `lookup.Text`) and its n-grams of one length; each place is chained to the previous one."""
 
     def __init__(self, n: int):
         self.tokens: list[int] = []
         self._n = n
-        # Where the token after the n-gram stands: the latest place by n-gram, and the one before by place.
+        # Positions of the token after each n-gram: the latest by n-gram, and the previous one by position.
         self._latest: dict[tuple[int, ...], int] = {}
         self._before: list[int] = [-1]
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append to the text."""
+        """Appends to the text."""
         text, n = self.tokens, self._n
         for token in tokens:
             text.append(token)
@@ -37,8 +37,10 @@ class NgramIndex:
             self._latest[ngram] = end
 
     def find(self, context: Sequence[int], longest: int) -> list[Place]:
-        """Places after what `context` ends with, by the number of tokens that agree, `longest` at most; of equal ones
-        the latest first."""
+        """Returns the places that follow the end of `context` in the text.
+
+        They are ordered by the number of matching tokens, at most `longest`; among equals the latest comes first.
+        """
         text, n = self.tokens, self._n
         if len(context) < n:
             return []
@@ -49,7 +51,7 @@ class NgramIndex:
         for _ in range(_MOST_COMPARED):
             if where < 0:
                 break
-            if where < len(text):  # at the end nothing follows
+            if where < len(text):  # nothing follows the text's end
                 length = n
                 most = min(longest, where)
                 while length < most and text[where - length - 1] == context[-length - 1]:
@@ -63,8 +65,10 @@ class NgramIndex:
         return found[:MOST_PLACES]
 
     def following(self, where: int) -> list[tuple[int, float, int]]:
-        """See Text.following. Whoever has come to the end has the last n-gram behind it, and goes on where that stood
-        before: so a text that repeats itself has no end."""
+        """Returns the token at a place.
+
+        The end of the text continues from the previous occurrence of the last n-gram, so a repetitive text has no end.
+        """
         if where == len(self.tokens):
             where = self._before[where]
         return [(self.tokens[where], 1.0, where + 1)] if where >= 0 else []

@@ -1,4 +1,4 @@
-"""Predicted output: a request brings the text it expects, and its output is followed in it."""
+"""Predicted output: a request supplies the text it expects, and its output is tracked in that text."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from speculative_engine.planning.acceptance_model import AcceptanceModel
 
 _NGRAM = 2
 _LONGEST = 16
-"""Most tokens of the output that are compared to find its place again."""
+"""Most output tokens compared to find the place again."""
 _NEAR = range(-16, 65)
-"""Where the output is looked for first, from the token of the prediction that did not come."""
+"""Range searched first, relative to the predicted token that did not come."""
 _FIRM = 3
-"""Tokens that agree before a place counts as where the output is, to be come back to."""
+"""Number of matching tokens after which a place counts as the output's position, to return to."""
 _MOST_INDEXED = 512
 
 
 class PredictionLookup:
-    """Follows one sequence's output in its prediction.
+    """Tracks one sequence's output in its prediction.
 
-    When the two part, each place where the output may have gone on is followed until it does not: near by, where the
-    last tokens stand again; anywhere, where at least two do; past as many tokens as were replaced, or past none.
+    When the two diverge, every place from which the output may continue is followed until it no longer matches.
+    Candidates are nearby places after the last output token, and places anywhere after the last two. The place where
+    they diverged, skipping none or as many tokens as were replaced, is a candidate too.
     """
 
     def __init__(self, prediction: Sequence[int], prompt_length: int):
-        """prompt_length: leading tokens of the sequence that are no output."""
+        """prompt_length: number of leading tokens of the sequence that are not output."""
         self._prediction = list(prediction)
         self._prompt_left = prompt_length
         self._index = NgramIndex(_NGRAM)
         self._last: list[int] = []
-        # Places that may be the right one: tokens that have agreed there, and which token comes next. At the start
-        # the request's word for it stands for some tokens.
+        # Candidate places: number of matched tokens, and index of the next token. The request's own claim counts as
+        # some matched tokens at the start.
         self._followed: list[tuple[int, int]] = [(_FIRM, 0)]
         self._lost_at = 0
         self._since_lost = 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """See Lookup.extend."""
+        """Indexes a part of the prediction, and follows the output's new tokens."""
         indexed = len(self._index.tokens)
         self._index.extend(self._prediction[indexed : indexed + _MOST_INDEXED])
         output = tokens[self._prompt_left :]
@@ -49,11 +50,11 @@ class PredictionLookup:
             self._follow(token)
 
     def places(self) -> list[Place]:
-        """See Lookup.places."""
+        """Returns the places that still match."""
         return [Place(length, self, where) for length, where in self._followed]
 
     def following(self, where: int) -> list[tuple[int, float, int]]:
-        """See Text.following. The prediction's end is one."""
+        """Returns the predicted token at a place, none at the prediction's end."""
         return [(self._prediction[where], 1.0, where + 1)] if where < len(self._prediction) else []
 
     def _follow(self, token: int) -> None:
@@ -70,7 +71,7 @@ class PredictionLookup:
         return self._prediction[where] if where < len(self._prediction) else None
 
     def _found(self) -> list[tuple[int, int]]:
-        """Where the output may go on: the longest agreement first, of equal ones the nearest."""
+        """Returns the places from which the output may continue: longest match first, among equals the nearest."""
         lost_at, end = self._lost_at, len(self._prediction)
         found = {place.where: place.length for place in self._index.find(self._last, _LONGEST)}
         for where in range(max(1, lost_at + _NEAR.start), min(end, lost_at + _NEAR.stop)):
@@ -92,5 +93,5 @@ class PredictionLookup:
 def prediction_drafter(
     prediction: Sequence[int], prompt_length: int, alike: AcceptanceModel | None = None
 ) -> LookupDrafter:
-    """The drafter of one request's prediction. alike: what is known of other predictions."""
+    """Makes the drafter of one request's prediction. alike: acceptance of earlier predictions."""
     return LookupDrafter(lambda _: PredictionLookup(prediction, prompt_length), AcceptanceModel(alike))

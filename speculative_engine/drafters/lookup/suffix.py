@@ -1,4 +1,4 @@
-"""Suffix decoding: a sequence goes on as often as texts before did after the same tokens (arXiv 2411.04975)."""
+"""Suffix decoding: next tokens are weighted by how often they followed the same suffix (arXiv 2411.04975)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from speculative_engine.field_error import FieldError
 _LONGEST_LEAST = 64
 _KEEP = range(1_000, 10_000_001)
 _CONTEXTS = 3
-"""Suffixes that are looked at, longest first; what one leaves open goes to the next."""
+"""Most suffixes examined, longest first; each gets a part of the probability that longer ones left."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuffixOptions:
-    """What is looked up, and where."""
+    """The texts to search, and the least match."""
 
     min: int = 2
-    """Fewest tokens that agree."""
+    """Fewest matching tokens."""
     shared: bool = False
-    """Whether texts of other requests are looked up, too, prompts and outputs."""
+    """Whether texts of other requests, prompts and outputs, are searched too."""
     keep: int = 100_000
-    """Tokens of other requests that are kept, beside those that run; only with `shared`."""
+    """Number of tokens kept from other requests, besides those still running; only with `shared`."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min <= _LONGEST_LEAST:
@@ -35,8 +35,10 @@ class SuffixOptions:
 
 
 class SharedTexts:
-    """The texts of many requests. An automaton forgets nothing, so there are two: new texts go into the younger one,
-    and when that has half of what may be kept, it takes the place of the older one."""
+    """The texts of many requests, in two automata since an automaton cannot forget.
+
+    New texts go into the younger one. When it has half of the tokens to keep, it replaces the older one.
+    """
 
     def __init__(self, keep: int):
         self._most = keep // 2
@@ -44,26 +46,26 @@ class SharedTexts:
         self.younger = SuffixAutomaton()
 
     def join(self) -> tuple[SuffixAutomaton, SuffixAutomaton]:
-        """Where the text of a request that begins goes, and where it is looked up beside that."""
+        """Returns the automaton for the text of a new request, and the one to search besides it."""
         if self.younger.tokens >= self._most:
             self.older, self.younger = self.younger, SuffixAutomaton()
         return self.younger, self.older
 
 
 class SuffixLookup:
-    """Finds the longest suffixes of one sequence that stand elsewhere in it, or in other texts."""
+    """Finds the longest suffixes of one sequence that also occur elsewhere in it or in other texts."""
 
     def __init__(self, own: SuffixAutomaton, older: SuffixAutomaton | None, least: int):
-        """own: takes this sequence in. older: is only read."""
+        """own: receives this sequence. older: is only read."""
         self._own = own
         self._older = older
         self._least = least
         self._last = 0
-        # The longest suffix that the older texts know: its state, and its length.
+        # The longest suffix that occurs in the older texts: its state, and its length.
         self._state, self._length = 0, 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """See Lookup.extend."""
+        """Adds the tokens to the sequence's automaton, and follows them in the older one."""
         for token in tokens:
             self._last = self._own.extend(self._last, token)
         if self._older is not None:
@@ -71,9 +73,9 @@ class SuffixLookup:
                 self._state, self._length = self._older.follow(self._state, self._length, token)
 
     def places(self) -> list[Place]:
-        """See Lookup.places."""
+        """Returns the places after the longest suffixes, from both automata."""
         own = self._own
-        # The whole of it goes on only where another text was the same so far.
+        # The whole sequence has a continuation only if another text begins with it.
         state = self._last if own.next[self._last] else own.link[self._last]
         places = self._suffixes(own, state, own.length[state] if state > 0 else 0)
         if self._older is not None:
@@ -92,7 +94,7 @@ class SuffixLookup:
 
 
 def suffix_drafter(options: SuffixOptions) -> LookupDrafter:
-    """The drafter `local:suffix`."""
+    """Makes the drafter `local:suffix`."""
     if not options.shared:
         return LookupDrafter(lambda _: SuffixLookup(SuffixAutomaton(), None, options.min))
     texts = SharedTexts(options.keep)

@@ -1,36 +1,36 @@
-"""Every stretch of some texts, and how often each token came after it, kept up token by token."""
+"""A suffix automaton: all substrings of some texts, with the frequencies of the tokens after them."""
 
 from __future__ import annotations
 
 import heapq
 
 _MOST_COUNTED = 32
-"""Suffixes that a token is counted for, longest first: in a text of one token repeated there are as many as tokens, and
-of the shorter ones more are known than is ever asked."""
+"""Most suffixes for which a token is counted, longest first. A text that repeats one token has as many suffixes as
+tokens, and counts of the short ones are plentiful anyway."""
 _MOST_FOLLOWING = 64
-"""Where more different tokens came next, none of them is likely, and looking at all of them takes long."""
+"""Most distinct next tokens of a useful place: with more of them none is likely, and examining all takes long."""
 _BEST = 4
 
 
 class SuffixAutomaton:
     """A Text (see `lookup.Text`) whose places are its states.
 
-    A state stands for stretches that ended at the same places so far, all suffixes of the longest of them. `link` is
-    the state of the longest suffix that ended at other places, too; state 0 is the empty stretch. There are at most
-    two states for a token, and adding a token takes constant time on average (Blumer et al., 1985).
+    A state stands for the substrings that have the same end positions so far; they are all suffixes of the longest one.
+    `link` is the state of its longest suffix that also ends elsewhere; state 0 is the empty substring. There are at
+    most two states per token, and adding a token takes constant time on average (Blumer et al., 1985).
     """
 
     def __init__(self) -> None:
         self.tokens = 0
-        """Tokens that were added."""
+        """Number of tokens added."""
         self.next: list[dict[int, int]] = [{}]
         self.link = [-1]
         self.length = [0]
-        """Of each state's longest stretch."""
+        """Length of each state's longest substring."""
         self._count = [0]
 
     def extend(self, last: int, token: int) -> int:
-        """Add a token after a text that ended in state `last`, 0 for a new one; the state it ends in now."""
+        """Appends a token to the text that ends in state `last`, 0 for a new text; returns the state it ends in now."""
         self.tokens += 1
         following, link, length = self.next, self.link, self.length
         known = following[last].get(token)
@@ -41,7 +41,7 @@ class SuffixAutomaton:
                 following[before][token] = state
                 before = link[before]
             link[state] = 0 if before < 0 else self._stretch(before, token)
-        else:  # another text went on like this
+        else:  # another text continued in this way
             state = self._stretch(last, token)
         counted = state
         for _ in range(_MOST_COUNTED):
@@ -52,8 +52,10 @@ class SuffixAutomaton:
         return state
 
     def follow(self, state: int, length: int, token: int) -> tuple[int, int]:
-        """The state of the longest known suffix after one more token of another text, and its length. `state` and
-        `length` tell the same of the text before."""
+        """Returns the state and the length of the longest known suffix after one more token of another text.
+
+        `state` and `length` describe the longest known suffix before that token.
+        """
         while state > 0 and token not in self.next[state]:
             state = self.link[state]
             length = self.length[state]
@@ -61,13 +63,15 @@ class SuffixAutomaton:
         return (0, 0) if known is None else (known, length + 1)
 
     def state_of(self, state: int, length: int) -> int:
-        """Where a suffix of this length is now that was in `state` once: texts added since may have split that."""
+        """Returns the present state of a suffix once in `state`, which texts added since may have split. length: its
+        length."""
         while state > 0 and length <= self.length[self.link[state]]:
             state = self.link[state]
         return state
 
     def following(self, where: int) -> list[tuple[int, float, int]]:
-        """See Text.following. At the end of a text it is what came after the longest suffix that stands elsewhere."""
+        """Returns the likeliest next tokens at a state; at the end of a text, those after its longest recurring
+        suffix."""
         while not self.next[where] and where > 0:
             where = self.link[where]
         after = self.next[where]
@@ -80,8 +84,10 @@ class SuffixAutomaton:
         return [(token, times / total, state) for times, token, state in best]
 
     def _stretch(self, state: int, token: int) -> int:
-        """The state of the longest stretch of `state` and a token after it: split off if it shares one with longer
-        stretches, which end at the same places no more."""
+        """Returns the state of the longest substring of `state` followed by a token.
+
+        If that substring shares its state with longer ones, it is split off, since their end positions now differ.
+        """
         following, link, length = self.next, self.link, self.length
         shared = following[state][token]
         if length[shared] == length[state] + 1:

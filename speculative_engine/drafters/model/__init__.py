@@ -1,1 +1,1 @@
-"""Drafting with a model of its own, in a service or in the verifier."""
+"""Drafting with a draft model, in a drafter service or in the verifier."""

@@ -1,4 +1,4 @@
-"""Drafting with a small model: best-first growth of all sequences' trees in one packed batch a step."""
+"""Drafting with a small model: best-first growth of all sequences' trees, one packed batch per step."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import DraftDistribution, Node
 
 _TREE_ROOM = 32
-"""KV slots that are left for a sequence's tree when it is let in."""
+"""Number of KV slots reserved for a sequence's tree at admission."""
 
 
 class ModelDraft(SlotDraft):
-    """One sequence. Its expanded nodes hold slots beside its leading tokens."""
+    """One sequence. Its expanded nodes hold slots in addition to those of its leading tokens."""
 
     def __init__(self, spec: DraftSpec):
         super().__init__(spec, list(spec.tokens))
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Follows a verdict; the walked nodes' slots become the sequence's own. Returns those of the pruned nodes."""
+        """Applies a verdict; the walked nodes' slots become the sequence's own. Returns those of the pruned nodes."""
         walked, pruned = self.tree.commit(tokens)
         self.tokens.extend(tokens)
         self.slots.extend([node.slot for node in walked if node.slot >= 0])
         return [node.slot for node in pruned if node.slot >= 0]
 
     def give_up(self) -> np.ndarray:
-        """See SlotDraft."""
+        """Releases all KV slots, those of nodes included, and returns them."""
         slots = [*self.slots.clear()]
         for node in self.tree.nodes():
             if node.slot >= 0:
@@ -47,50 +47,53 @@ class ModelDraft(SlotDraft):
 
 
 class Outlook(NamedTuple):
-    """What has been drafted, and what the next step would do."""
+    """The present drafts, and the expected gain of another step."""
 
     worths: list[float]
-    """Each node's chance of being on the target's path."""
+    """Each node's probability of being on the target's path."""
     gains: list[float]
-    """The same of the best node that each expansion is expected to add."""
+    """Probability of being on the target's path for the best node that each expansion is expected to add."""
     rows: int
-    """Of the step."""
+    """Number of rows in the step."""
 
 
 class DraftModelDrafter(SlotDrafter[ModelDraft]):
     """A drafter over a packed model that shares the target's tokenizer.
 
-    Tokens are drafted under the request's own noise (coupled sampling), so at any temperature the likeliest child is
-    the token the target would draw if it agreed with the draft model. Under the rule of rejection they are drawn with
-    other numbers of the request's seed, and go out with what they were drawn from.
+    Tokens are drafted under the request's own noise (coupled sampling). At any temperature the likeliest child is
+    therefore the token that the target would draw if it agreed with the draft model. Under the rejection rule, tokens
+    are drawn with other random numbers derived from the request's seed, and proposed together with their distribution.
     """
 
     def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
-        """growth: what is drafted next; by default any number of rows is taken to cost the same."""
+        """growth: chooses the nodes to draft; the default assumes that a step's cost does not depend on its rows."""
         super().__init__(model, _TREE_ROOM, growth)
 
     def begin(self, spec: DraftSpec) -> ModelDraft:
-        """See BaseDrafter.begin."""
+        """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
         needed = max(spec.max_length, len(spec.tokens)) + spec.max_tree_nodes
         if needed > self.model.pool.capacity:
             raise DrafterFullError(f"sequence needs {needed} KV slots, there are {self.model.pool.capacity}")
         return ModelDraft(spec)
 
     def observe(self, draft: ModelDraft, tokens: Sequence[int]) -> None:
-        """See BaseDrafter.observe."""
+        """Learns from a verdict which nodes are worth drafting."""
         self._growth.observe(draft.tree, tokens)
 
     @property
     def busy(self) -> bool:
-        """See Drafter.busy."""
+        """Whether a sequence has pending tokens or nodes worth expanding."""
         running = self._queue.running.values()
         return any(draft.pending for draft in running) or bool(
             self._growth.expansions([draft.growing for draft in running], 0, 1)
         )
 
     def outlook(self) -> Outlook:
-        """What the next `grow` is about. A sequence that has to catch up counts as if it had one token to go through
-        the model: whether that is worth its while is a question of the steps to come."""
+        """Returns the expected gain of the next `grow`.
+
+        A sequence that is catching up counts as if it had one pending token: the cost of catching up benefits later
+        steps too.
+        """
         acceptance = self._growth.acceptance
         running = list(self._queue.running.values())
         worths: dict[int, float] = {}
@@ -109,15 +112,15 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
 
     @property
     def catching_up(self) -> bool:
-        """Whether sequences have more than one token that has not been through the model."""
+        """Whether a sequence has more than one token that has not been through the model."""
         return any(draft.pending > 1 for draft in self._queue.running.values())
 
     def grow(self) -> Growth:
-        """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting.
+        """Drafts one step. Prompts are computed in chunks beside the other sequences' drafting.
 
-        Where KV slots run out, the sequences opened last, of the verifier that has most of them, give theirs up and are
-        computed again when there is room. Not those whose last verdict is oldest: the verdicts of all come in turn, so
-        that each would lose its slots just before it needs them.
+        When KV slots run out, the fullest verifier's most recently opened sequences give up theirs, to be recomputed
+        when there is room. Preempting those with the oldest verdict instead would be worse: verdicts come in turn, so
+        each sequence would lose its slots just before it needs them.
         """
         started = time.perf_counter()
         self.clock.enter("plan")
@@ -127,7 +130,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         most = min(MAX_ROWS, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, ModelDraft, Node]] = []
-        # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
+        # Committed tokens come before guesses, the fewest pending first: the one new token of a verdict, then prompts.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), MAX_ROWS // 2), most)
         catching_up = self.catching_up
         growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
@@ -173,7 +176,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
             drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
             self.clock.enter("walk")
             for row, (_, draft, node) in enumerate(expanded):
-                if not node.children:  # one that is computed again, having given up its slot, has them already
+                if not node.children:  # a node recomputed after preemption has them already
                     if row in drawn:
                         children = self._growth.drawn_children(draft.growing, node, *drawn[row])
                     else:
@@ -187,7 +190,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         return growth
 
     def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
-        """Add the row of a node whose ancestors have all been through the model."""
+        """Adds the row of a node whose ancestors have all been through the model."""
         ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
         node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
         row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
@@ -196,8 +199,10 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
     def _draw(
         self, logits: torch.Tensor, specs: Sequence[DraftSpec], sampling: SamplingBatch
     ) -> dict[int, tuple[DraftDistribution, list[int]]]:
-        """By row, for those that want it: what is drawn from, and what is drawn. Without noise nothing is: all rules
-        are the same, then."""
+        """Returns the draws and their distributions by row, for sequences that draw.
+
+        Greedy rows are left out: without noise all acceptance rules are the same.
+        """
         rows = [row for row in sampling.sampled_rows if specs[row].draws]
         if not rows:
             return {}

@@ -1,4 +1,4 @@
-"""A draft model in the verifier: it drafts while the target rests, with all of its cores, in place of beside it."""
+"""A draft model inside the verifier. It drafts while the target is idle, on all cores, instead of in parallel."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from speculative_engine.tree.proposal import Proposal
 
 
 class LocalModelDrafter:
-    """A Drafter (see `drafter.Drafter`) in the verifying engine's thread.
+    """A Drafter (see `drafter.Drafter`) in the verification engine's thread.
 
-    Its steps put the target's off, so they are made in rounds, each only while it pays (see `RoundWorth`), after every
-    commit of a sequence. What a verdict leaves of a tree is kept, with its slots, as in a drafter service.
+    Its steps delay the target's. They are therefore made in rounds after every commit of a sequence, each only while it
+    pays (see `RoundWorth`). The part of a tree that survives a verdict is kept, with its slots, as in a drafter
+    service.
     """
 
     def __init__(self, model: PackedModel, share: float):
-        """share: what a step of the model costs, compared to one of the target, to begin with; then what its steps
-        really take counts."""
+        """share: initial cost of the model's step relative to the target's; measured steps correct it later."""
         self.model = model
         self.clock = StepClock()
         self._share = share
@@ -32,12 +32,12 @@ class LocalModelDrafter:
         self._worth: RoundWorth
         self._engine: EngineState
         self._open: set[Hashable] = set()
-        """Sequences that are no longer than what the model can read."""
+        """Sequences that fit into the model's context."""
         self._to_do = False
-        """Whether sequences were opened, or committed tokens, since they were last drafted for."""
+        """Whether a sequence was opened or committed tokens since the last drafting."""
 
     def enter(self, engine: EngineState) -> None:
-        """See UsesEngine."""
+        """Receives the engine, and creates the drafter with costs derived from the engine's."""
         self._engine = engine
         rows, seconds = zip(*engine.cost.points(), strict=True)
         cost = StepCost(rows, [self._share * each for each in seconds])
@@ -46,7 +46,7 @@ class LocalModelDrafter:
         self._worth = RoundWorth(engine.cost, cost)
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open. A sequence that may grow longer than what the model can read is not drafted for."""
+        """Starts drafting for a sequence, unless it may outgrow the model's context. Raises DrafterFullError."""
         self.close(key)
         if spec.max_length > self.model.context_length:
             return
@@ -55,23 +55,24 @@ class LocalModelDrafter:
         self._to_do = True
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit."""
+        """Applies a verdict, if the sequence is drafted for. Raises OutOfSyncError, KeyError."""
         if key in self._open:
             self._drafter.commit(key, committed_length, tokens)
             self._to_do = True
 
     def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
+        """Stops drafting for a sequence; does nothing if it is not open."""
         self._open.discard(key)
         self._drafter.close(key)
 
     @property
     def busy(self) -> bool:
-        """See Drafter.busy."""
+        """Whether there is something to draft since the last commit."""
         return self._to_do and self._drafter.busy
 
     def grow(self) -> Growth:
-        """See Drafter.grow. Makes all rounds before a step: one in any case, as the engine decides whether to try."""
+        """Drafts all rounds before a step: always one, since the engine decides whether to try at all, then more as
+        they pay."""
         started = time.perf_counter()
         growth = Growth([], {}, 0.0)
         decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
@@ -81,7 +82,7 @@ class LocalModelDrafter:
             growth.reading_seconds = spent
         while self._drafter.busy and not self._drafter.catching_up and self._pays(decoding, spent):
             spent += self._round(growth)
-        self._to_do = self._drafter.catching_up  # a long prompt holds up each step by a part of it
+        self._to_do = self._drafter.catching_up  # a long prompt delays each step by one part of it
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
         return growth
@@ -91,7 +92,7 @@ class LocalModelDrafter:
         return bool(outlook.gains) and self._worth.pays(decoding, outlook.worths, outlook.gains, outlook.rows, spent)
 
     def _round(self, growth: Growth) -> float:
-        """Draft one step, and add what it brought; the seconds it took."""
+        """Drafts one step, adds its results to the growth, and returns its seconds."""
         step = self._drafter.grow()
         growth.opened.extend(step.opened)
         for key, proposal in step.proposals.items():
@@ -101,7 +102,7 @@ class LocalModelDrafter:
 
 
 def _joined(first: Proposal, second: Proposal) -> Proposal:
-    """Two proposals of one sequence, made one after the other for the same committed tokens."""
+    """Joins two successive proposals of one sequence that build on the same committed tokens."""
     return Proposal(
         committed_length=first.committed_length,
         first_node_id=first.first_node_id,

@@ -20,11 +20,12 @@ from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 
 MAX_ROWS = 256
-"""Most tokens of one forward pass."""
+"""Most tokens in one forward pass."""
 
 
 class SlotDraft(TreeDraft):
-    """One sequence: its tokens as the model reads them, and the KV slots of the leading ones. Nodes hold slots, too."""
+    """One sequence: its tokens as the model reads them, and the KV slots of the leading ones. Nodes may hold slots
+    too."""
 
     def __init__(self, spec: DraftSpec, tokens: list[int]):
         super().__init__(spec)
@@ -33,22 +34,22 @@ class SlotDraft(TreeDraft):
 
     @property
     def length(self) -> int:
-        """See SlotHolder."""
+        """Number of committed tokens."""
         return len(self.tokens)
 
     @property
     def pending(self) -> int:
-        """See SlotHolder; 0 when the root was expanded before it was committed."""
+        """Number of tokens that have not been through the model; 0 if the root was expanded before it was committed."""
         return len(self.tokens) - len(self.slots)
 
     @abstractmethod
     def give_up(self) -> np.ndarray:
-        """See SlotHolder. Tokens and tree stay: the verifier holds the tree's mirror."""
+        """Releases all KV slots and returns them. Tokens and tree stay, since the verifier mirrors the tree."""
 
     def add_pending(self, builder: BatchBuilder, pool: SlotPool, count: int) -> bool:
         """Adds the rows of the next `count` pending tokens to a batch, with slots of their own.
 
-        Returns whether they reach the last token; only that one's row has logits.
+        Returns whether they include the last token, the only one whose row has logits.
         """
         start = len(self.slots)
         end = start + count
@@ -67,11 +68,11 @@ SlotDraftT = TypeVar("SlotDraftT", bound=SlotDraft)
 
 
 class SlotDrafter(BaseDrafter[SlotDraftT]):
-    """A SharedDrafter (see `drafter.SharedDrafter`): sequences wait where there is no room for their KV slots."""
+    """A SharedDrafter (see `drafter.SharedDrafter`); sequences wait while there is no room for their KV slots."""
 
     def __init__(self, model: PackedModel, tree_room: int, growth: TreeGrowth | None = None):
-        """tree_room: KV slots that are left for a sequence's tree when it is let in. growth: what is drafted next; by
-        default any number of rows is taken to cost the same."""
+        """tree_room: number of KV slots reserved for a sequence's tree at admission. growth: chooses the nodes to
+        draft; the default assumes that a step's cost does not depend on its rows."""
         super().__init__()
         self.model = model
         self._queue: SlotQueue[Hashable, SlotDraftT] = SlotQueue(
@@ -87,16 +88,16 @@ class SlotDrafter(BaseDrafter[SlotDraftT]):
 
     @property
     def preemptions(self) -> int:
-        """Times a sequence gave up its KV slots to older ones, to be computed again."""
+        """Number of times a sequence gave up its KV slots to others, to be recomputed later."""
         return self._queue.preemptions
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open. A sequence for which there is no room now is drafted for later."""
+        """Starts drafting for a sequence, or queues it while there is no room. Raises DrafterFullError."""
         super().open(key, spec)
         self._queue.add(key, self._drafts[key])
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit. Accepted nodes keep their KV slots, pruned ones are rolled back."""
+        """Applies a verdict. Accepted nodes keep their KV slots, pruned ones are rolled back."""
         self.clock.enter("walk")
         self.rollback(self._follow(key, committed_length, tokens))
         self._queue.admit()
@@ -104,25 +105,25 @@ class SlotDrafter(BaseDrafter[SlotDraftT]):
     def rollback(self, slots: list[int]) -> None:
         """Rolls back nodes that a verdict has pruned: their KV slots return to the pool.
 
-        No tensor is copied or cleared. A slot holds the keys and values of one token, and nobody reads a slot that no
-        sequence has.
+        No tensor is copied or cleared. A slot holds the keys and values of one token, and a slot that belongs to no
+        sequence is never read.
         """
         self.model.pool.give_back(slots)
 
     def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
+        """Stops drafting for a sequence and frees its KV slots."""
         super().close(key)
         self._queue.remove(key)
 
     def slot_use(self) -> dict[ServedVerifier, SlotUse]:
-        """See SharedDrafter.slot_use."""
+        """Returns the KV slot use of each verifier with open sequences."""
         return self._queue.use()
 
 
 def within(logits: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:
-    """Logits [rows, vocabulary] without the ids at or above each row's limit."""
+    """Returns logits [rows, vocabulary] without the ids at or above each row's limit."""
     most = max(limits)
-    if min(limits) < most:  # targets of different vocabularies share the batch
+    if min(limits) < most:  # targets with different vocabularies share the batch
         beyond = torch.arange(most, device=logits.device) >= torch.tensor(limits, device=logits.device).unsqueeze(1)
         return logits[:, :most].masked_fill(beyond, -torch.inf)
     return logits[:, :most]

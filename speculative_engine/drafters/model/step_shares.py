@@ -1,8 +1,8 @@
-"""What shares a drafting step, where several verifiers draw on it: one packed batch, its rows divided by weight.
+"""The division of a drafting step among several verifiers: one packed batch, with rows divided by weight.
 
-Of what one verifier wants the best comes first, as ever (`tree_growth`). Between verifiers it goes by `fair_shares`:
-committed tokens among those that have some to compute, and nodes among those that have some worth drafting. A verifier
-wants the nodes that it would have if it were alone.
+Each verifier's best nodes come first, as in `tree_growth`. Between verifiers `fair_shares` decides: committed tokens
+are divided among those with some to compute, and nodes among those with some worth drafting. A verifier's demand is the
+nodes that it would have if it were alone.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from speculative_engine.tree.token_tree import Node
 
 
 class StepShares:
-    """Divides step after step. With one verifier it leaves everything as it is."""
+    """Divides the rows of successive steps. A single verifier gets all of them."""
 
     def __init__(self, growth: TreeGrowth):
         self._growth = growth
         self._committed, self._questions, self._nodes = FairRows(), FairRows(), FairRows()
 
     def committed(self, pending: Iterable[tuple[ServedVerifier, int]], rows: int) -> dict[ServedVerifier, int]:
-        """How many committed tokens of each verifier a step of at most `rows` of them computes.
+        """Returns how many committed tokens of each verifier to compute in a step of at most `rows` of them.
 
-        pending: of each sequence, whose it is and how many tokens it has to compute.
+        pending: for each sequence, its verifier and number of pending tokens.
         """
         return _divided(self._committed, pending, rows)
 
     def questions(self, asked: Iterable[tuple[ServedVerifier, int]], rows: int) -> dict[ServedVerifier, int]:
-        """The same of rows that nothing is drafted from, and that decide what a node's children are."""
+        """Divides rows that only determine a node's children, and from which nothing is drafted directly."""
         return _divided(self._questions, asked, rows)
 
     def expansions(
         self, trees: Sequence[tuple[ServedVerifier, GrowingTree]], other_rows: int, max_rows: int
     ) -> list[tuple[int, Node]]:
-        """As `TreeGrowth.expansions`, with whose tree each is. Of the nodes that make the most of the step each
-        verifier gets its share, as far as it wants it.
+        """Returns the nodes to expand as `TreeGrowth.expansions` does, divided among the verifiers that own the trees.
 
-        Nobody's step gets longer by other verifiers' nodes than its share of the drafter's time allows: of two with
-        the same weight, each has its nodes at half the speed at least at which it would have them alone.
+        Each verifier gets its share of the nodes that are worth a step, up to its demand. Other verifiers' nodes never
+        make a step longer than a verifier's share of the drafter's time allows: of two with the same weight, each gets
+        its nodes at no less than half the speed that it would have alone.
         """
         growth = self._growth
         leaves = growth.leaves([tree for _, tree in trees])
@@ -52,7 +52,7 @@ class StepShares:
         wanting = [verifier for verifier, place in places.items() if worths[place]]
         if len(wanting) < 2 or (
             count == len(leaves) and self._bearable(count, dict.fromkeys(wanting, 1), other_rows) == count
-        ):  # there is enough for all
+        ):  # enough for all
             return [(index, node) for _, index, node in leaves[:count]]
         wanted = {each: growth.worthwhile(worths[places[each]], other_rows, max_rows) for each in wanting}
         granted = self._nodes.divide(wanted, self._bearable(count, wanted, other_rows))
@@ -65,7 +65,7 @@ class StepShares:
         return chosen
 
     def _bearable(self, count: int, own: Mapping[ServedVerifier, int], other_rows: int) -> int:
-        """Of `count` nodes, so many that nobody's step gets longer than with its own ones, over its share."""
+        """Returns the largest number of nodes, up to `count`, that lengthens no verifier's step beyond its share."""
         cost = self._growth.cost
         for each, share in shares(own).items():
             rows = other_rows + own[each]

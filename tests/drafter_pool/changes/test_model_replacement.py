@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool.drafter import standings as drafter_standing
+from drafter_pool.standing import standings as drafter_standing
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.rpc.message_stream import StreamBroken
 from tests.harness.drafter.in_process_drafter import InProcessDrafter

@@ -10,7 +10,7 @@ import pytest
 from google.rpc import error_details_pb2
 
 from drafter_pool.drafter import drafter_stream
-from drafter_pool.drafter import flood_limit as drafter_allowance
+from drafter_pool.standing import flood_limit as drafter_allowance
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason

@@ -9,7 +9,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.status_pb2 import Status
 
 from drafter_pool.announcing import heartbeats
-from drafter_pool.drafter import circuit_breaker, drafter_stream
+from drafter_pool.drafter import drafter_stream
+from drafter_pool.standing import circuit_breaker
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo

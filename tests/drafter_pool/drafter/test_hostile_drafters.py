@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool.drafter import pause_policy as drafter_credit
+from drafter_pool.standing import pause_policy as drafter_credit
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError

@@ -8,12 +8,26 @@ from typing import Any
 import pytest
 
 from drafter_pool.changes import swap as drafter_swap
-from drafter_pool.drafter.pause_policy import PausePolicy
+from drafter_pool.standing.pause_policy import PausePolicy
 from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
 from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
 from tests.harness.waiting import PATIENCE
+
+
+__all__ = [
+    "checkpoint",
+    "listening",
+    "other_checkpoint",
+    "patient",
+    "scripted_drafters_found_nothing_wrong",
+    "stranger",
+    "tireless",
+    "twin",
+    "verifier",
+    "what_was_there_before",
+]
 
 
 @pytest.fixture(scope="session", autouse=True)

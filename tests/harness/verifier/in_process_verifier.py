@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 import torch
 
-from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.service_drafter import Connect
+from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.sampling_pb2 import SamplingParams

@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
-from drafter_pool.drafter import standings as drafter_standings
-from drafter_pool.drafter.pause_policy import PausePolicy
-from drafter_pool.drafter.standings import DrafterStanding, DrafterStandings
+from drafter_pool.standing import standings as drafter_standings
+from drafter_pool.standing.pause_policy import PausePolicy
+from drafter_pool.standing.standings import DrafterStanding, DrafterStandings
 from draftwire.v1.model_info_pb2 import ModelInfo
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
 

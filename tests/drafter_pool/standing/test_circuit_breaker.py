@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafter_pool.drafter.circuit_breaker import CircuitBreaker
+from drafter_pool.standing.circuit_breaker import CircuitBreaker
 
 
 class Clock:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drafter_pool.drafter import pause_policy as drafter_credit
-from drafter_pool.drafter.pause_policy import PausePolicy
+from drafter_pool.standing import pause_policy as drafter_credit
+from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch
 from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order

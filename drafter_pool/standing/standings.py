@@ -9,10 +9,10 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from drafter_pool.drafter.circuit_breaker import CircuitBreaker
-from drafter_pool.drafter.clocks import DrafterClocks
-from drafter_pool.drafter.drafter_stats import DraftingSpeed
-from drafter_pool.drafter.pause_policy import PausePolicy
+from drafter_pool.standing.circuit_breaker import CircuitBreaker
+from drafter_pool.standing.clocks import DrafterClocks
+from drafter_pool.standing.drafter_stats import DraftingSpeed
+from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.errors import ServiceError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafter_pool.drafter.flood_limit import FloodLimit
+from drafter_pool.standing.flood_limit import FloodLimit
 from draftwire.v1.drafter_service_pb2 import DraftResponse, Pong
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from service_runtime.errors import ServiceError
