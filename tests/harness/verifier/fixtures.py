@@ -15,7 +15,6 @@ from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
 from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
 from tests.harness.waiting import PATIENCE
 
-
 __all__ = [
     "checkpoint",
     "listening",
