@@ -24,6 +24,8 @@ class EngineDrafter(PooledDrafter):
     """A drafter in the engine's thread. No messages are sent: the engine opens a sequence when the drafter is attached
     to it, and commits tokens to the drafter. Once made, this drafter is always ready and never full, late or lost."""
 
+    contact_seconds = 600.0  # it may have to fetch and load a model
+
     def __init__(self, name: str, address: str, make: Callable[[], Drafter], steps: StepLoop, events: DrafterEvents):
         """make: called in a thread of its own; raises ServiceError, which the drafter then shows permanently."""
         super().__init__(name, address, events)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 import grpc
 from google.rpc import status_pb2
@@ -24,9 +24,6 @@ from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.engine.step_result import SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
-
-_CONTACT_SECONDS = 10.0
-"""Maximum time that a caller waits for a drafter to become ready."""
 
 
 class DrafterEvents(Protocol):
@@ -51,6 +48,9 @@ class DrafterEvents(Protocol):
 
 class PooledDrafter(ABC):
     """One drafter's name, state, measurements and open sequences. Used in the event loop only."""
+
+    contact_seconds: ClassVar[float] = 10.0
+    """Maximum time that a caller waits for the drafter to become ready."""
 
     def __init__(self, name: str, address: str, events: DrafterEvents):
         self.name = name
@@ -159,7 +159,7 @@ class PooledDrafter(ABC):
         if self.ready:
             return
         try:
-            async with asyncio.timeout(_CONTACT_SECONDS):
+            async with asyncio.timeout(self.contact_seconds):
                 await asyncio.shield(self.contact)
         except (StreamBroken, TimeoutError) as error:
             raise self.unreachable(error) from error

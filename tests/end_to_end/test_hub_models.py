@@ -10,6 +10,7 @@ import draftwire
 from draftwire import Client
 from tests.harness.services import MODELS, Loading
 from tests.harness.stand_ins.hub_server import serving_hub
+from tests.harness.waiting import eventually
 
 REFUSED = "models of the hub are not fetched for callers without --allow-hub-models"
 
@@ -31,6 +32,7 @@ def test_who_may_name_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.Mon
                 assert client.model_info().model_id == "lab/target"
                 assert client.generate("def f", max_tokens=8, seed=1).usage.completion_tokens == 8
                 assert [drafter.address for drafter in client.drafters.list()] == ["local:draft?model=hf%3A//lab/draft"]
+                eventually(lambda: [each.state for each in client.drafters.list()] == ["ready"], "its model is loaded")
                 asked = len(hub.requests)
                 with pytest.raises(draftwire.DraftwireError, match=REFUSED):
                     client.drafters.attach("local:draft?model=lab/draft-early", name="early")
