@@ -19,7 +19,7 @@ from speculative_engine.tree.token_tree import Node
 
 
 class JacobiWindow:
-    """One sequence's columns. The first begins at the position after the last committed token, the next one later."""
+    """One sequence's columns, which begin at consecutive positions after the last committed token."""
 
     def __init__(self, levels: int):
         """levels: tokens per column, at least one."""
