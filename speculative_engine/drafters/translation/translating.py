@@ -79,7 +79,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         """
         room = 2 * spec.max_tree_nodes + _SPARE
         if room >= self.model.pool.capacity:
-            raise DrafterFullError(f"a tree needs {room} KV slots, there are {self.model.pool.capacity}")
+            raise DrafterFullError(f"a tree needs {room} KV slots, and the pool has only {self.model.pool.capacity}")
         most = min(self.model.pool.capacity, self.model.context_length) - room
         self._projection.observe(spec.tokens)
         return TranslatedDraft(spec, self._map, most)
@@ -198,7 +198,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
     def _expand(self, builder: BatchBuilder, draft: TranslatedDraft, node: Node, room: int) -> bool:
         """Adds the rows of a node whose ancestors have been through the model. Returns False if `room` is too small."""
         spelling = draft.spelling(node)
-        assert spelling is not None, "the root is no leaf"
+        assert spelling is not None, "the root is not a leaf"
         if len(spelling.pieces) > room:
             return False
         context = draft.context(spelling)
