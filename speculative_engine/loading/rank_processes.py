@@ -153,7 +153,7 @@ def _await_joining(store: dist.Store, children: list[subprocess.Popen[bytes]]) -
     while not store.check([f"pid/{rank}" for rank, _ in enumerate(children, start=1)]):
         for rank, child in enumerate(children, start=1):
             if (status := child.poll()) is not None:
-                raise RankLostError(f"rank {rank} of {len(children) + 1} exited with status {status} during startup")
+                raise RankLostError(f"rank {rank} of {len(children) + 1} has ended with status {status} during startup")
         if time.monotonic() > deadline:
             raise RankLostError(f"not all {len(children) + 1} ranks started within {_START_SECONDS:g} seconds")
         time.sleep(_POLL_SECONDS)

@@ -83,7 +83,7 @@ class Grammar:
         try:
             schema = json.loads(self.text)
         except RecursionError as error:
-            raise GrammarError("is not readable JSON: it is nested too deeply") from error
+            raise GrammarError("is not JSON that can be read: it is nested too deeply") from error
         except ValueError as error:
             raise GrammarError(f"is not JSON: {error}") from error
         if not isinstance(schema, dict):
