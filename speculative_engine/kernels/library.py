@@ -44,7 +44,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_sample": (FLAG, (POINTER,)),
     "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
 }
-"""Result and argument types of every library function that Python calls, as in `csrc/ops.h`."""
+"""Result and argument types of every library function that Python calls, as in `csrc/ops.h` and `thread_pool.h`."""
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
 """Kinds of vectors; the index is the library's number for the kind."""
 _GEMMS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
