@@ -63,7 +63,7 @@ def calibrate_early_exit(
     The layers guess as in service: the likeliest token under the request's own noise. Raises FieldError.
     """
     if model.layers < 2:
-        raise FieldError("model", "has one layer, and so none to leave out")
+        raise FieldError("model", "has only one layer, so none can be left out")
     most = min(_MOST_PROMPT, model.context_length - tokens, model.pool.capacity - tokens)
     if tokens < 1 or most < 1:
         raise FieldError("tokens", f"must be at least 1 and leave room for a prompt, got {tokens}")

@@ -79,7 +79,7 @@ class InProcessGenerator:
         acceptance.validate()
         tokens = self._tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not tokens:
-            raise ValueError("the prompt has no token")
+            raise ValueError("the prompt has no tokens")
         engine, drafter, longest = self._engine, self._drafter, len(tokens) + max_tokens
         engine.add(SequenceSpec(_SEQUENCE, tokens, longest, sampling, self._eos, acceptance=acceptance))
         try:

@@ -87,7 +87,7 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | str:
                 raise ModelLoadError(f"{what}: not a checkpoint: the directory has no {CONFIG}")
             return path
         if path.is_file():
-            raise ModelLoadError(f"{what}: is a file; the directory of a checkpoint is needed")
+            raise ModelLoadError(f"{what}: is a file; expected the directory of a checkpoint")
     except (OSError, RuntimeError) as error:  # the name is too long, or ~ names an unknown user
         raise ModelLoadError(f"{what}: no such directory: {error}") from error
     repository = repository_of(source)
@@ -120,4 +120,4 @@ def _hint(source: str, repository: str | None, hub: bool) -> str:
     here = "" if source.startswith(("/", "~", _HUB_SCHEME)) or not hub else f" in {Path.cwd()}"
     if not hub or repository_of(f"{_HUB_SCHEME}{source}") is None:
         return here
-    return f"{here}; a model of the Hugging Face hub is written {_HUB_SCHEME}{source}"
+    return f"{here}; to use a model of the Hugging Face hub, write {_HUB_SCHEME}{source}"

@@ -77,13 +77,13 @@ def _files(repository: str, *, weights: bool) -> list[str]:
     try:
         info = HfApi().model_info(repository, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except GatedRepoError as error:
-        raise HubError(f"{repository} is gated: HF_TOKEN has to be that of somebody who was granted access") from error
+        raise HubError(f"{repository} is gated: HF_TOKEN must belong to an account that was granted access") from error
     except RepositoryNotFoundError as error:
         raise HubError(f"no such repository at {constants.ENDPOINT}, or it is private (HF_TOKEN)") from error
     except HFValidationError as error:
-        raise HubError(f"is no hub id: {_line(error)}") from error
+        raise HubError(f"is not a hub id: {_line(error)}") from error
     except HfHubHTTPError as error:
-        raise _Unavailable(f"the hub at {constants.ENDPOINT} refuses: {_line(error)}") from error
+        raise _Unavailable(f"the hub at {constants.ENDPOINT} rejected the request: {_line(error)}") from error
     except (_HTTP_ERROR, OSError) as error:
         raise _Unavailable(f"cannot reach the hub at {constants.ENDPOINT}: {_line(error)}") from error
     names = sorted(file.rfilename for file in info.siblings or () if "/" not in file.rfilename)
@@ -112,7 +112,7 @@ def _cached(repository: str, *, weights: bool) -> Path | None:
         try:
             found = try_to_load_from_cache(repository, name)
         except HFValidationError as error:
-            raise HubError(f"is no hub id: {_line(error)}") from error
+            raise HubError(f"is not a hub id: {_line(error)}") from error
         if isinstance(found, str) and (not weights or _has_weights(Path(found).parent)):
             return Path(found).parent
     return None

@@ -123,7 +123,7 @@ class BaseDrafter(ABC, Generic[DraftT]):
         known = draft.tree.committed_length
         if committed_length - len(tokens) != known or not tokens:
             raise OutOfSyncError(
-                f"verdict of {len(tokens)} tokens to a length of {committed_length}, the drafter knows {known} tokens"
+                f"verdict of {len(tokens)} tokens to a length of {committed_length}, but the drafter has {known} tokens"
             )
         self.observe(draft, tokens)
         return draft.commit(tokens)

@@ -36,7 +36,7 @@ class EarlyExitOptions:
 
     def __post_init__(self) -> None:
         if self.layers < 1:
-            raise FieldError("layers", f"must be given, and at least 1, got {self.layers}")
+            raise FieldError("layers", f"must be given and at least 1, got {self.layers}")
 
 
 class _Draft(TreeDraft):

@@ -174,5 +174,5 @@ def medusa_drafter(options: MedusaOptions, target: PackedModel) -> MedusaDrafter
         ("vocabulary", heads.vocab_size, target.vocab_size),
     ):
         if ours != its:
-            raise ModelLoadError(f"heads {options.heads}: made for a {what} of {ours}, that of the target is {its}")
+            raise ModelLoadError(f"heads {options.heads}: made for a {what} of {ours}, but the target's is {its}")
     return MedusaDrafter(heads)

@@ -92,7 +92,7 @@ def _read_config(place: Path) -> tuple[int, int]:
     try:
         config = json.loads((place / _CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{_CONFIG} is no JSON: {error}") from error
+        raise ValueError(f"{_CONFIG} is not JSON: {error}") from error
     numbers = []
     for name, least, most in (("medusa_num_heads", 1, _MOST_HEADS), ("medusa_num_layers", 0, _MOST_LAYERS)):
         value = config.get(name) if isinstance(config, dict) else None
@@ -132,7 +132,7 @@ def _sizes(tensors: dict[str, torch.Tensor], layers: int) -> tuple[int, int]:
         raise ValueError(f"tensor {name} is missing")
     shape = tuple(tensors[name].shape)
     if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"tensor {name} has the shape {shape}, not that of a vocabulary and a hidden size")
+        raise ValueError(f"tensor {name} has shape {shape}, expected [vocabulary, hidden size]")
     return shape[0], shape[1]
 
 
@@ -141,7 +141,7 @@ def _checked(name: str, tensors: dict[str, torch.Tensor], shape: tuple[int, ...]
     if tensor is None:
         raise ValueError(f"tensor {name} is missing")
     if tuple(tensor.shape) != shape:
-        raise ValueError(f"tensor {name} has the shape {tuple(tensor.shape)}, expected {shape}")
+        raise ValueError(f"tensor {name} has shape {tuple(tensor.shape)}, expected {shape}")
     if not tensor.is_floating_point():
-        raise ValueError(f"tensor {name} is of type {str(tensor.dtype).removeprefix('torch.')}, not of floating point")
+        raise ValueError(f"tensor {name} has dtype {str(tensor.dtype).removeprefix('torch.')}, not floating point")
     return tensor

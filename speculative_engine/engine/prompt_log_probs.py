@@ -40,7 +40,7 @@ class PromptLogProbs:
             rows = logits[first : first + len(positions)]
             first += len(positions)
             tokens = spec.tokens[positions.start : positions.stop]
-            assert spec.prompt_logprobs is not None, "else it would have no part"
+            assert spec.prompt_logprobs is not None, "sequences without prompt_logprobs have no part"
             told[spec.sequence_id] = log_probs(rows, tokens, spec.prompt_logprobs)
             sequence.told = positions.stop
         return told

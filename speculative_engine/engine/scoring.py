@@ -89,7 +89,7 @@ class Scoring:
     def add(self, spec: ScoreSpec) -> None:
         """Queues a text. Raises ValueError if its id is taken, or if it could never be scored."""
         if spec.score_id in self._texts:
-            raise ValueError(f"text {spec.score_id} is being scored already")
+            raise ValueError(f"text {spec.score_id} is already being scored")
         if not 1 <= spec.first <= len(spec.tokens) <= self._pool.capacity:
             raise ValueError(f"text of {len(spec.tokens)} tokens cannot be scored from position {spec.first}")
         self._texts[spec.score_id] = _Text(spec)

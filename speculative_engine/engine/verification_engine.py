@@ -102,7 +102,7 @@ class VerificationEngine:
     def add(self, spec: SequenceSpec) -> None:
         """Queues a sequence. Raises ValueError if its id is taken, or if it could never run (see `slots_needed`)."""
         if self._queue.find(spec.sequence_id) is not None:
-            raise ValueError(f"sequence {spec.sequence_id} is running already")
+            raise ValueError(f"sequence {spec.sequence_id} is already running")
         if self.slots_needed(spec.max_length) > self.model.pool.capacity:
             raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
         self._queue.add(spec.sequence_id, Sequence(spec, spec.prefix_in(self.prefix_cache)))

@@ -44,7 +44,7 @@ def build(library: Path = LIBRARY, sources: Path = SOURCES, *options: str) -> No
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        raise BuildError("there is no C compiler (cc, gcc or clang)")
+        raise BuildError("no C compiler found (cc, gcc or clang)")
     unfinished = library.with_suffix(".so.new")
     command = [
         *compiler.split(), *FLAGS, f'-DDRAFTWIRE_SOURCE_HASH="{source_hash(sources)}"', *options,
@@ -53,7 +53,7 @@ def build(library: Path = LIBRARY, sources: Path = SOURCES, *options: str) -> No
     try:
         subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"the C code does not compile here: {error}") from error
+        raise BuildError(f"the C code does not compile on this machine: {error}") from error
     unfinished.replace(library)  # a process that has loaded the old file keeps it
 
 

@@ -44,7 +44,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_sample": (FLAG, (POINTER,)),
     "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
 }
-"""Result and argument types of every library function that Python calls, as in `csrc/ops.h`."""
+"""Result and argument types of every library function that Python calls, as in `csrc/ops.h` and `thread_pool.h`."""
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
 """Kinds of vectors; the index is the library's number for the kind."""
 _GEMMS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
@@ -77,7 +77,7 @@ def use_kernels(kernels: Kernels) -> None:
     there = available_kernels()
     if kernels != "auto" and kernels not in there:
         missing = "" if _compiled() is not None else ", as there is no compiled library"
-        raise KernelsError(f"{kernels} cannot run here{missing}; there is {', '.join(('auto', *there))}")
+        raise KernelsError(f"{kernels} cannot run on this machine{missing}; available: {', '.join(('auto', *there))}")
     chosen = there[-1] if kernels == "auto" else kernels
     compiled = _compiled()
     if compiled is not None and chosen != "torch":
@@ -95,7 +95,7 @@ def kernels_in_use() -> Kernels:
 def loaded() -> ctypes.CDLL:
     """The compiled library, for callers that have checked that it exists."""
     compiled = _compiled()
-    assert compiled is not None, "whoever calls this has asked for the library before"
+    assert compiled is not None, "callers check first that the library exists"
     return compiled
 
 
@@ -146,7 +146,7 @@ def _check(compiled: ctypes.CDLL) -> None:
     try:
         describe = compiled.draftwire_abi
     except AttributeError:
-        raise LibraryMismatchError(_mismatch("holds no hash of its sources")) from None
+        raise LibraryMismatchError(_mismatch("contains no hash of its sources")) from None
     describe.restype, describe.argtypes = _FUNCTIONS["draftwire_abi"]
     abi = describe().contents
     found, expected = abi.source_hash.decode(), build.source_hash()
@@ -160,13 +160,13 @@ def _check(compiled: ctypes.CDLL) -> None:
     expected_sizes = {struct.__name__: ctypes.sizeof(struct) for struct in STRUCTS}
     if sizes != expected_sizes:
         differing = sorted({name for name, _ in sizes.items() ^ expected_sizes.items()})
-        raise LibraryMismatchError(_mismatch(f"has other sizes of {', '.join(differing)} than structs.py"))
+        raise LibraryMismatchError(_mismatch(f"differs from structs.py in the sizes of {', '.join(differing)}"))
 
 
 def _mismatch(how: str) -> str:
     return (
-        f"the compiled library {LIBRARY.name} {how}; build it again: in a checkout by `make setup` or "
-        "`python -m speculative_engine.kernels.build`, else install draftwire again"
+        f"the compiled library {LIBRARY.name} {how}; rebuild it: in a checkout by `make setup` or "
+        "`python -m speculative_engine.kernels.build`, otherwise by reinstalling draftwire"
     )
 
 
@@ -177,7 +177,7 @@ def warn_where_missing(device: str) -> None:
             "no compiled library; decoding is slower",
             extra={
                 "expected": LIBRARY.name,
-                "remedy": "install draftwire again where there is a C compiler (cc, gcc or clang), in a checkout by "
+                "remedy": "reinstall draftwire where there is a C compiler (cc, gcc or clang), in a checkout by "
                 "pip install -e '.[serve]'",
             },
         )

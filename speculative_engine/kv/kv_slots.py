@@ -81,7 +81,7 @@ class SlotPool:
         after: the slot that the new ones should follow; PADDING_SLOT for none.
         """
         if count > self.free:
-            raise OutOfSlotsError(f"{count} KV slots asked for, {self.free} of {self.capacity} free")
+            raise OutOfSlotsError(f"{count} KV slots requested, {self.free} of {self.capacity} free")
         if count > self._count and self._reserve is not None:
             # Evicts a block at a time, or 1/64 of a small pool: slots evicted one by one would scatter over all
             # sequences.
@@ -100,7 +100,7 @@ class SlotPool:
         if not len(returned):
             return
         if self._flags[returned].any():
-            raise ValueError("more KV slots given back than were taken")
+            raise ValueError("a returned KV slot is already free")
         self._flags[returned] = True
         np.add.at(self._free_of, returned // SLOT_BLOCK, 1)
         self._count += len(returned)

@@ -43,7 +43,7 @@ def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bo
     if ours != theirs:
         raise ModelLoadError(
             f"model {options.model}: its tokenizer, {ours[:12]}, is not the target's, {theirs[:12]}; a drafter service "
-            "can draft with another one"
+            "can draft with a different one"
         )
     run_self_test(model)
     if target.captured:

@@ -110,7 +110,7 @@ class RankProcesses:
             try:
                 store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=_START_SECONDS)))
             except RuntimeError as error:
-                raise RankLostError(f"rank {os.environ['RANK']} does not reach rank 0: {error}") from error
+                raise RankLostError(f"rank {os.environ['RANK']} cannot reach rank 0: {error}") from error
             return cls(RankGroup(store, rank, size, device=device, timeout_seconds=timeout_seconds), [])
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -153,9 +153,9 @@ def _await_joining(store: dist.Store, children: list[subprocess.Popen[bytes]]) -
     while not store.check([f"pid/{rank}" for rank, _ in enumerate(children, start=1)]):
         for rank, child in enumerate(children, start=1):
             if (status := child.poll()) is not None:
-                raise RankLostError(f"rank {rank} of {len(children) + 1} has ended with status {status} at its start")
+                raise RankLostError(f"rank {rank} of {len(children) + 1} has ended with status {status} during startup")
         if time.monotonic() > deadline:
-            raise RankLostError(f"not all {len(children) + 1} ranks have started within {_START_SECONDS:g} seconds")
+            raise RankLostError(f"not all {len(children) + 1} ranks started within {_START_SECONDS:g} seconds")
         time.sleep(_POLL_SECONDS)
 
 

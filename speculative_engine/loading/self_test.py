@@ -120,13 +120,13 @@ def _probe_layers(model: PackedModel) -> None:
         raise _refusal(model, f"its {layers} layers attend {len(called)} times, not once each")
     kinds = getattr(model.config, "layer_types", None) or []
     if "chunked_attention" in kinds:
-        raise _refusal(model, "some of its layers use chunked attention, which packed attention does not know")
+        raise _refusal(model, "some of its layers use chunked attention, which packed attention does not support")
     window = getattr(model.config, "sliding_window", None)
     for layer, call in zip(called, calls, strict=True):
         sliding = layer < len(kinds) and kinds[layer] == "sliding_attention"
         if sliding and window is not None and call.sliding_window != window:
             raise _refusal(
-                model, f"layer {layer} hides keys beyond {window} positions but tells its attention nothing of it"
+                model, f"layer {layer} hides keys beyond {window} positions without passing this to its attention"
             )
 
 
@@ -276,9 +276,9 @@ def _compare(model: PackedModel, script: _Script, found: list[_Row]) -> tuple[fl
         if not error <= tolerance:  # also true of NaN
             raise _refusal(
                 model,
-                f"logits of the scene {scene!r} are {error:.3g} spreads away from those of a plain forward (up to "
-                f"{tolerance:.3g} would be rounding); its attention may have a mask, a bias or positions that packed "
-                "attention is not told of",
+                f"logits of the scene {scene!r} are {error:.3g} standard deviations away from those of a plain forward "
+                f"pass (rounding explains up to {tolerance:.3g}); its attention may have a mask, a bias or positions "
+                "that packed attention does not receive",
             )
         worst = max(worst, error)
     return worst, tolerance
@@ -333,7 +333,7 @@ def _try_far_neighbour(model: PackedModel, tokens: list[int]) -> bool:
     if not error <= _FAR_ERROR.get(model.dtype, _FAR_COARSE):
         raise _refusal(
             model,
-            f"a neighbour at position {last} moves a row's logits by {error:.3g} spreads; its rotary embedding depends "
-            "on the longest sequence of a batch (rope types 'dynamic' and 'longrope' do)",
+            f"a neighbour at position {last} moves a row's logits by {error:.3g} standard deviations; its rotary "
+            "embedding depends on the longest sequence of a batch (as rope types 'dynamic' and 'longrope' do)",
         )
     return False

@@ -47,14 +47,14 @@ class Grammar:
             return  # has no references, and the library itself bounds the groups of an expression
         if levels > MOST_LEVELS:
             raise GrammarError(
-                f"has references and groups that lead {levels} levels deep, at most {MOST_LEVELS} are allowed"
+                f"has references and groups nested {levels} levels deep, at most {MOST_LEVELS} are allowed"
             )
 
     def _lark_levels(self) -> int:
         try:
             return lark_levels(self.text)
         except (ValueError, RecursionError) as error:
-            raise GrammarError(f"has JSON in it that cannot be read: {error}") from error
+            raise GrammarError(f"contains JSON that cannot be read: {error}") from error
 
     def notation(self) -> str:
         """The form in the library's notation. Raises GrammarError for text that is not of its kind."""

@@ -93,7 +93,7 @@ class GrammarCompiler:
         started = time.perf_counter()
         matcher = self._compile(grammar)
         if not allows_any(first_mask(matcher), tokenizer.eos_token):
-            raise GrammarError("allows no text, or the empty one alone")
+            raise GrammarError("allows no text, or only the empty one")
         compiled = _Compiled(matcher, time.perf_counter() - started, memory)
         with self._keeping:
             self._kept[grammar] = compiled

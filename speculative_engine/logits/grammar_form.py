@@ -25,7 +25,7 @@ class TokenMisfitError(ValueError):
     """Raised if the token at `index` is not allowed after those before it."""
 
     def __init__(self, index: int):
-        super().__init__(f"token {index} is not allowed after those before it")
+        super().__init__(f"token {index} is not allowed after the preceding ones")
         self.index = index
 
 

@@ -39,7 +39,7 @@ def tokenizer_with_end(source: str) -> LLTokenizer:
     try:
         return LLTokenizer(json.dumps(parts), eos_token=end)
     except ValueError as error:
-        raise GrammarError(f"the target's tokenizer cannot be held to a form: {one_line(str(error))}") from error
+        raise GrammarError(f"the target's tokenizer supports no forms of output: {one_line(str(error))}") from error
 
 
 def compile_form(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:

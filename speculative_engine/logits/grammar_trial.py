@@ -75,7 +75,7 @@ class GrammarTrial:
                     raise GrammarError(f"takes more than {MOST_SECONDS:g} seconds to compile") from error
                 most = grammar_trial_process.TRIAL_MEMORY >> 20
                 raise GrammarError(
-                    f"cannot be compiled: it takes more than {most} MiB of memory, or crashes"
+                    f"cannot be compiled: it takes more than {most} MiB of memory, or crashes the compiler"
                 ) from error
         if outcome["error"] is not None:
             raise GrammarError(outcome["error"])
@@ -115,7 +115,7 @@ class GrammarTrial:
             receive(ours)
         except (EOFError, OSError) as error:
             self._stop()
-            raise RuntimeError("the process that tries forms of output does not start") from error
+            raise RuntimeError("the process that tries forms of output did not start") from error
         return ours
 
     def _stop(self) -> None:

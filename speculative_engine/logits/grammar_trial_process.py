@@ -43,7 +43,7 @@ def receive(receiver: socket.socket) -> bytes:
     while len(data) < size:
         part = receiver.recv(min(size - len(data), 1 << 20))
         if not part:
-            raise EOFError("the other side has gone")
+            raise EOFError("the other side has closed the connection")
         data += part
         if header and len(data) == size:
             size, header = int.from_bytes(data), False

@@ -116,10 +116,10 @@ class PackedModel:
         if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
             needed = "bfloat16 on a GPU" if weights == "int4" else "bfloat16"
             raise UnsupportedModelError(
-                f"model {self.name}: weights {weights}: for {needed}, not for {_name_of(model.dtype)} on "
+                f"model {self.name}: weights {weights} need {needed}, not {_name_of(model.dtype)} on "
                 f"{model.device.type}"
             )
-        assert weights == "checkpoint" or not row_exact, "a target says what its checkpoint says"
+        assert weights == "checkpoint" or not row_exact, "a target keeps its checkpoint's weights"
         self.weights = weights
         self.model = model.eval()
         self.config = model.config.get_text_config(decoder=True)
@@ -134,7 +134,7 @@ class PackedModel:
         if not isinstance(heads, int) or heads < 1:
             raise UnsupportedModelError(
                 f"model {self.name}: {self.architecture} has no attention heads; every layer of a model must attend, "
-                "because what a state-space layer carries along cannot be rolled back"
+                "because the state of a state-space layer cannot be rolled back"
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
         with ranks.exchange() if ranks is not None else nullcontext():
@@ -309,7 +309,7 @@ class PackedModel:
                 self.steps.capture()
         except torch.OutOfMemoryError as error:
             reason = str(error).partition("\n")[0]
-            raise ModelLoadError(f"model {self.name}: no memory for CUDA graphs: {reason}") from error
+            raise ModelLoadError(f"model {self.name}: not enough memory for CUDA graphs: {reason}") from error
 
     @property
     def captured(self) -> int:

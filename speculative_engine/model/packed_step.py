@@ -65,7 +65,7 @@ class StepDecoder:
         lanes = parts[2].reshape(-1, _LANE)
         lane_rows = rest[int(lanes[:, 2].sum()) :]
         if len(lane_rows) != lanes[:, 3].sum():
-            raise ValueError(f"a packed step of {len(numbers)} numbers does not hold what its head says")
+            raise ValueError(f"a packed step of {len(numbers)} numbers does not match its head")
         known = list(self._before)
         told: list[Lane] = []
         slot = row = 0

@@ -68,7 +68,7 @@ def attend_ranges(
 
     heads, rows, _ = query.shape
     options = _options()
-    assert options is not None, "whoever calls this has asked whether it fits"
+    assert options is not None, "callers check first whether the batch fits"
     out, weight = varlen_attn(
         query.transpose(0, 1).contiguous(),
         keys.transpose(0, 1),

@@ -85,7 +85,7 @@ def top_candidates(logits: Tensor, batch: SamplingBatch, k: int, vocab_size: int
     logits = _limited(logits, batch, vocab_size)
     if fits(logits):
         token_ids, scores, log_probs = best_tokens(logits, batch, k, log_probs=True)
-        assert log_probs is not None, "they were asked for"
+        assert log_probs is not None, "they were requested"
         return Candidates(token_ids, scores, log_probs, token_ids[:, 0] == NO_TOKEN)
     block_top = block_tops(logits)
     top = block_top.amax(1)

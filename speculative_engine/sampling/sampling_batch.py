@@ -60,7 +60,7 @@ class SamplingBatch:
     ) -> "SamplingBatch":
         """Builds a row for each pair of `params` and `positions`. The caller has validated the parameters."""
         if len(params) != len(positions):
-            raise ValueError(f"{len(params)} rows of parameters, {len(positions)} positions")
+            raise ValueError(f"{len(params)} rows of parameters for {len(positions)} positions")
         for position in positions:
             if not 0 <= position <= MAX_POSITION:
                 raise FieldError("position", f"must be in 0..{MAX_POSITION}, got {position}")

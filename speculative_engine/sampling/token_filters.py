@@ -65,7 +65,7 @@ def block_tops(logits: Tensor) -> Tensor:
 def total_mass(logits: Tensor, temperatures: Tensor, top: Tensor) -> Tensor:
     """The sum of exp(s - top) over each row in units of 2^-42, int64 [R]; top [R] float32 the row's largest s."""
     if logits.shape[1] > MAX_VOCABULARY:
-        raise ValueError(f"vocabulary of {logits.shape[1]} is above {MAX_VOCABULARY}")
+        raise ValueError(f"vocabulary of {logits.shape[1]} tokens exceeds {MAX_VOCABULARY}")
     step = rows_a_pass(logits)
     total = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
     for i in range(0, len(logits), step):

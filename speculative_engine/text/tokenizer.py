@@ -59,7 +59,7 @@ class Tokenizer:
                 reason = f"has no tokenizer.json; {reason}"
             raise ModelLoadError(f"tokenizer of {checkpoint.name}: {reason[:_LONGEST_REASON]}") from error
         if not tokenizer.is_fast:
-            raise ModelLoadError(f"tokenizer of {checkpoint.name}: has no tokenizer.json, which streaming text needs")
+            raise ModelLoadError(f"tokenizer of {checkpoint.name}: has no tokenizer.json, needed to stream text")
         return cls(tokenizer)
 
     def save(self, directory: Path) -> None:

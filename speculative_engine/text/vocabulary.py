@@ -92,7 +92,7 @@ def spelling_of(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
         return _byte_level
     if "ByteFallback" in kinds:
         return _byte_fallback
-    raise VocabularyError("its tokens are neither spelled byte by byte nor fall back to bytes")
+    raise VocabularyError("its tokens are not byte-level and do not fall back to bytes")
 
 
 def _byte_level(name: str) -> bytes:

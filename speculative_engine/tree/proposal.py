@@ -206,9 +206,11 @@ class ProposalReader:
             )
         for offset, (token, parent_id) in enumerate(zip(proposal.token_ids, proposal.parent_ids, strict=True)):
             if not 0 <= token < self._vocab_size:
-                raise _malformed(f"token_ids[{offset}]", f"is {token}, the vocabulary has {self._vocab_size} tokens")
+                raise _malformed(
+                    f"token_ids[{offset}]", f"is {token}, but the vocabulary has {self._vocab_size} tokens"
+                )
             if not 0 <= parent_id < proposal.first_node_id + offset:
-                raise _malformed(f"parent_ids[{offset}]", f"is {parent_id}, a node that was not sent before")
+                raise _malformed(f"parent_ids[{offset}]", f"is {parent_id}, but no such node was sent before")
         for offset, log_prob in enumerate(proposal.log_probs):
             if math.isnan(log_prob) or log_prob > 0:
                 raise _malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
@@ -220,13 +222,13 @@ class ProposalReader:
                 raise ProposalError(
                     ProposalFault.CREDIT_EXCEEDED,
                     "token_ids",
-                    f"would make {known + count} {what}, the credit is {self._max_tree_nodes}",
+                    f"would make {known + count} {what}, but the credit is {self._max_tree_nodes}",
                 )
 
     def _check_distributions(self, proposal: Proposal) -> None:
         if not self._draws:
             if proposal.distributions:
-                raise _malformed("distributions", "were not asked for")
+                raise _malformed("distributions", "were not requested")
             return
         children = _by_parent(proposal)
         for index, (parent_id, distribution) in enumerate(proposal.distributions):
@@ -234,15 +236,15 @@ class ProposalReader:
             drawn = children.pop(parent_id, None)
             if drawn is None:
                 raise _malformed(
-                    f"{where}.parent_id", f"is {parent_id}, which has no nodes here or another distribution"
+                    f"{where}.parent_id", f"is {parent_id}, which has no nodes here, or has another distribution"
                 )
             check_distribution(where, distribution, self._vocab_size)
             if len(set(drawn)) < len(drawn):
-                raise _malformed("token_ids", f"has a token twice below the node {parent_id}")
+                raise _malformed("token_ids", f"repeats a token below node {parent_id}")
             if not set(drawn) <= set(distribution.token_ids):
-                raise _malformed(f"{where}.token_ids", f"lacks a token that was drawn below the node {parent_id}")
+                raise _malformed(f"{where}.token_ids", f"lacks a token that was drawn below node {parent_id}")
         if children:
-            raise _malformed("distributions", f"has none for the node {min(children)}")
+            raise _malformed("distributions", f"has none for node {min(children)}")
 
 
 def _by_parent(proposal: Proposal) -> dict[int, list[int]]:
@@ -261,16 +263,16 @@ def check_distribution(where: str, distribution: DraftDistribution, vocab_size: 
     if len(probabilities) != len(token_ids):
         raise _malformed(f"{where}.probabilities", f"has {len(probabilities)} entries for {len(token_ids)} tokens")
     if len(set(token_ids)) < len(token_ids):
-        raise _malformed(f"{where}.token_ids", "has a token twice")
+        raise _malformed(f"{where}.token_ids", "repeats a token")
     for offset, token in enumerate(token_ids):
         if not 0 <= token < vocab_size:
-            raise _malformed(f"{where}.token_ids[{offset}]", f"is {token}, the vocabulary has {vocab_size} tokens")
+            raise _malformed(f"{where}.token_ids[{offset}]", f"is {token}, but the vocabulary has {vocab_size} tokens")
     for offset, probability in enumerate(probabilities):
         if not 0 < probability <= 1 + _SUM_ERROR:  # NaN, too
             raise _malformed(f"{where}.probabilities[{offset}]", f"is {probability}, not a probability above 0")
     total = math.fsum(probabilities)
     if abs(total - 1) > _SUM_ERROR:
-        raise _malformed(f"{where}.probabilities", f"sum to {total:.6g}, not to 1")
+        raise _malformed(f"{where}.probabilities", f"sum to {total:.6g}, not 1")
 
 
 def _malformed(field: str, description: str) -> ProposalError:

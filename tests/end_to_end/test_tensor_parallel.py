@@ -187,7 +187,7 @@ def test_what_cannot_be_split_is_refused(start_verifier: Callable[..., "RunningS
     assert service.process.wait(START_SECONDS) == 1
     (refusal,) = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
     assert refusal.endswith(
-        "--tensor-parallel: 4 ranks cannot share 6 equally, which is num_attention_heads of the model's configuration"
+        "--tensor-parallel: num_attention_heads of the model's configuration is 6, which is not divisible by 4 ranks"
     )
 
 

@@ -79,5 +79,5 @@ def test_what_cannot_be_measured(prompts: list[list[int]], tokens: int, field: s
 
 
 def test_a_model_of_one_layer() -> None:
-    with pytest.raises(FieldError, match="model: has one layer"):
+    with pytest.raises(FieldError, match="model: has only one layer"):
         calibrate_early_exit(packed(tiny_model("Llama", num_hidden_layers=1), 100), [[5]], 5, 0.0)

@@ -253,4 +253,4 @@ async def test_distributions_nobody_asked_for(verifier: InProcessVerifier) -> No
     request = ask()
     assert (await verifier.generate(request)).token_ids == (await verifier.plain(request)).token_ids
     await verifier.until(lambda: drafter.errors)
-    assert drafter.errors[0].status.message == "distributions: were not asked for"
+    assert drafter.errors[0].status.message == "distributions: were not requested"

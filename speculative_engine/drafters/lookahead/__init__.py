@@ -1,1 +1,1 @@
-"""Lookahead decoding: the target's own guesses, made in rows beside the ones that it verifies."""
+"""Lookahead decoding: guesses of the target itself, computed in extra rows of its passes."""

@@ -1,12 +1,12 @@
-r"""The window of Jacobi trajectories: guesses for the places after a sequence, made better by every pass.
+r"""The window of Jacobi trajectories: guesses for the positions after a sequence, refined by every pass.
 
 Fu, Bailis, Stoica, Zhang, "Break the sequential dependency of LLM inference using lookahead decoding",
-arXiv 2402.02057. A column holds tokens for as many places in a row. Its first token stands in a line with the first
-tokens of the columns before it, which is what it sees of them; its others follow it alone:
+arXiv 2402.02057. A column holds tokens for consecutive positions. Its first token follows the first tokens of the
+columns before it and sees none of their other tokens. Its other tokens follow its first:
 
     last committed token - a1 - b1 - c1       columns a, b, c; the probes below the committed token are a tree
                             \    \    \
-                             a2   b2   c2     each pass tells what comes after a2, b2, c2
+                             a2   b2   c2     each pass yields the tokens after a2, b2, c2
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from speculative_engine.tree.token_tree import Node
 
 
 class JacobiWindow:
-    """One sequence's columns: the first stands at the place after the last committed token, the next one further on."""
+    """One sequence's columns, which begin at consecutive positions after the last committed token."""
 
     def __init__(self, levels: int):
-        """levels: tokens in a column, at least one."""
+        """levels: tokens per column, at least one."""
         self._levels = levels
         self._columns: list[list[int]] = []
         self._start = 0
         """Position of the first column."""
-        # Which text a new column begins as decides no token, so one seed is as good as another.
+        # The initial tokens of a column never affect the output, so any seed will do.
         self._random = random.Random(0)
 
     def probes(self, root: Node, text: Sequence[int], count: int) -> Probes:
-        """The probes of the next pass: `count` columns below the last token of `text`.
+        """Returns the probes of the next pass: `count` columns below `root`.
 
-        Columns whose place has been committed are dropped. New ones begin as a piece of the text.
+        Columns whose position has been committed are dropped. New ones are initialized with a random piece of `text`.
         """
         start = root.position + 1
         del self._columns[: max(0, start - self._start)], self._columns[count:]
@@ -53,9 +53,9 @@ class JacobiWindow:
         return Probes(nodes, asked)
 
     def learn(self, text: Sequence[int], tokens: Sequence[int]) -> list[list[int]]:
-        """Take in the tokens that came after each column; the n-grams that they make.
+        """Moves each column on by the target's token after it. Returns the n-grams that columns and tokens form.
 
-        tokens: -1 where the target had none to tell; that column begins anew.
+        tokens: the target's token after each column; -1 for none, which initializes the column anew.
         """
         ngrams: list[list[int]] = []
         for index, (column, token) in enumerate(zip(self._columns, tokens, strict=True)):
@@ -74,5 +74,5 @@ class JacobiWindow:
 
 
 def _below(parent: Node, token: int) -> Node:
-    """A node that its parent does not know: no walk comes there."""
+    """Returns a node that is not among its parent's children, so no walk reaches it."""
     return Node(token, parent, parent.position + 1, 0.0, "", 0)

@@ -1,4 +1,4 @@
-"""Lookahead decoding: the target itself guesses ahead, in rows beside the ones that it verifies."""
+"""Lookahead decoding: the target drafts for itself, in extra rows of its verification passes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_GUESSES = 64
 
 @dataclass(frozen=True, slots=True)
 class LookaheadOptions:
-    """Sizes of the window and of the pool."""
+    """The sizes of the window and of the n-gram pool."""
 
     window: int = 15
-    """Most columns: places after the sequence for which tokens are guessed at once."""
+    """Most columns, which begin at consecutive positions after the sequence."""
     ngram: int = 5
-    """Tokens of an n-gram; a column has one less."""
+    """Tokens per n-gram; a column has one fewer."""
     guesses: int = 5
-    """Most n-grams kept of each first token."""
+    """Most n-grams kept per first token."""
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -41,7 +41,7 @@ class LookaheadOptions:
 
 
 class Lookahead:
-    """One sequence's window, and the n-grams found in it: a `lookup.Lookup` by the last token."""
+    """One sequence's window and the n-grams found with it: a `lookup.Lookup` by the last token."""
 
     def __init__(self, options: LookaheadOptions, max_length: int):
         self._options = options
@@ -52,27 +52,27 @@ class Lookahead:
         self._pool = NgramPool(options.guesses)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """See Lookup.extend."""
+        """Adds the sequence's next tokens."""
         self._text.extend(tokens)
 
     def places(self) -> list[Place]:
-        """See Lookup.places."""
+        """Returns the place after the last token in the pool's n-grams; empty if none begins with it."""
         return self._pool.places(self._text[-1])
 
     def probes(self, root: Node, most_rows: int) -> Probes:
-        """See ProbingDrafter.probes. No column reaches beyond the sequence's end."""
+        """Returns the probes for the next pass, at most `most_rows`. No column extends beyond the sequence's end."""
         left = self._max_length - 1 - root.position - self._levels
         count = min(self._options.window, most_rows // self._levels, left)
         return self._window.probes(root, self._text, count) if count > 0 and self._text else NO_PROBES
 
     def learn(self, tokens: Sequence[int]) -> None:
-        """See ProbingDrafter.learn."""
+        """Adds the n-grams that the target's tokens complete to the pool."""
         for ngram in self._window.learn(self._text, tokens):
             self._pool.add(ngram)
 
 
 class LookaheadDrafter(LookupDrafter):
-    """The drafter `local:lookahead`: looks up the n-grams that its probes have found (see `probing.ProbingDrafter`)."""
+    """The drafter `local:lookahead`, a ProbingDrafter (see `probing`): looks up the n-grams found by its probes."""
 
     def __init__(self, options: LookaheadOptions):
         super().__init__(lambda spec: Lookahead(options, spec.max_length))
@@ -80,15 +80,15 @@ class LookaheadDrafter(LookupDrafter):
 
     @property
     def least_rows(self) -> int:
-        """See ProbingDrafter.least_rows: a column."""
+        """The rows of one column, the fewest that the drafter can learn from."""
         return self._options.ngram - 1
 
     def probes(self, key: Hashable, root: Node, most_rows: int) -> Probes:
-        """See ProbingDrafter.probes."""
+        """Returns the probes for a sequence's next pass, at most `most_rows`."""
         return self._lookahead(key).probes(root, most_rows)
 
     def learn(self, key: Hashable, tokens: Sequence[int]) -> None:
-        """See ProbingDrafter.learn."""
+        """Receives the target's token after each column of the last probes, -1 for none."""
         self._lookahead(key).learn(tokens)
 
     def _lookahead(self, key: Hashable) -> Lookahead:

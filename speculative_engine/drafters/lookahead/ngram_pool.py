@@ -1,4 +1,4 @@
-"""The n-grams that a sequence's probes have found, by their first token: few for each, few tokens in all."""
+"""The n-grams found by a sequence's probes, by first token, limited in number per first token and in all."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from collections.abc import Iterable, Sequence
 from speculative_engine.drafters.lookup.lookup import Place
 
 _MOST_FIRST_TOKENS = 1024
-"""First tokens that n-grams are kept of; those that were not met for the longest time are forgotten."""
+"""Most first tokens; beyond this, the least recently used are dropped with their n-grams."""
 
 
 class Guesses:
-    """Continuations of one token, those that begin alike merged: a `lookup.Text` whose places are beginnings, told
-    apart as they are asked for."""
+    """The continuations of one token: a `lookup.Text` whose places are prefixes of them, each shared prefix one place.
+
+    Places are numbered as they are asked for.
+    """
 
     def __init__(self, continuations: Iterable[Sequence[int]]):
-        """continuations: all of one length."""
+        """continuations: all of the same length."""
         self._places = [(0, list(continuations))]
-        """By place, how many tokens are passed and the continuations that begin so; place 0 is the start."""
+        """By place, the length of the prefix and the continuations with that prefix; place 0 is the empty prefix."""
 
     def following(self, where: int) -> list[tuple[int, float, int]]:
-        """See Text.following."""
+        """Returns the tokens after a place: each token, its relative frequency, and the place after it."""
         passed, continuations = self._places[where]
         after: dict[int, list[Sequence[int]]] = {}
         for continuation in continuations:
@@ -35,19 +37,19 @@ class Guesses:
 
 
 class NgramPool:
-    """Keeps, of each first token, the n-grams found last."""
+    """Keeps the n-grams found most recently, by first token."""
 
     def __init__(self, guesses: int):
-        """guesses: most n-grams of one first token."""
+        """guesses: most n-grams per first token."""
         self._guesses = guesses
-        # By first token; in it the rest of each n-gram. Both in the order they were met, latest last.
+        # The remaining tokens of each n-gram, by first token; both least recently used first.
         self._ngrams: OrderedDict[int, OrderedDict[tuple[int, ...], None]] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(map(len, self._ngrams.values()))
 
     def add(self, ngram: Sequence[int]) -> None:
-        """Keep an n-gram of at least two tokens; one that is known counts as found last."""
+        """Adds an n-gram of at least two tokens; a known one becomes the most recent."""
         first, rest = ngram[0], tuple(ngram[1:])
         known = self._ngrams.setdefault(first, OrderedDict())
         known[rest] = None
@@ -59,7 +61,7 @@ class NgramPool:
             self._ngrams.popitem(last=False)
 
     def places(self, token: int) -> list[Place]:
-        """Where a sequence may go on from whose last token this is; the n-gram found last comes first."""
+        """Returns the place after `token`, at which the most recent n-gram comes first; empty for an unknown token."""
         known = self._ngrams.get(token)
         if known is None:
             return []

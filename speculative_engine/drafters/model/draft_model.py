@@ -73,7 +73,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
         needed = max(spec.max_length, len(spec.tokens)) + spec.max_tree_nodes
         if needed > self.model.pool.capacity:
-            raise DrafterFullError(f"sequence needs {needed} KV slots, there are {self.model.pool.capacity}")
+            raise DrafterFullError(f"sequence needs {needed} KV slots, but there are only {self.model.pool.capacity}")
         return ModelDraft(spec)
 
     def observe(self, draft: ModelDraft, tokens: Sequence[int]) -> None:

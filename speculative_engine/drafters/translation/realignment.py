@@ -1,8 +1,8 @@
-"""The committed text in the draft model's own tokens, kept up token by token of the target.
+"""The committed text in the draft model's own tokens, extended as the target commits tokens.
 
-A text that grows is not tokenized as its parts are: "imp" and "ort" become "import". So the end of what is there is
-tokenized again together with what is new, from a place where words part, and as far as the tokens stay the same their
-KV slots do. Work is in bytes: a token of either vocabulary may end within a character, and be completed later.
+A text is not tokenized as its parts are: "imp" and "ort" become "import". The end of the existing text is therefore
+tokenized again together with the new text, from a word boundary on, and leading tokens that stay the same keep their
+KV slots. Text is handled as bytes, since a token of either vocabulary may end within a character.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from speculative_engine.drafters.translation.token_map import TokenMap
 
 _FEWEST, _MOST = 8, 32
-"""Draft tokens that are tokenized again: so many at least, and the fewest more that begin at a word's start, up to so
-many. What is before them stays as it is."""
+"""Fewest and most draft tokens that are tokenized again. They extend back to the nearest word start within the most;
+earlier tokens stay as they are."""
 
 
 def append_text(tokens: list[int], new: Iterable[int], token_map: TokenMap) -> int:
-    """Append tokens `new` of the target to a sequence's draft tokens; returns how many leading ones are unchanged."""
+    """Appends the target's tokens `new` to a sequence's draft tokens; returns how many leading ones are unchanged."""
     kept = len(tokens)
     text = bytearray()
     for token in new:
@@ -44,7 +44,7 @@ def _append(tokens: list[int], text: bytes, token_map: TokenMap) -> int:
 
 
 def tail_start(tokens: list[int], token_map: TokenMap) -> int:
-    """From where a sequence's draft tokens may change when text is appended. Special tokens never do."""
+    """Returns the index from which the draft tokens may change when text is appended. Special tokens never do."""
     spellings = token_map.draft.spellings
     first = max(0, len(tokens) - _MOST)
     for index in range(len(tokens) - 1, first - 1, -1):
@@ -52,7 +52,7 @@ def tail_start(tokens: list[int], token_map: TokenMap) -> int:
             first = index + 1
             break
     for index in range(len(tokens) - _FEWEST, first, -1):
-        # Tokenizers of all families part words before a space that follows something else.
+        # Tokenizers of all families split words before a space that follows a non-space.
         if spellings[tokens[index]].startswith(b" ") and not spellings[tokens[index - 1]][-1:].isspace():
             return index
     return first

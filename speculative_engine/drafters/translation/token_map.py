@@ -1,4 +1,4 @@
-"""How the tokens of one vocabulary are spelled in another's."""
+"""The spelling of one vocabulary's tokens in the tokens of another."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ from collections.abc import Sequence
 from speculative_engine.text.vocabulary import Vocabulary
 
 MOST_PIECES = 8
-"""Draft tokens that one of the target's tokens is drafted with, at most."""
+"""Most draft tokens that draft a single target token."""
 
 
 class TokenMap:
-    """The target's tokens in draft tokens and the other way round.
+    """The target's tokens in draft tokens, and vice versa.
 
-    Tokens of the same bytes stand for each other. Another one is spelled by several tokens of the other vocabulary, as
-    its tokenizer spells that text. A special token stands for the one of the same name or role; where there is none,
-    its name is read as text and it is never drafted.
+    Tokens of the same bytes correspond to each other. Any other token is spelled by several tokens of the other
+    vocabulary, as that vocabulary's tokenizer encodes its text. A special token corresponds to the one with the same
+    name or role; if there is none, its name is read as text and it is never drafted.
     """
 
     def __init__(self, target: Vocabulary, draft: Vocabulary):
         self.target = target
         self.draft = draft
         self.marks: dict[int, int] = {}
-        """Draft tokens of the target's special tokens."""
+        """The corresponding draft tokens of the target's special tokens."""
         for ours, theirs in ((target.roles, draft.roles), (target.specials, draft.specials)):
             for name in ours:
                 if name in theirs:
                     self.marks.setdefault(ours[name], theirs[name])
         self._names = {index: name.encode() for name, index in target.specials.items()}
         self.pieces = [each if len(each) <= MOST_PIECES else () for each in _spelled(target, draft)]
-        """By token of the target, the draft tokens it is drafted with; none if it never is."""
+        """By target token, the draft tokens that draft it; empty if it is never drafted."""
         self.covers = _spelled(draft, target)
-        """By draft token, the tokens of the target that have its text; none if it has no text."""
+        """By draft token, the target tokens that it stands for; empty if there are none."""
         for token, mark in self.marks.items():
             self.pieces[token] = (mark,)
             self.covers[mark] = self.covers[mark] or (token,)
 
     def text(self, token: int) -> bytes:
-        """The text of one of the target's tokens, for the draft model to read; empty if `marks` has it or none does."""
+        """Returns the text of a target token for the draft model; empty for tokens in `marks` and unknown ids."""
         if token in self.marks or token >= len(self.target):
             return b""
         return self.target.spellings[token] or self._names.get(token, b"")
 
     def spelled(self, token: int) -> Sequence[int]:
-        """The draft tokens of any token of the target, also of those that are never drafted."""
+        """Returns the draft tokens of any target token, even one that is never drafted."""
         return (self.marks[token],) if token in self.marks else self.draft.encode(self.text(token))
 
 
 def _spelled(tokens: Vocabulary, other: Vocabulary) -> list[tuple[int, ...]]:
-    """By token, the tokens of the other vocabulary that spell it: one of the same bytes, or as its tokenizer has it."""
+    """Returns each token's spelling in the other vocabulary: the token of the same bytes, or else its text encoded."""
     same = [other.by_spelling.get(spelling) for spelling in tokens.spellings]
     lacking = [spelling if match is None else b"" for spelling, match in zip(tokens.spellings, same, strict=True)]
     encoded = other.encode_each(lacking)

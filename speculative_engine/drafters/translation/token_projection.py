@@ -1,4 +1,4 @@
-"""A draft model's probabilities as those of the target's tokens, where the two have other vocabularies."""
+"""Projects a draft model's probabilities onto the tokens of a target with a different vocabulary."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from torch import Tensor
 from speculative_engine.drafters.translation.token_map import TokenMap
 
 _PRIOR_SINGLE, _PRIOR_LONGER = 1.0, 0.5
-"""What is taken to have been seen of each draft token, alone and as the beginning of longer tokens together."""
+"""Prior counts of each draft token: as a whole token, and as the beginning of all longer target tokens together."""
 _OPEN_SHARE = 0.03
-"""A draft token that begins a longer token of the target less often than this is taken to stand alone."""
+"""A draft token is taken to be a whole token if a smaller share of its uses than this begins a longer target token."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The target's tokens that are longer than a draft token and begin with it."""
+    """The target tokens that begin with a draft token and are longer than it."""
 
     tokens: Tensor
     places: Tensor
-    """Of the tokens among all that are spelled with several."""
+    """Index of each token among all target tokens that are spelled with several draft tokens."""
     seconds: Tensor
-    """The draft token that comes second in each."""
+    """The second draft token of each token."""
 
 
 class TokenProjection:
-    """Spreads the probability of each draft token over the tokens of the target that begin with it.
+    """Spreads the probability of each draft token over the target tokens that begin with it.
 
-    A draft token that has a counterpart, or is longer than any, counts for the first token of the target in it. But the
-    target may have longer tokens that begin with it: `(` may be the whole token or the beginning of `(self`. How often
-    it is which is learned from the committed tokens, and settled by what the draft model says after that draft token
-    (`refine`). Two tokens of the target that begin with the same two draft tokens share by how often they came.
+    A draft token that stands for one or more target tokens counts for the first of them. But the target may have longer
+    tokens that begin with it: `(` may be a whole token or the beginning of `(self`. The frequency of each case is
+    learned from committed tokens, and the draft model's prediction after that draft token settles it (`refine`). Target
+    tokens that begin with the same two draft tokens share their probability by how often each has been committed.
     """
 
     def __init__(self, token_map: TokenMap, device: torch.device):
@@ -70,7 +70,7 @@ class TokenProjection:
         self._target_size = target_size
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Learn from committed tokens of the target."""
+        """Learns from committed target tokens."""
         pieces = [(token, self._map.pieces[token]) for token in tokens if token < self._target_size]
         alone = torch.tensor([each[0] for _, each in pieces if len(each) == 1], dtype=torch.int64, device=self._device)
         longer = torch.tensor(
@@ -80,7 +80,7 @@ class TokenProjection:
         self._seen.index_add_(0, longer, torch.ones(len(longer), device=self._device))
 
     def is_open(self, piece: int) -> bool:
-        """Whether a draft token may well be the beginning of a longer token."""
+        """Whether a draft token may well be the beginning of a longer target token."""
         group = self._groups.get(piece)
         if group is None:
             return False
@@ -88,7 +88,7 @@ class TokenProjection:
         return seen > _OPEN_SHARE * (seen + float(self._alone[piece]))
 
     def project(self, probabilities: Tensor) -> Tensor:
-        """[rows, draft vocabulary] to [rows, target's vocabulary]."""
+        """Projects probabilities: [rows, draft vocabulary] -> [rows, target vocabulary]."""
         longer = torch.zeros_like(self._alone).index_add_(0, self._begins, self._seen)
         whole = longer + self._alone
         result = torch.zeros(len(probabilities), self._target_size, device=self._device)
@@ -98,7 +98,7 @@ class TokenProjection:
         return result
 
     def refine(self, probabilities: Tensor, piece: int, after: Tensor) -> Tensor:
-        """As `project`, of one row, knowing the draft model's probabilities `after` a draft token: [target's]."""
+        """Projects one row, given the draft model's probabilities `after` draft token `piece`: [target vocabulary]."""
         rest = probabilities.clone()
         rest[piece] = 0
         result = self.project(rest.unsqueeze(0))[0]
@@ -112,8 +112,8 @@ class TokenProjection:
         return result
 
     def without_longer(self, probabilities: Tensor, piece: int) -> Tensor:
-        """One row of probabilities after a draft token, knowing that it was a token of the target on its own: what
-        would have made a longer one does not come."""
+        """Returns one row of probabilities after a draft token that was a whole target token: continuations that would
+        have made it a longer one are excluded."""
         group = self._groups.get(piece)
         if group is None:
             return probabilities
@@ -122,8 +122,10 @@ class TokenProjection:
         return result / result.sum().clamp(min=1e-9)
 
     def compound(self, probabilities: Tensor, token: int) -> tuple[int, float] | None:
-        """The likeliest draft token that is longer than `token` of the target and begins with it, and its probability,
-        if that is more than that of the draft token that stands for `token`."""
+        """Returns the likeliest draft token that begins with the target's `token` and is longer, with its probability.
+
+        Returns None if there is none, or if `token`'s own draft token is at least as likely.
+        """
         longer = self._compound.get(token)
         if longer is None:
             return None

@@ -1,4 +1,4 @@
-"""One sequence of a translating drafter: the target's tokens and tree, and the draft tokens that stand for them."""
+"""One sequence of a translating drafter: the target's tree, and the draft tokens that spell its text."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from speculative_engine.drafters.tree_growth import GrowingTree
 from speculative_engine.tree.token_tree import Node
 
 PASSED = 0
-"""In a node's `slot`: it needs no row of its own, since the draft token it is part of reaches further."""
+"""The `slot` of a node that needs no row of its own, since the draft token it is part of extends beyond it."""
 
 
 @dataclass(slots=True, eq=False)
 class Spelling:
-    """The draft tokens that a node is drafted with."""
+    """The draft tokens that spell a node."""
 
     base: Spelling | None
-    """What they follow; None for the committed tokens."""
+    """The spelling before this one; None if the committed tokens are before it."""
     start: int
-    """Draft tokens before them, committed ones included."""
+    """Number of draft tokens before this spelling, including committed ones."""
     pieces: Sequence[int]
     slots: list[int] = field(default_factory=list)
-    """KV slots of the pieces; none while they have not been through the model."""
+    """KV slots of the pieces; empty until they have been through the model."""
 
     @property
     def end(self) -> int:
-        """Draft tokens up to and with these."""
+        """Number of draft tokens up to the end of this spelling."""
         return self.start + len(self.pieces)
 
     def path(self) -> list[Spelling]:
-        """This one after all that it follows."""
+        """Returns the spellings from the committed tokens to this one, inclusive."""
         path = [self]
         while (base := path[-1].base) is not None:
             path.append(base)
@@ -44,10 +44,10 @@ class Spelling:
 
 
 class TranslatedDraft(SlotDraft):
-    """One sequence. The target's tokens are counted only; `tokens` holds the text as draft tokens."""
+    """One sequence. The target's tokens are only counted; `tokens` holds the text as draft tokens."""
 
     def __init__(self, spec: DraftSpec, token_map: TokenMap, most_tokens: int):
-        """most_tokens: draft tokens that can be followed; nothing is drafted for a longer text."""
+        """most_tokens: most draft tokens of a text that is drafted for."""
         super().__init__(spec, [])
         self._map = token_map
         self._most_tokens = most_tokens
@@ -56,45 +56,47 @@ class TranslatedDraft(SlotDraft):
 
     @property
     def outgrown(self) -> bool:
-        """Whether the text is one that nothing is drafted for: too long, or none at all."""
+        """Whether nothing is drafted for the text because it is too long or empty."""
         return not 0 < len(self.tokens) <= self._most_tokens
 
     @property
     def length(self) -> int:
-        """See SlotHolder: draft tokens."""
+        """Number of committed draft tokens; 0 if outgrown."""
         return 0 if self.outgrown else len(self.tokens)
 
     @property
     def pending(self) -> int:
-        """See SlotHolder: draft tokens that have not been through the model."""
+        """Number of committed draft tokens that have not been through the model; 0 if outgrown."""
         return 0 if self.outgrown else len(self.tokens) - len(self.slots)
 
     @property
     def bounds(self) -> GrowingTree:
-        """The tree and its bounds, also where no more rows may be computed."""
+        """The tree with its limits, even if no more rows may be computed."""
         return super().growing
 
     @property
     def growing(self) -> GrowingTree:
-        """As `bounds`, without room where no more rows may be computed: when nodes hold two slots each, and when the
-        text is outgrown."""
+        """The tree with its limits, and with no room if no more rows may be computed.
+
+        That is so once the nodes hold two KV slots per node of the credit, and if the text is outgrown.
+        """
         bounds = self.bounds
         held = sum(len(spelling.slots) for spelling in self._spellings.values())
         full = self.outgrown or held >= 2 * self.spec.max_tree_nodes
         return GrowingTree(bounds.tree, 0, bounds.max_position) if full else bounds
 
     def spell(self, node: Node, base: Node, pieces: Sequence[int]) -> None:
-        """Note the draft tokens of a new node, after those of another one or of the root, and number it."""
+        """Records the draft tokens of a new node, which follow those of `base`, and numbers the node."""
         before = self._spellings.get(base)
         self._spellings[node] = Spelling(before, len(self.tokens) if before is None else before.end, pieces)
         self.number([node])
 
     def spelling(self, node: Node) -> Spelling | None:
-        """The draft tokens of a node; None for the root, which ends with the committed ones."""
+        """Returns the spelling of a node; None for the root, which ends with the committed draft tokens."""
         return self._spellings.get(node)
 
     def context(self, spelling: Spelling | None) -> np.ndarray:
-        """KV slots of all draft tokens up to and with these, int64."""
+        """Returns the KV slots of all draft tokens up to the end of a spelling, int64; None is the root's."""
         if spelling is None:
             return self.slots.array().copy()
         path = spelling.path()
@@ -102,7 +104,7 @@ class TranslatedDraft(SlotDraft):
         return np.concatenate([self.slots.array()[: path[0].start], np.array(nodes, dtype=np.int64)])
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Follows a verdict; returns the KV slots that are no longer needed."""
+        """Applies a verdict; returns the KV slots that are no longer needed."""
         walked, _ = self.tree.commit(tokens)
         freed: list[int] = []
         path = self._spellings[walked[-1]].path() if walked else []
@@ -111,7 +113,7 @@ class TranslatedDraft(SlotDraft):
             for each in path:
                 computed = len(self.slots) == len(self.tokens)
                 self.tokens += each.pieces
-                if computed:  # else what is before them has given up its slots, and so have they
+                if computed:  # otherwise the sequence has given up its slots
                     self.slots.extend(each.slots)
         if len(walked) < len(tokens):
             freed += self._cut(append_text(self.tokens, tokens[len(walked) :], self._map), keep_tokens=True)
@@ -128,7 +130,7 @@ class TranslatedDraft(SlotDraft):
         return freed
 
     def _cut(self, length: int, *, keep_tokens: bool = False) -> list[int]:
-        """Forget the KV slots from the draft token `length` on, and return them; the tokens, too, unless kept."""
+        """Removes the KV slots from draft token `length` on and returns them; also removes the tokens unless kept."""
         if not keep_tokens:
             del self.tokens[length:]
         if len(self.slots) <= length:
@@ -139,7 +141,7 @@ class TranslatedDraft(SlotDraft):
         return rest
 
     def give_up(self) -> np.ndarray:
-        """See SlotHolder."""
+        """Releases all KV slots, including those of nodes, and returns them, int64; tokens and tree stay."""
         slots = self.slots.clear().tolist()
         for node, spelling in self._spellings.items():
             slots += spelling.slots

@@ -1,4 +1,4 @@
-"""Drafting with a small model that has another tokenizer than the target."""
+"""Drafting with a small model whose tokenizer differs from the target's."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node, NodeState
 
 _TREE_ROOM = 48
-"""KV slots that are left for a sequence's tree when it is let in."""
+"""Number of KV slots reserved for a sequence's tree at admission."""
 _SPARE = 2 * MOST_PIECES
-"""KV slots beside two for each node, so that a sequence that is alone always goes on."""
+"""Number of KV slots in addition to two per node, so that a single sequence can always proceed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A node that gets its children once it is known what the draft model says after one of its candidates, which may
-    be a token of the target's or the beginning of a longer one."""
+    """The question whether a candidate after a node is a whole target token or the beginning of a longer one.
+
+    The node gets its children once the draft model's prediction after the candidate is known.
+    """
 
     draft: TranslatedDraft
     node: Node
     probabilities: Tensor
-    """The draft model's, after the node: [draft vocabulary]."""
+    """The draft model's probabilities after the node: [draft vocabulary]."""
     piece: int
     """The candidate, a draft token."""
 
@@ -50,48 +52,51 @@ class _Expanded:
     draft: TranslatedDraft
     node: Node
     probabilities: Tensor
-    """The draft model's, after the node: [draft vocabulary]."""
+    """The draft model's probabilities after the node: [draft vocabulary]."""
     settled: bool
-    """Whether no more is to be asked."""
+    """Whether the node's question has been answered."""
 
 
 class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
-    """A drafter over a packed model whose tokenizer is not the target's.
+    """A drafter over a packed model whose tokenizer differs from the target's.
 
-    The draft model reads the committed text in tokens of its own. Its guesses become tokens of the target before they
-    are drawn, so that they are drawn under the request's own noise, which goes by the target's tokens and positions.
-    Draft tokens that the text has in common with what was drafted keep their KV slots.
+    The draft model reads the committed text in its own tokens. Its guesses are projected onto target tokens before
+    drawing, so that they are drawn under the request's own noise, which depends on target tokens and positions. Draft
+    tokens that were drafted and then committed keep their KV slots.
     """
 
     def __init__(self, model: PackedModel, token_map: TokenMap, growth: TreeGrowth | None = None):
-        """growth: what is drafted next; by default any number of rows is taken to cost the same."""
+        """growth: chooses the nodes to draft; the default assumes that a step's cost does not depend on its rows."""
         super().__init__(model, _TREE_ROOM, growth)
         self._map = token_map
         self._projection = TokenProjection(token_map, model.device)
         self._questions: dict[Hashable, list[_Question]] = {}
 
     def begin(self, spec: DraftSpec) -> TranslatedDraft:
-        """See BaseDrafter.begin. A text that is too long for the draft model is followed and not drafted for."""
+        """Returns the draft of a sequence, for which nothing is drafted while its text is too long for the draft model.
+
+        Raises DrafterFullError if a tree can never fit.
+        """
         room = 2 * spec.max_tree_nodes + _SPARE
         if room >= self.model.pool.capacity:
-            raise DrafterFullError(f"a tree needs {room} KV slots, there are {self.model.pool.capacity}")
+            raise DrafterFullError(f"a tree needs {room} KV slots, and the pool has only {self.model.pool.capacity}")
         most = min(self.model.pool.capacity, self.model.context_length) - room
         self._projection.observe(spec.tokens)
         return TranslatedDraft(spec, self._map, most)
 
     def observe(self, draft: TranslatedDraft, tokens: Sequence[int]) -> None:
-        """See BaseDrafter.observe."""
+        """Learns from a verdict which nodes are worth drafting, and how often draft tokens are whole target tokens."""
         self._growth.observe(draft.tree, tokens)
         self._projection.observe(tokens)
 
     def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
+        """Stops drafting for a sequence and frees its KV slots."""
         self._questions.pop(key, None)
         super().close(key)
 
     @property
     def busy(self) -> bool:
-        """See Drafter.busy."""
+        """Whether a sequence has pending tokens, open questions or nodes worth expanding, or is yet to be reported."""
         running = self._queue.running.items()
         return any(
             draft.pending or self._open_questions(key) or (draft.outgrown and not draft.caught_up)
@@ -99,7 +104,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         ) or bool(self._growth.expansions([draft.growing for _, draft in running], 0, 1))
 
     def grow(self) -> Growth:
-        """See Drafter.grow. KV slots are shared as `DraftModelDrafter` does."""
+        """Drafts one step. KV slots are shared as in `DraftModelDrafter`."""
         started = time.perf_counter()
         self.clock.enter("plan")
         growth = Growth([], {}, 0.0)
@@ -162,7 +167,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
     def _asked(
         self, growing: Sequence[tuple[Hashable, TranslatedDraft]], most: int
     ) -> list[tuple[Hashable, _Question]]:
-        """The questions that a step answers."""
+        """Returns the questions that a step answers."""
         asked = [(key, question) for key, _ in growing for question in self._open_questions(key)]
         shares = self._shares.questions(((question.draft.spec.verifier, 1) for _, question in asked), most)
         chosen: list[tuple[Hashable, _Question]] = []
@@ -174,7 +179,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         return chosen
 
     def _open_questions(self, key: Hashable) -> list[_Question]:
-        """Questions about nodes that are still of interest; the others are forgotten."""
+        """Returns the questions about nodes that can still get children; drops the others."""
         questions = [question for question in self._questions.get(key, ()) if _is_open(question)]
         if questions:
             self._questions[key] = questions
@@ -183,7 +188,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         return questions
 
     def _ask(self, builder: BatchBuilder, question: _Question, slot: int) -> None:
-        """Add the row that answers a question. Nothing will follow it, so its KV slot is free after the step."""
+        """Adds the row that answers a question. Nothing follows it, so its KV slot is free after the step."""
         draft = question.draft
         spelling = draft.spelling(question.node)
         position = len(draft.tokens) if spelling is None else spelling.end
@@ -191,9 +196,9 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         builder.add_lane(draft.context(spelling), [row])
 
     def _expand(self, builder: BatchBuilder, draft: TranslatedDraft, node: Node, room: int) -> bool:
-        """Add the rows of a node whose ancestors have all been through the model, if there are no more than `room`."""
+        """Adds the rows of a node whose ancestors have been through the model. Returns False if `room` is too small."""
         spelling = draft.spelling(node)
-        assert spelling is not None, "the root is no leaf"
+        assert spelling is not None, "the root is not a leaf"
         if len(spelling.pieces) > room:
             return False
         context = draft.context(spelling)
@@ -215,7 +220,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         asked: Sequence[tuple[Hashable, _Question]],
         expanded: Sequence[tuple[Hashable, TranslatedDraft, Node]],
     ) -> None:
-        """Give nodes their children, or ask once more. `logits` has a row for each."""
+        """Adds children to nodes, or first asks a question. logits: a row per question asked, then per node."""
         rows = torch.softmax(logits[:, : len(self._map.draft)].float(), dim=1)
         nodes: list[_Expanded] = []
         projected: list[Tensor] = []
@@ -225,7 +230,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         fresh = [
             _Expanded(key, draft, node, self._after(draft, node, row), settled=False)
             for (key, draft, node), row in zip(expanded, rows[len(asked) :], strict=True)
-            if not node.children  # one that is computed again, having given up its slots, has them already
+            if not node.children  # a node recomputed after its slots were given up has them already
         ]
         if fresh:
             nodes += fresh
@@ -251,7 +256,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             self._add(each, tokens, log_probs)
 
     def _after(self, draft: TranslatedDraft, node: Node, probabilities: Tensor) -> Tensor:
-        """The draft model's probabilities after a node, knowing that its token has ended."""
+        """Returns the draft model's probabilities after a node, given that the node's token has ended."""
         pieces = self._map.pieces[node.token] if node.token < len(self._map.pieces) else ()
         spelling = draft.spelling(node)
         last = draft.tokens[-1] if spelling is None else spelling.pieces[-1]
@@ -260,7 +265,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         return self._projection.without_longer(probabilities, last)
 
     def _add(self, each: _Expanded, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
-        """Add a node's children and what goes on from them within one draft token."""
+        """Adds a node's children, and the nodes after them that belong to the same draft token."""
         draft, parent = each.draft, each.node
         compounds = {token: self._projection.compound(each.probabilities, token) for token in tokens if token >= 0}
         known = [
@@ -279,7 +284,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
                 self._spell_out(draft, parent, child, *compound)
 
     def _spell_out(self, draft: TranslatedDraft, parent: Node, child: Node, piece: int, probability: float) -> None:
-        """Add the tokens of the target that a draft token is made of, the first of which is `child`."""
+        """Adds the target tokens that a draft token consists of; the first is `child`."""
         bounds = draft.bounds
         covers = self._map.covers[piece]
         text = self._map.text(child.token)
@@ -301,7 +306,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
 
 
 def _is_open(question: _Question) -> bool:
-    """Whether the node a question is about is still there, has been through the model, and lacks children."""
+    """Whether a question's node is still in the tree, has been through the model, and has no children."""
     draft, node = question.draft, question.node
     if node.children or draft.outgrown:
         return False

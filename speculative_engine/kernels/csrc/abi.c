@@ -1,4 +1,4 @@
-/* The sources that this library was built from, and its structs: library.py refuses to call one that differs. */
+/* The hash of this library's sources, and the sizes of its structs. library.py refuses a library where they differ. */
 #include "ops.h"
 
 #include <stddef.h>

@@ -1,11 +1,12 @@
-/* Attention over KV slots: each row reads the keys and values that it sees where they lie, beside up to 15 rows of its
- * lane.
+/* Attention over KV slots. Keys and values are read in place, once for up to 16 queries of a lane.
  *
- * A row's result is a function of the row and of what it sees, to the bit: each of its sums runs in one order, over a
- * key's dimensions or over its own positions, by the same code whatever rows are beside it.
+ * A row's result is a function of the row and of the slots that it sees, to the bit. Each of its sums has a fixed
+ * order, over the dimensions of a key or over the positions that the row sees, and the same code computes it whatever
+ * rows are computed with it.
  */
-/* Each multiplication and addition is one expression, with one form for any number of rows. So fusing them, which is a
- * fifth faster, keeps bits equal. tests/speculative_engine/test_attention.py and the self-test at load check that. */
+/* Each multiplication and its addition are one expression, of the same form for any number of rows. Fusing them is a
+ * fifth faster and does not make a row's bits depend on other rows; tests/speculative_engine/kernels/test_attention.py
+ * and the self-test at load check that. */
 #pragma GCC optimize("fp-contract=fast")
 
 #include "ops.h"
@@ -14,11 +15,11 @@
 
 #include <math.h>
 
-#define QUERIES 16 /* of one lane at a time: keys are read once for all of them */
-#define GROUP 4    /* heads at a time whose sums are held in registers */
-#define CHUNKS 4   /* of LANES values at a time */
+#define QUERIES 16 /* of one lane per tile: keys are read once for all of them */
+#define GROUP 4    /* heads whose sums are held in registers at once */
+#define CHUNKS 4   /* of LANES value elements that are summed at once */
 #define MOST_DIM 512
-#define LEAST_PRODUCTS 262144 /* with fewer, waking a thread takes longer than it saves */
+#define LEAST_PRODUCTS 262144 /* with fewer, waking a thread costs more than it saves */
 
 #define SWAPPED(A, B, LOW, HIGH)                                                                                       \
     do {                                                                                                               \
@@ -26,7 +27,7 @@
         A = low_, B = high_;                                                                                           \
     } while (0)
 
-/* Transposes 16 vectors of 16: blocks of 8, then of 4, 2 and 1 are swapped. */
+/* Transposes 16 vectors of 16 by swapping blocks of 8, then of 4, 2 and 1. */
 INLINE void transpose(vec *rows) {
     const ivec low8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
     const ivec low4 = {0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27};
@@ -38,7 +39,7 @@ INLINE void transpose(vec *rows) {
     for (int i = 0; i < 16; i += 2) SWAPPED(rows[i], rows[i + 1], low1, low1 + 1);
 }
 
-/* Loads LANES keys, transposed: each vector holds one dimension of all of them. Keys beyond `count` are zeros. */
+/* Loads LANES keys, transposed: each vector holds one dimension of all keys. Keys beyond `count` are zeros. */
 INLINE void load_keys(const Attention *a, const int64_t *seen, int64_t base, int64_t count, int bf16, vec *out) {
     for (int64_t c = 0; c < a->key_dim / LANES; c++) {
         vec *rows = out + c * LANES;
@@ -51,12 +52,12 @@ INLINE void load_keys(const Attention *a, const int64_t *seen, int64_t base, int
 /* One head of one query of a tile. */
 typedef struct {
     const float *query;
-    float *weights;     /* by position; holds the scores first */
-    int64_t start, end; /* positions it sees */
+    float *weights;     /* by position; the scores, until softmax replaces them */
+    int64_t start, end; /* positions that it sees */
     float *out;
 } Head;
 
-/* Scores `count` heads, a constant where this is inlined, with LANES transposed keys. */
+/* Computes the scores of `count` heads, a constant in each inlined copy, for LANES transposed keys. */
 INLINE void score(const Head *heads, int count, const vec *keys, int64_t dim, int64_t position) {
     vec sum[GROUP];
     for (int i = 0; i < count; i++) sum[i] = (vec){0};
@@ -76,10 +77,11 @@ INLINE void add_range(const Attention *a, const int64_t *seen, int64_t base, int
     }
 }
 
-/* Sums a part of the values that `count` heads see, times their weights, in the order of positions. */
+/* Sums the weighted values that `count` heads see, in the order of positions: `chunks` vectors of them, from vector
+ * `part` on. */
 INLINE void add_part(const Attention *a, const int64_t *seen, int64_t base, int64_t part, const Head *heads, int count,
                      int chunks, int bf16) {
-    int64_t all = 0, some = heads[0].end; /* positions that all of the heads see */
+    int64_t all = 0, some = heads[0].end; /* start and end of the positions that all heads see */
     for (int i = 0; i < count; i++) {
         all = heads[i].start > all ? heads[i].start : all;
         some = heads[i].end < some ? heads[i].end : some;
@@ -106,7 +108,7 @@ INLINE void add_values(const Attention *a, const int64_t *seen, int64_t base, co
     if (part < chunks) add_part(a, seen, base, part, heads, count, 1, bf16);
 }
 
-/* Softmax of scores, in place. */
+/* Replaces scores by their softmax, applying the soft cap first. */
 INLINE void softmax(float *scores, int64_t first, int64_t last, float softcap, const float *sink) {
     if (softcap != 0)
         for (int64_t p = first; p < last; p++) scores[p] = tanhf(scores[p] / softcap) * softcap;
@@ -127,7 +129,7 @@ INLINE void softmax(float *scores, int64_t first, int64_t last, float softcap, c
     for (int64_t p = first; p < last; p++) scores[p] /= total;
 }
 
-/* Attention of queries `first` to before `last` of a lane, for the heads of one key-value head. */
+/* Computes the attention of queries `first` to `last` - 1 of a lane, for the heads of one key-value head. */
 INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t kv_head,
                         float *scratch, int bf16) {
     Head heads[QUERIES * a->shared];
@@ -162,16 +164,16 @@ INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, 
     if (i < count) add_values(a, seen, base, heads + i, 1, bf16);
 }
 
-/* The number of tiles of a lane's queries, for one key-value head. */
+/* Returns the number of tiles of a lane's queries per key-value head. */
 static int64_t tiles_of(const Attention *a, int64_t lane) {
     return (a->lanes[3 * lane + 2] - a->lanes[3 * lane + 1] + QUERIES - 1) / QUERIES;
 }
 
-/* Tiles are in the order of lanes, and within a lane in the order of key-value heads. */
+/* Tiles are ordered by lane, and within a lane by key-value head. */
 INLINE void attend_tiles_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Attention *a = call;
     float *scratch = a->scratch + thread_id * a->scratch_size;
-    int64_t begin = 0; /* of a lane */
+    int64_t begin = 0; /* first tile of the lane */
     for (int64_t l = 0; l < a->lane_count && begin < last; l++) {
         const int64_t *lane = a->lanes + 3 * l, tiles = tiles_of(a, l), end = begin + tiles * a->kv_heads;
         for (int64_t t = first > begin ? first : begin; t < last && t < end; t++) {

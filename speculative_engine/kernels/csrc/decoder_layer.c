@@ -1,10 +1,10 @@
-/* A decoder layer of the Llama kind in one call, in bfloat16. It runs the same operations with the same bits as one
- * call for each, without the time between calls in which threads would wait. */
+/* A Llama-style decoder layer in one call, in bfloat16. It computes the same bits as one call per operation, without
+ * the gaps between calls in which threads would wait. */
 #include "ops.h"
 #include "vectors.h"
 #include "thread_pool.h"
 
-#define LEAST_ELEMENTS 32768 /* with fewer, waking a thread takes longer than it saves */
+#define LEAST_ELEMENTS 32768 /* with fewer, waking a thread costs more than it saves */
 
 static void multiply(const Layer *layer, const Linear *by, const Pass *pass, const uint16_t *rows, uint16_t *out) {
     const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->rows, by->outputs, by->inputs};

@@ -1,6 +1,6 @@
-/* The token filters of one row. top-k, top-p and min-p yield the least scaled logit that is kept, and typical_p a
- * range of them. speculative_engine/sampling/token_filters.py and kept_range.py define both, and compute them with
- * torch. Probability mass is counted in integers, whose sums are the same in any order.
+/* The token filters of one row. top_k, top_p and min_p yield the smallest scaled logit that is kept, and typical_p a
+ * range of scaled logits. speculative_engine/sampling/token_filters.py and kept_range.py define them and compute the
+ * same with torch. Probability mass is counted in integers, whose sums do not depend on their order.
  */
 #ifndef DRAFTWIRE_FILTERS_H
 #define DRAFTWIRE_FILTERS_H
@@ -12,18 +12,17 @@
 #include <stdlib.h>
 
 #define MASS_UNIT 0x1p42f
-#define DEPTH 30            /* e^-30 of the largest is below one unit of mass */
+#define DEPTH 30            /* e^-30 of the largest mass is below one unit */
 #define BINS_PER_UNIT 128
 #define BINS (DEPTH * BINS_PER_UNIT + 1)
 
-/* A token of the bin that holds the edge of the typical range: its surprise's distance from the entropy, and its mass.
- */
+/* A token of the bin with the edge of the typical range: its surprise's distance from the entropy, and its mass. */
 typedef struct {
     float distance;
     int64_t mass;
 } EdgeToken;
 
-/* Working memory of the filters, used by one row after the other. */
+/* Working memory of the filters, reused for each row. */
 typedef struct {
     float *scaled; /* [vocabulary] logit / temperature */
     float *picked; /* [vocabulary] */
@@ -41,7 +40,7 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The k-th largest of `count` values, k from 1. Reorders them: the k largest come first. */
+/* Returns the k-th largest of `count` values, k >= 1. Reorders the values so that the k largest come first. */
 static float kth_largest(float *values, int64_t count, int64_t k) {
     int64_t first = 0, last = count - 1;
     while (first < last) {
@@ -61,7 +60,7 @@ static float kth_largest(float *values, int64_t count, int64_t k) {
     return values[k - 1];
 }
 
-/* The value at which the running sum of masses, from the largest value down, reaches the target. Sorts the values. */
+/* Returns the value at which the running sum of masses, largest value first, reaches the target. Sorts the values. */
 static float value_reaching(float *values, int64_t count, float top, int64_t running, double target) {
     qsort(values, (size_t)count, sizeof *values, descending);
     int64_t i = 0;
@@ -72,11 +71,11 @@ static float value_reaching(float *values, int64_t count, float top, int64_t run
     return values[i];
 }
 
-/* The least that top_p keeps of the k largest and of values equal to the last of them. tops: [blocks] the largest
- * logit of each block */
+/* Returns the smallest value that top_p keeps of the k largest, ties with the k-th included. tops: [blocks], the
+ * largest logit of each block */
 static float least_of_top_k(const Filters *f, const FilterScratch *s, int64_t vocabulary, const float *tops,
                             int64_t blocks, float temperature, float top) {
-    /* The k blocks with the largest tops hold at least k values that are no less than the least of these tops. */
+    /* The k blocks with the largest tops hold at least k values that are not below the smallest of those tops. */
     float bound = -INFINITY;
     if (f->top_k <= blocks) {
         for (int64_t b = 0; b < blocks; b++) s->picked[b] = tops[b] / temperature;
@@ -97,7 +96,7 @@ static float least_of_top_k(const Filters *f, const FilterScratch *s, int64_t vo
     return value_reaching(s->picked, kept, top, 0, f->top_p * (double)total);
 }
 
-/* The least that top_p keeps. Values are binned by size; only the bin that holds the edge of the nucleus is sorted. */
+/* Returns the smallest value that top_p keeps. Values are binned; only the bin with the nucleus's edge is sorted. */
 static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vocabulary, float top) {
     memset(s->bins, 0, BINS * sizeof *s->bins);
     int64_t total = 0, running = 0, count = 0, edge = 0;
@@ -129,7 +128,7 @@ static int by_distance(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Narrows *least and *most to the range that typical_p keeps of the values that are not below *least. */
+/* Narrows *least and *most to the range that typical_p keeps of the values not below *least. */
 INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocabulary, float top, float *least,
                          float *most) {
     float *masses = s->picked;
@@ -180,7 +179,7 @@ INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocab
     }
 }
 
-/* The least scaled logit that top_k, top_p and min_p keep. top: the largest scaled logit, which is finite */
+/* Returns the smallest scaled logit that top_k, top_p and min_p keep. top: the largest scaled logit, finite */
 INLINE float least_kept(const Filters *f, const FilterScratch *s, int64_t vocabulary, const float *tops, int64_t blocks,
                         float temperature, float top) {
     float least = -INFINITY;

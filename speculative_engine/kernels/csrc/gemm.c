@@ -1,10 +1,10 @@
-/* Rows times a packed bfloat16 weight, for few rows. Reading the weight takes the time, so it is read once, at the
- * speed of memory.
+/* The product of rows and a packed bfloat16 weight, for few rows. Reading the weight dominates the time, so it is read
+ * once, at memory bandwidth.
  *
- * Each sum adds its inputs in order, by the same instructions for any number of rows. So a row has the same bits
- * whatever rows are beside it.
+ * Each sum adds the products in the order of inputs, with the same instructions for any number of rows. A row's bits
+ * therefore do not depend on the other rows.
  *
- * The weight is packed as tiles.h describes. A pair holds 2 inputs of each of 16 outputs.
+ * The weight is packed as in tiles.h. A pair holds two inputs for each of 16 outputs.
  */
 #include "ops.h"
 #include "thread_pool.h"
@@ -17,9 +17,9 @@
 
 #include "tiles.h"
 
-#define PACED_ROWS 3               /* the most; more rows take long enough by themselves */
-#define PACE 4                     /* pairs of inputs at a time */
-#define PACED_PREFETCH_BYTES 16384 /* distance ahead */
+#define PACED_ROWS 3               /* at most; more rows are slow enough by themselves */
+#define PACE 4                     /* pairs of inputs that are loaded at once */
+#define PACED_PREFETCH_BYTES 16384 /* prefetch distance */
 
 int32_t draftwire_gemm_kind(void) {
     unsigned a, b, c, d;
@@ -30,9 +30,9 @@ int32_t draftwire_gemm_kind(void) {
     return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? 2 : 1;
 }
 
-/* Multiplies up to 32 rows by one group of outputs. Where there are several blocks of rows, each of them prefetches
- * its share of the next group, `lines` cache lines for each block of inputs, so that memory stays busy. A single block
- * prefetches ahead within its own group. */
+/* Multiplies up to 32 rows by one group of outputs. With several blocks of rows, each prefetches its share of the next
+ * group, `lines` cache lines per block of inputs, so that memory stays busy. A single block prefetches within its own
+ * group. */
 AMX static void amx_rows(const Gemm *p, int64_t group, int64_t row, int lower, int lines) {
     const int64_t inputs = p->inputs;
     const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs, *rows = p->rows + row * inputs;
@@ -60,10 +60,10 @@ AMX static void amx_groups(const void *call, int64_t first, int64_t last, int32_
 
 AVX_INLINE __m512bh load_bf16(const uint16_t *at) { return (__m512bh)_mm512_loadu_si512(at); }
 
-/* Adds the products of all inputs, for few rows. Few rows multiply so fast that loads of data still on its way would
- * take the places of prefetches: on a Zen 4, one row read memory at two thirds of the speed of six. So PACE pairs are
- * loaded while the PACE pairs before them are multiplied, and the fence lets nothing begin before those loads are
- * done. */
+/* Adds the products of all inputs, for few rows. Few rows are multiplied so fast that loads of data still in flight
+ * would crowd out prefetches: on a Zen 4, one row read memory at two thirds of the speed of six. PACE pairs are
+ * therefore loaded while the previous PACE pairs are multiplied, and the fence holds back later instructions until
+ * those loads are done. */
 AVX_INLINE void add_paced(__m512 *left, __m512 *right, const uint16_t *weight, const uint16_t *rows, int64_t inputs,
                           int count) {
     __m512bh first[PACE], second[PACE], next_first[PACE], next_second[PACE];
@@ -75,7 +75,7 @@ AVX_INLINE void add_paced(__m512 *left, __m512 *right, const uint16_t *weight, c
         for (int pair = 0; pair < TILE; pair += PACE) {
             const uint16_t *at = weight + pair * PAIR;
             const uint16_t *next = at + PACE * PAIR;
-            if (pair + PACE == TILE) /* after the last block, anything that exists */
+            if (pair + PACE == TILE) /* after the last block, any valid address */
                 next = k + INPUT_BLOCK < inputs ? weight + 2 * TILE_ELEMENTS : at;
             _mm_lfence();
             for (int i = 0; i < PACE; i++) {
@@ -93,14 +93,13 @@ AVX_INLINE void add_paced(__m512 *left, __m512 *right, const uint16_t *weight, c
     }
 }
 
-/* Multiplies `count` rows, a constant where this is inlined, by one group of outputs. A single block of rows
- * prefetches ahead within the group. One of several blocks prefetches its share of the next group, since memory would
- * be idle while later blocks find this group in the cache. All prefetches are T1: with T0, fewer lines can be on their
- * way. */
+/* Multiplies `count` rows, a constant in each inlined copy, by one group of outputs. A single block of rows prefetches
+ * within the group. With several blocks, each prefetches its share of the next group, since memory would be idle while
+ * later blocks find this group in the cache. All prefetches are T1: with T0, fewer lines can be in flight. */
 AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
     const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs, *rows = p->rows + row * inputs;
-    const int64_t lines = (2 * TILE + blocks - 1) / blocks; /* of the next group, for each block of inputs */
+    const int64_t lines = (2 * TILE + blocks - 1) / blocks; /* of the next group, per block of inputs */
     const char *next = (const char *)(weight + OUTPUT_GROUP * inputs) + block * (inputs / INPUT_BLOCK) * lines * 64;
     __m512 left[AVX_ROWS], right[AVX_ROWS];
     for (int r = 0; r < count; r++) left[r] = right[r] = _mm512_setzero_ps();

@@ -1,10 +1,11 @@
-/* Rows in bfloat16 times a packed int8 weight with a scale for each output, for few rows: half as many bytes as a
- * bfloat16 weight has, read at the speed of memory.
+/* The product of bfloat16 rows and a packed int8 weight with a scale per output, for few rows. It reads half the bytes
+ * of a bfloat16 weight, at memory bandwidth.
  *
- * int8 is exact in bfloat16. So weights are converted to bfloat16 a few blocks before they are multiplied, and the dot
- * products are those of gemm.c: each sum adds its inputs in order, by the same instructions for any number of rows.
+ * bfloat16 represents int8 exactly. Weights are converted to bfloat16 just before they are multiplied, and the dot
+ * products are those of gemm.c: each sum adds the products in the order of inputs, with the same instructions for any
+ * number of rows.
  *
- * The weight is packed as tiles.h describes. A pair holds the even inputs of 16 outputs, then the odd ones.
+ * The weight is packed as in tiles.h. A pair holds the even inputs of 16 outputs, then the odd ones.
  */
 #include "ops.h"
 #include "thread_pool.h"
@@ -15,8 +16,8 @@
 
 #include "tiles.h"
 
-#define LEAD 4 /* blocks that are converted ahead: tiles cannot be loaded from stores that are not done */
-#define RING 8 /* blocks that are kept where no later rows need them */
+#define LEAD 4 /* blocks that are converted ahead: tiles cannot be loaded from stores still in flight */
+#define RING 8 /* converted blocks that are kept if no later rows need them */
 
 AVX_INLINE __m512i bf16_pair(const int8_t *pair) {
     __m512 even = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)pair)));
@@ -26,15 +27,15 @@ AVX_INLINE __m512i bf16_pair(const int8_t *pair) {
 
 AMX_INLINE void convert_block(const int8_t *block, uint16_t *converted) {
     for (int at = 0; at < 2 * TILE_ELEMENTS; at += 2 * PAIR) {
-        /* T0 would read a sixth slower: fewer lines can be on their way. */
+        /* T0 reads a sixth slower: fewer lines can be in flight. */
         _mm_prefetch((const char *)block + PREFETCH_BYTES + at, _MM_HINT_T1);
         _mm512_store_si512(converted + at, bf16_pair(block + at));
         _mm512_store_si512(converted + at + PAIR, bf16_pair(block + at + PAIR));
     }
 }
 
-/* Multiplies up to 32 rows by one group of outputs. `converted` has room for `kept` blocks; the first rows convert
- * them. */
+/* Multiplies up to 32 rows by one group of outputs. `converted` has room for `kept` blocks; if that is the whole group,
+ * only the first rows convert it. */
 AMX static void amx_rows(const Gemm *p, int64_t group, int64_t row, int lower, uint16_t *converted, int64_t kept) {
     const int64_t inputs = p->inputs, blocks = inputs / INPUT_BLOCK;
     const int8_t *weight = (const int8_t *)p->weight + group * OUTPUT_GROUP * inputs;
@@ -55,7 +56,7 @@ AMX static void amx_groups(const void *call, int64_t first, int64_t last, int32_
     const Gemm *p = call;
     uint16_t ring[RING * 2 * TILE_ELEMENTS] __attribute__((aligned(64)));
     const int64_t blocks = p->inputs / INPUT_BLOCK;
-    /* For later rows the whole group is kept; without the memory for it, it is converted for them again. */
+    /* Later rows reuse the whole converted group. If memory for it cannot be allocated, they convert it again. */
     uint16_t *all = p->row_count > ROW_BLOCK ? aligned_alloc(64, (size_t)blocks * 4 * TILE_ELEMENTS) : NULL;
     uint16_t *converted = all ? all : ring;
     const int64_t kept = all ? blocks : RING;
@@ -64,12 +65,12 @@ AMX static void amx_groups(const void *call, int64_t first, int64_t last, int32_
     free(all);
 }
 
-/* Multiplies `count` rows, a constant where this is inlined, by one group of outputs. Prefetches as gemm.c does. */
+/* Multiplies `count` rows, a constant in each inlined copy, by one group of outputs. Prefetches as gemm.c does. */
 AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
     const int8_t *weight = (const int8_t *)p->weight + group * OUTPUT_GROUP * inputs;
     const uint16_t *rows = p->rows + row * inputs;
-    const int64_t lines = (TILE + blocks - 1) / blocks; /* of the next group, for each block of inputs */
+    const int64_t lines = (TILE + blocks - 1) / blocks; /* of the next group, per block of inputs */
     const char *next = (const char *)(weight + OUTPUT_GROUP * inputs) + block * (inputs / INPUT_BLOCK) * lines * 64;
     __m512 left[AVX_ROWS], right[AVX_ROWS];
     for (int r = 0; r < count; r++) left[r] = right[r] = _mm512_setzero_ps();

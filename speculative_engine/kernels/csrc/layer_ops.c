@@ -1,8 +1,8 @@
-/* The operations of a decoder layer of the Llama kind between its gemms, row by row: root mean square norms, rotary
- * positions with the writing of keys and values, and SiLU with multiplication.
+/* The operations between the gemms of a Llama-style decoder layer, row by row: root mean square norms, rotary position
+ * embedding with the writing of keys and values, and SiLU with multiplication.
  *
- * Every operation rounds to the model's type where the code of transformers does. So results differ from that code's
- * only by the order of the norms' sums and the last bit of an exponential. All widths are multiples of LANES.
+ * Every operation rounds to the model's dtype where transformers does. Results differ from those of transformers only
+ * by the order of the norms' sums and the last bit of exponentials. All widths are multiples of LANES.
  */
 #include "ops.h"
 #include "vectors.h"
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#define LEAST_ELEMENTS 32768 /* with fewer, waking a thread takes longer than it saves */
+#define LEAST_ELEMENTS 32768 /* with fewer, waking a thread costs more than it saves */
 
 static void for_all_rows(Task task, const void *call, int64_t rows, int64_t width, int32_t threads) {
     draftwire_parallel_for(task, call, rows, (LEAST_ELEMENTS + width - 1) / width, threads);
@@ -55,7 +55,7 @@ void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t
     for_all_rows(rms_norm_rows, &call, rows, width, threads);
 }
 
-/* 16 elements of a head in the first bf16 of its width, and those as far into the second, which turn together. */
+/* Rotates 16 elements of the first half of a head with the corresponding 16 of the second half. */
 INLINE void rope_pair(const Rope *a, int64_t at, int64_t row, int64_t c, int bf16, vec *low, vec *high) {
     int64_t middle = a->dim / 2, angle = row * a->dim + c;
     vec first = load_vec(a->projected, at + c, bf16), second = load_vec(a->projected, at + middle + c, bf16);

@@ -1,24 +1,24 @@
-/* All functions that Python calls, and all structs that it passes to them. speculative_engine/kernels/structs.py
- * declares the structs a second time, with the same names, and library.py the functions. bf16 flags say that tensors
- * are bfloat16, else they are float32. `threads` is the number of threads that a call may use, the caller's included.
- */
+/* The functions that Python calls (draftwire_parallel_for is in thread_pool.h), and the structs that it passes to them.
+ * speculative_engine/kernels/structs.py mirrors the structs under the same names, and library.py the functions. Tensors
+ * are bfloat16 where a bf16 flag is set, float32 otherwise. `threads` is the largest number of threads that a call may
+ * use, including the caller's. */
 #ifndef DRAFTWIRE_OPS_H
 #define DRAFTWIRE_OPS_H
 
 #include <stdint.h>
 
-/* Rows times a packed weight, bfloat16, or int8 with a scale for each output. */
+/* The product of rows and a packed weight: bfloat16, or int8 with a scale per output. */
 typedef struct {
     const uint16_t *rows;               /* [row_count, inputs] */
-    const void *weight;                 /* packed, see tiles.h; outputs beyond the last are zeros */
-    const float *scales;                /* [groups * OUTPUT_GROUP] of an int8 weight, else NULL */
+    const void *weight;                 /* packed as in tiles.h; the last group is padded with zeros */
+    const float *scales;                /* [groups * OUTPUT_GROUP] for an int8 weight, else NULL */
     const uint16_t *bias;               /* [outputs] or NULL */
     uint16_t *out;                      /* [row_count, outputs] */
     int64_t row_count, outputs, inputs; /* inputs is a multiple of INPUT_BLOCK */
 } Gemm;
 
-/* The best gemm kernel of this processor: 2 is AMX, 1 is AVX-512 with bfloat16, 0 is none. Asks the operating system
- * for the use of the tile registers. */
+/* Returns the fastest gemm kernel that this processor supports: 2 for AMX, 1 for AVX-512 with bfloat16, 0 for none.
+ * Requests permission from the operating system to use the tile registers. */
 int32_t draftwire_gemm_kind(void);
 
 /* kind: 1 or 2, at most what draftwire_gemm_kind returns */
@@ -29,13 +29,13 @@ void draftwire_gemm_int8(const Gemm *p, int32_t kind, int32_t threads);
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
                         int32_t bf16, int32_t threads);
 
-/* Rotary positions. Queries are also scaled; keys and values are also written to their slots. */
+/* Rotary position embedding. Also scales queries, and writes keys and values to their slots. */
 typedef struct {
     void *projected;          /* [rows, (heads + 2 * kv_heads) * dim]: queries, keys, values; overwritten */
     const void *cosines;      /* [rows, dim] */
     const void *sines;        /* [rows, dim] */
-    const void *query_weight; /* [dim] of the norm of each query head, or NULL */
-    const void *key_weight;   /* [dim] of the norm of each key head, or NULL */
+    const void *query_weight; /* [dim], weight of the query head norm, or NULL */
+    const void *key_weight;   /* [dim], weight of the key head norm, or NULL */
     const int64_t *slots;     /* [rows] */
     float *query;             /* [heads, rows, dim], scaled */
     void *keys;               /* [kv_heads, capacity, dim] */
@@ -47,27 +47,27 @@ typedef struct {
 
 void draftwire_rope(const Rope *a, int32_t threads);
 
-/* out [rows, width] = silu(gate) * up, where both [rows, 2 * width] holds gate and up of each row */
+/* out [rows, width] = silu(gate) * up, where both [rows, 2 * width] holds each row's gate and up */
 void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t width, int32_t bf16, int32_t threads);
 
-/* Attention over KV slots. A lane is a path of the token tree: its slots in the order of positions, and its queries. */
+/* Attention over KV slots. A lane is a path of the token tree: its slots, ordered by position, and its queries. */
 typedef struct {
     const float *query;    /* [heads, rows, key_dim], scaled */
     const void *keys;      /* [kv_heads, slots, key_dim] */
     const void *values;    /* [kv_heads, slots, value_dim] */
     float *out;            /* [rows, heads, value_dim] */
-    float *scratch;        /* [threads, queries of a tile, shared, longest], longest a multiple of LANES */
-    const float *sinks;    /* [heads] or NULL: scores that take probability and add no value */
-    const int64_t *seen;   /* the slots of all lanes, one lane after the other */
-    const int64_t *lanes;  /* [lanes, 3]: start of the lane's slots in seen, its first query, the query after its last */
+    float *scratch;        /* [threads, queries per tile, shared, longest]; longest is a multiple of LANES */
+    const float *sinks;    /* [heads] or NULL: extra scores in the softmax that have no value */
+    const int64_t *seen;   /* the slots of all lanes, concatenated */
+    const int64_t *lanes;  /* [lanes, 3]: start of its slots in seen, its first query, the query after its last */
     const int64_t *rows;   /* the row of each query */
-    const int64_t *counts; /* number of its lane's slots that each query sees, the first ones; rising within a lane */
+    const int64_t *counts; /* number of leading slots of its lane that each query sees; ascending within a lane */
     int64_t row_count, kv_heads;
     int64_t shared;        /* query heads per key-value head */
     int64_t slots, key_dim, value_dim, longest;
     int64_t window;        /* 0 for none */
     int64_t lane_count;
-    int64_t scratch_size;  /* floats of one thread */
+    int64_t scratch_size;  /* floats per thread */
     float softcap;         /* 0 for none */
     int32_t bf16;          /* of keys and values */
 } Attention;
@@ -82,23 +82,23 @@ typedef struct {
     int64_t outputs, inputs;
 } Linear;
 
-/* A decoder layer: its weights and sizes, the same for all passes. */
+/* The weights and sizes of a decoder layer, the same for all passes. */
 typedef struct {
     Linear project, output, gate_and_up, down;
     const uint16_t *input_norm, *output_norm; /* [width] */
     const uint16_t *query_norm, *key_norm;    /* [dim], or NULL */
     int64_t heads, kv_heads, dim, window;
     float input_eps, output_eps, head_eps, scale;
-    int32_t kind; /* of the gemm kernels */
+    int32_t kind; /* of the gemm kernels, 1 or 2 */
 } Layer;
 
-/* A forward pass: its rows and its working memory, the same for all layers. */
+/* The rows and the working memory of a forward pass, the same for all layers. */
 typedef struct {
     uint16_t *hidden;                                         /* [rows, width], overwritten */
     const uint16_t *cosines, *sines;                          /* [rows, dim] */
     const int64_t *slots, *seen, *lanes, *lane_rows, *counts; /* see Rope and Attention */
-    uint16_t *narrow;                                         /* [rows, the wider of width and all heads] */
-    uint16_t *wide;  /* [rows, the widest outputs of a linear layer] */
+    uint16_t *narrow;                                         /* [rows, max(width, heads * dim)] */
+    uint16_t *wide;  /* [rows, most outputs of a linear layer] */
     uint16_t *gated; /* [rows, inputs of down] */
     float *query;    /* [heads, rows, dim] */
     float *attended; /* [rows, heads, dim] */
@@ -122,24 +122,25 @@ typedef struct {
 typedef struct {
     const void *logits;        /* [row_count, stride] */
     const float *temperatures; /* [row_count]; 1 in greedy rows */
-    const int64_t *seeds;      /* [row_count], the bits of uint64 */
+    const int64_t *seeds;      /* [row_count], the bits of a uint64 */
     const int64_t *positions;  /* [row_count] */
     const uint8_t *greedy;     /* [row_count] */
     const Filters *filters;    /* [row_count], or NULL where no row has any */
-    int64_t *tokens;           /* [row_count, wanted]: best first, -1 where a row has fewer */
+    int64_t *tokens;           /* [row_count, wanted]: best first, then -1 if a row has fewer */
     float *scores;             /* [row_count, wanted] */
     float *log_probs;          /* [row_count, wanted] of softmax(logits / temperature), or NULL */
     int64_t row_count, vocabulary, stride, wanted;
     int32_t bf16;
 } Sample;
 
-/* Returns 0, or 1 where there is no memory. */
+/* Returns 0, or 1 if memory cannot be allocated. */
 int32_t draftwire_sample(const Sample *call);
 
-/* The best kind of vectors that this processor has, see vectors.h. */
+/* Returns the widest kind of vectors that this processor supports (vectors.h). */
 int32_t draftwire_vector_kind(void);
 
-/* kind: one that this processor has. Not to be called while other calls run. */
+/* Selects the vectors of all later calls; must not run concurrently with other calls. kind: one that this processor
+ * supports */
 void draftwire_use_vectors(int32_t kind);
 
 typedef struct {
@@ -147,10 +148,10 @@ typedef struct {
     int64_t size; /* in bytes */
 } StructSize;
 
-/* The hash stays the first field: it is compared before anything else is read. */
+/* The hash must remain the first field: it is compared before any other field is read. */
 typedef struct {
     const char *source_hash;
-    const StructSize *structs; /* ended by one without a name */
+    const StructSize *structs; /* terminated by one without a name */
 } Abi;
 
 const Abi *draftwire_abi(void);

@@ -1,14 +1,14 @@
 /* The best tokens of each row under coupled noise, in one call. speculative_engine/sampling/coupled_sampler.py
- * computes the same with torch. gumbel.py defines the noise.
+ * computes the same with torch, and gumbel.py defines the noise.
  *
- * A row's blocks of 64 token ids are opened in descending order of the highest score that a token of them can have,
- * until no block can hold one of the best. Nothing is approximate, and a row depends on itself alone.
+ * A row's blocks of 64 token ids are opened in descending order of the highest score that a token in them can have,
+ * until no further block can hold one of the best tokens. The result is exact, and independent of the other rows.
  */
 #include "filters.h"
 
 #define NOISE_BLOCK 64
 
-enum { BLOCK_FIRST, BLOCK_WINNER, TOKEN }; /* domains of the noise, see gumbel.py */
+enum { BLOCK_FIRST, BLOCK_WINNER, TOKEN }; /* domains of the noise (gumbel.py) */
 
 typedef struct {
     int64_t row, blocks;
@@ -51,7 +51,7 @@ INLINE vec larger(vec a, vec b) {
     return (vec)(((ivec)a & more) | ((ivec)b & ~more));
 }
 
-/* All ones where x is NaN. (Compilers split `x != x` into scalars.) */
+/* Returns all ones where x is NaN. Compilers would split `x != x` into scalar comparisons. */
 INLINE uvec is_nan(vec x) { return (uvec)(((uvec)x & 0x7fffffff) > 0x7f800000); }
 
 INLINE float largest_of(vec parts) {
@@ -62,7 +62,7 @@ INLINE float largest_of(vec parts) {
     return kept[0];
 }
 
-/* Stores the largest logit of each block. Returns the largest of all, or NaN if any logit is. */
+/* Stores the largest logit of each block. Returns the largest of all, or NaN if any logit is NaN. */
 INLINE float block_tops(const Sample *call, const Row *r, int bf16) {
     const int64_t whole = call->vocabulary / NOISE_BLOCK * NOISE_BLOCK, at = r->row * call->stride;
     float largest = -INFINITY, last = -INFINITY;
@@ -104,7 +104,7 @@ static void bound_blocks(Row *r) {
     for (int64_t b = r->blocks; b % LANES; b++) r->bound[b] = -INFINITY;
 }
 
-/* The block with the highest bound. */
+/* Returns the block with the highest bound. */
 INLINE int64_t most_promising(const Row *r) {
     vec most = load_vec(r->bound, 0, 0);
     for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger(most, load_vec(r->bound, b, 0));
@@ -114,7 +114,7 @@ INLINE int64_t most_promising(const Row *r) {
     return best;
 }
 
-/* Inserts a token among the `found` best so far. Returns how many there are now. */
+/* Inserts a token among the `found` best so far, if it is one of them. Returns the new count. */
 static int64_t insert(int64_t *tokens, float *scores, int64_t found, int64_t wanted, int64_t token, float score) {
     int64_t place = found < wanted ? found : wanted - 1;
     if (found == wanted && (score < scores[place] || (score == scores[place] && token > tokens[place]))) return found;
@@ -147,7 +147,7 @@ static int64_t open_block(const Sample *call, const Row *r, int64_t b, int64_t *
                     philox((uint32_t)drawn, r->position, TOKEN, r->seed, words);
                 }
                 noise = (float)-log(r->first[b] + exponential(words[token % 4]));
-                if (noise > most) noise = most; /* the logarithm's last bit may exceed it */
+                if (noise > most) noise = most; /* rounding of the logarithm may exceed it */
             }
         }
         found = insert(tokens, scores, found, call->wanted, token, scaled + noise);
@@ -155,7 +155,7 @@ static int64_t open_block(const Sample *call, const Row *r, int64_t b, int64_t *
     return found;
 }
 
-/* log sum exp(logit / temperature - top) */
+/* Returns log sum exp(logit / temperature - top). */
 INLINE double log_mass(const Sample *call, const Row *r, float top, int bf16) {
     double mass = 0;
     int64_t c = 0;
@@ -169,7 +169,7 @@ INLINE double log_mass(const Sample *call, const Row *r, float top, int bf16) {
 /* Finds the range of logit / temperature that the row keeps. */
 INLINE void filter(const Sample *call, Row *r, const FilterScratch *scratch, float largest, int bf16) {
     r->least = -INFINITY, r->most = INFINITY;
-    if (!call->filters || r->greedy) return; /* greedy is the largest, whatever the filters */
+    if (!call->filters || r->greedy) return; /* greedy takes the largest, whatever the filters */
     int64_t c = 0, at = r->row * call->stride;
     for (; c + LANES <= call->vocabulary; c += LANES) {
         vec scaled = load_vec(call->logits, at + c, bf16) / r->temperature;

@@ -1,9 +1,9 @@
-/* A pool of threads that share the work of one call with its caller.
+/* Thread pools that share the work of a call with its caller.
  *
- * A step of a model is hundreds of calls, some of them tens of microseconds long and microseconds apart. So workers
- * spin for a moment before they sleep. A caller never waits for a worker that has not come: it begins at once, and the
- * workers that come take from the remaining items, in ever smaller pieces (guided self-scheduling, Polychronopoulos
- * and Kuck 1987). Where another process has a worker's core, the caller does nearly everything itself.
+ * A model's step makes hundreds of calls, some of them tens of microseconds long and microseconds apart. Workers
+ * therefore spin briefly before they sleep. A caller never waits for a worker that has not joined: it starts at once,
+ * and workers that join take from the remaining items, in ever smaller pieces (guided self-scheduling, Polychronopoulos
+ * and Kuck 1987). If another process occupies a worker's core, the caller does nearly all of the work itself.
  */
 #include "thread_pool.h"
 
@@ -16,13 +16,13 @@
 #include <string.h>
 #include <time.h>
 
-#define POOLS 4 /* callers at the same time; further ones do their work alone */
+#define POOLS 4 /* concurrent callers; any further one works alone */
 #define MOST_WORKERS 255
-#define SPIN_NANOSECONDS 400000 /* about the longest time of a step between two calls */
-#define SPINS 32 /* before the core is offered to others */
+#define SPIN_NANOSECONDS 400000 /* about the longest gap between two calls of a step */
+#define SPINS 32 /* before the core is yielded */
 
-/* A pool's state is one word, so that a worker cannot join a call that has ended. From the lowest bit: workers at work
- * (16 bits), threads that may still join (16 bits), number of the call (32 bits). */
+/* A pool's state is a single word, so that a worker cannot join a call that has ended. From the lowest bit: busy
+ * workers (16 bits), threads that may still join (16 bits), number of the call (32 bits). */
 #define WORKING 0xffffull
 #define JOINABLE_THREAD 0x10000ull
 #define JOINABLE_THREADS (0xffffull * JOINABLE_THREAD)
@@ -80,11 +80,11 @@ static uint64_t wait_for_call(Pool *pool, uint64_t last_call) {
             if (can_join(state, last_call)) return state;
             pause_briefly();
         }
-        sched_yield(); /* its core may be the caller's, or another process's */
+        sched_yield(); /* the caller or another process may need this core */
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while ((now.tv_sec - began.tv_sec) * 1000000000 + now.tv_nsec - began.tv_nsec < SPIN_NANOSECONDS);
     pthread_mutex_lock(&pool->mutex);
-    atomic_fetch_add(&pool->asleep, 1); /* before reading the state: the caller writes the state and then reads this */
+    atomic_fetch_add(&pool->asleep, 1); /* before reading the state: the caller writes the state, then reads this */
     uint64_t state;
     while (!can_join(state = atomic_load(&pool->state), last_call)) pthread_cond_wait(&pool->woken, &pool->mutex);
     atomic_fetch_sub(&pool->asleep, 1);
@@ -108,8 +108,7 @@ static void *run_worker(void *of) {
     return 0;
 }
 
-/* Also runs in the child of a fork, where there are no workers, and a lock may be held by a thread that does not
- * exist. */
+/* Also runs in the child after a fork: it has no workers, and a mutex may be held by a thread that no longer exists. */
 static void reset(void) {
     memset(pools, 0, sizeof pools);
     for (int i = 0; i < POOLS; i++) {

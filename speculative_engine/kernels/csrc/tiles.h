@@ -1,9 +1,9 @@
-/* Shared parts of the gemm kernels: the layout of a packed weight, AMX's tile registers, the loops over rows and
+/* Code that the gemm kernels share: the layout of a packed weight, the AMX tile registers, the loops over rows and
  * groups of outputs, and the storing of sums.
  *
- * A packed weight holds groups of 32 outputs. A group holds blocks of 32 inputs, a block two tiles of 16 outputs, and
- * a tile 16 pairs of inputs, each with its 16 outputs. The tile registers of AMX need this order, and AVX-512's
- * bfloat16 dot product can use it.
+ * A packed weight is divided into groups of 32 outputs, a group into blocks of 32 inputs, a block into two tiles of 16
+ * outputs, and a tile into 16 pairs of inputs, each with the weights of 16 outputs. The tile registers of AMX require
+ * this order, and the bfloat16 dot product of AVX-512 can use it.
  */
 #ifndef DRAFTWIRE_TILES_H
 #define DRAFTWIRE_TILES_H
@@ -14,23 +14,22 @@
 #include "ops.h"
 #include "thread_pool.h"
 
-#define TILE 16                   /* rows, outputs, and pairs of inputs of a tile */
-#define INPUT_BLOCK (2 * TILE)    /* inputs of two tiles that lie next to each other */
-#define OUTPUT_GROUP (2 * TILE)   /* outputs of these two tiles */
-#define ROW_BLOCK (2 * TILE)      /* rows that AMX multiplies at a time */
-#define PAIR (2 * TILE)           /* elements of a pair of inputs: two for each output of a tile */
+#define TILE 16                   /* rows, outputs, and pairs of inputs per tile */
+#define INPUT_BLOCK (2 * TILE)    /* inputs per block of two tiles */
+#define OUTPUT_GROUP (2 * TILE)   /* outputs per block of two tiles */
+#define ROW_BLOCK (2 * TILE)      /* rows that AMX multiplies at once */
+#define PAIR (2 * TILE)           /* elements per pair of inputs: two per output of a tile */
 #define TILE_ELEMENTS (TILE * PAIR)
-#define AVX_ROWS 12               /* rows whose sums are held in registers at a time */
-#define PREFETCH_BYTES 8192       /* distance ahead */
-#define LEAST_BYTES 131072        /* of weight: with less, waking a thread takes longer than it saves */
+#define AVX_ROWS 12               /* rows whose sums are held in registers at once */
+#define PREFETCH_BYTES 8192       /* prefetch distance */
+#define LEAST_BYTES 131072        /* of weight; with less, waking a thread costs more than it saves */
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 #define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 #define AVX_INLINE AVX static inline __attribute__((always_inline))
 #define AMX_INLINE AMX static inline __attribute__((always_inline))
 
-/* Stores the sums of 16 outputs of a row, those beyond the last output excepted: scaled, with the bias added, rounded.
- */
+/* Stores the sums of 16 outputs of a row: scaled, with the bias added, rounded. Skips outputs beyond the last. */
 AVX static inline void store_sums(const Gemm *p, int64_t row, int64_t output, __m512 sums) {
     const int64_t left = p->outputs - output;
     if (left <= 0) return;
@@ -48,8 +47,8 @@ AMX static inline void store_tile(const Gemm *p, int64_t row, int64_t output, co
         store_sums(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
 }
 
-/* The sums of a group of outputs for up to 32 rows are in tile registers 0 to 3: 16 rows in 0 and 1, the `lower` rows
- * in 2 and 3. */
+/* Tile registers 0 to 3 hold the sums of a group of outputs for up to 32 rows: 0 and 1 those of the first 16 rows, 2
+ * and 3 those of the `lower` rows. */
 AMX_INLINE void clear_sums(int lower) {
     _tile_zero(0);
     _tile_zero(1);
@@ -59,8 +58,8 @@ AMX_INLINE void clear_sums(int lower) {
     }
 }
 
-/* Adds the products of a block of inputs to the sums. rows: [., inputs] from this block on; block: two tiles of
- * weights */
+/* Adds the products of a block of inputs to the sums. rows: [., inputs], from this block on; block: two tiles of the
+ * weight */
 AMX_INLINE void add_block(const uint16_t *rows, int64_t inputs, const uint16_t *block, int lower) {
     _tile_loadd(4, rows, 2 * inputs);
     _tile_loadd(6, block, 64);
@@ -89,8 +88,7 @@ AMX_INLINE void store_group(const Gemm *p, int64_t row, int64_t group, int lower
     }
 }
 
-/* Adds the products of a pair of inputs with 32 outputs to the sums of `count` rows, a constant where this is inlined.
- */
+/* Adds the products of a pair of inputs with 32 outputs to the sums of `count` rows, constant in each inlined copy. */
 AVX_INLINE void add_pair(__m512 *left, __m512 *right, __m512bh first, __m512bh second, const uint16_t *inputs_of_pair,
                          int64_t inputs, int count) {
     for (int r = 0; r < count; r++) {
@@ -102,8 +100,8 @@ AVX_INLINE void add_pair(__m512 *left, __m512 *right, __m512bh first, __m512bh s
     }
 }
 
-/* Calls avx_rows for all rows of a group, in blocks of rows as even as possible. avx_rows is inlined once for each
- * number of rows. Where there are several blocks, they prefetch the next group between them. */
+/* Calls avx_rows for all rows of a group, in blocks of nearly equal numbers of rows. avx_rows is inlined once per
+ * number of rows. Several blocks share the prefetching of the next group. */
 #define AVX_ALL_ROWS(P, GROUP)                                                                                         \
     do {                                                                                                               \
         const int64_t rows_ = (P)->row_count, blocks_ = (rows_ + AVX_ROWS - 1) / AVX_ROWS;                             \
@@ -133,7 +131,7 @@ typedef struct {
     uint8_t rows[16];
 } TileShapes;
 
-/* Shapes the tile registers for `upper` and `lower` rows: 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. */
+/* Configures the tile registers for `upper` and `lower` rows: 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. */
 AMX static inline void shape_tiles(int upper, int lower) {
     TileShapes shapes = {.palette = 1};
     const int rows[8] = {upper, upper, lower, lower, upper, lower, TILE, TILE};
@@ -142,14 +140,14 @@ AMX static inline void shape_tiles(int upper, int lower) {
     _tile_loadconfig(&shapes);
 }
 
-/* Calls amx_rows(P, group, first row, lower rows, ...) for all rows of the groups from FIRST to before LAST, 32 rows
- * at a time and then the remaining ones. */
+/* Calls amx_rows(P, group, first row, lower rows, ...) for all rows of groups FIRST to LAST - 1, 32 rows at a time, and
+ * for the remaining rows. */
 #define AMX_ALL_GROUPS(P, FIRST, LAST, ...)                                                                            \
     do {                                                                                                               \
         const int64_t whole_ = (P)->row_count / ROW_BLOCK * ROW_BLOCK;                                                 \
         const int left_ = (int)((P)->row_count - whole_);                                                              \
         const int upper_ = left_ < TILE ? left_ : TILE, lower_ = left_ - upper_;                                       \
-        TileShapes before_; /* other code on this thread may rely on its own */                                        \
+        TileShapes before_; /* other code of this thread may rely on its own shapes */                                 \
         _tile_storeconfig(&before_);                                                                                   \
         if (!whole_) shape_tiles(upper_, lower_);                                                                      \
         else if (!left_) shape_tiles(TILE, TILE);                                                                      \
@@ -162,7 +160,7 @@ AMX static inline void shape_tiles(int upper, int lower) {
         _tile_loadconfig(&before_);                                                                                    \
     } while (0)
 
-/* Runs a kernel on all groups of outputs. weight_bytes: of one weight */
+/* Runs a kernel on all groups of outputs. weight_bytes: bytes per element of the weight */
 static inline void for_all_groups(Task kernel, const Gemm *p, int64_t weight_bytes, int32_t threads) {
     const int64_t groups = (p->outputs + OUTPUT_GROUP - 1) / OUTPUT_GROUP;
     const int64_t blocks = (p->row_count + ROW_BLOCK - 1) / ROW_BLOCK;

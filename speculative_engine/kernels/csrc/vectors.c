@@ -1,4 +1,4 @@
-/* The choice among kinds of vectors. */
+/* The kind of vectors that is in use. */
 #include "vectors.h"
 #include "ops.h"
 

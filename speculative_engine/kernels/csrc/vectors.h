@@ -1,10 +1,9 @@
-/* Vectors of 16 floats, by the vector extension of GCC and Clang: the compiler makes AVX-512, AVX2, SSE or NEON of
- * them.
+/* Vectors of 16 floats in the vector extension of GCC and Clang, compiled to AVX-512, AVX2, SSE or NEON.
  *
- * Results must be functions of their inputs, to the bit. So the compiler may neither reorder sums nor fuse a
- * multiplication with an addition in one place and not in another: there is no -ffast-math, and -ffp-contract is off.
- * attention.c turns it on where that is safe; there AVX-512 fuses, and the other vectors, which have no such
- * instruction, do not. All other code gives the same bits with all kinds of vectors.
+ * Results must be functions of their inputs, to the bit. The compiler must therefore not reorder sums, nor fuse
+ * multiplication and addition in some places only: -ffast-math is not used, and -ffp-contract is off. attention.c
+ * turns contraction on where that is safe. On x86, only its AVX-512 code is fused, since the other targets lack the
+ * instruction. All other code computes the same bits with every kind of vectors.
  */
 #ifndef DRAFTWIRE_VECTORS_H
 #define DRAFTWIRE_VECTORS_H
@@ -23,13 +22,11 @@ typedef uint16_t u16vec __attribute__((vector_size(2 * LANES), aligned(2)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The kinds of vectors that code is compiled for, the least first. draftwire_use_vectors decides once which of them
- * runs. */
+/* The kinds of vectors that code is compiled for, narrowest first. draftwire_use_vectors selects one of them. */
 enum { BASELINE_VECTORS, AVX2_VECTORS, AVX512_VECTORS };
 extern int32_t draftwire_vectors;
 
-/* Defines the function NAME from the inlined NAME_body: one copy for each kind of vectors, and the choice among them.
- */
+/* Defines the function NAME from the inlined NAME_body: one copy per kind of vectors, and the dispatch among them. */
 #if defined(__x86_64__)
 #define CLONED(NAME, PARAMETERS, ARGUMENTS)                                                                            \
     __attribute__((target("avx512f"))) static void NAME##_avx512 PARAMETERS { NAME##_body ARGUMENTS; }                 \
@@ -49,7 +46,7 @@ extern int32_t draftwire_vectors;
 #define CLONED_TASK(NAME)                                                                                              \
     CLONED(NAME, (const void *call, int64_t first, int64_t last, int32_t thread_id), (call, first, last, thread_id))
 
-/* 16 elements from the index `at` on, converted to float32. */
+/* Loads 16 elements, from index `at` on, as float32. */
 INLINE vec load_vec(const void *from, int64_t at, int bf16) {
     if (bf16) {
         u16vec bits;
@@ -61,7 +58,7 @@ INLINE vec load_vec(const void *from, int64_t at, int bf16) {
     return whole;
 }
 
-/* The sum of 16 floats, always in the same order. */
+/* Returns the sum of 16 floats, always added in the same order. */
 INLINE float sum_vec(vec parts) {
     vec8 low, high;
     memcpy(&low, &parts, sizeof low);
@@ -74,8 +71,8 @@ INLINE float sum_vec(vec parts) {
     return (left[0] + left[2]) + (left[1] + left[3]);
 }
 
-/* e^x for x <= 0, and 0 below -87: Cody and Waite's reduction and a polynomial of degree 6. The error is at most 2
- * units in the last place. */
+/* Returns e^x for x <= 0, and 0 below -87, by Cody and Waite's range reduction and a polynomial of degree 7. The error
+ * is at most 2 units in the last place. */
 INLINE vec exp_vec(vec x) {
     const vec least = {-87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87};
     ivec small = x < least;
@@ -93,17 +90,17 @@ INLINE vec exp_vec(vec x) {
     return (vec)((ivec)(p * power) & ~small);
 }
 
-/* The bits of x rounded to bfloat16 as torch does: to the nearest, ties to even. */
+/* Returns the bits of x rounded to bfloat16 as torch rounds: to nearest, ties to even. */
 INLINE uvec bf16_bits(vec x) {
     uvec bits = (uvec)x, odd = (bits >> 16) & 1;
     uvec nan = (uvec)((bits & 0x7fffffff) > 0x7f800000);
     return (((bits + 0x7fff + odd) >> 16) & ~nan) | (0x7fc0 & nan);
 }
 
-/* Rounds to the type of the model. */
+/* Rounds to the model's dtype. */
 INLINE vec round_vec(vec x, int bf16) { return bf16 ? (vec)(bf16_bits(x) << 16) : x; }
 
-/* Stores 16 elements from the index `at` on, rounded to the type of the model. */
+/* Stores 16 elements, from index `at` on, rounded to the model's dtype. */
 INLINE void store_vec(void *to, int64_t at, vec x, int bf16) {
     if (bf16) {
         u16vec bits = __builtin_convertvector(bf16_bits(x), u16vec);

@@ -49,7 +49,7 @@ class BucketedBatch:
         asked = [np.sort(np.concatenate([_asked(lane) for lane in lanes])) for lanes in ranges]
         order = np.concatenate([*asked, np.empty(0, dtype=np.int64)])
         if len(order) != count:
-            raise ValueError(f"{count} rows, of which lanes ask for {len(order)}")
+            raise ValueError(f"lanes contain {len(order)} of {count} rows")
         place = np.empty(count, dtype=np.int64)
         place[order] = np.arange(count)
         for fixed, given in zip((token_ids, positions, slots), batch.host.numpy(), strict=True):

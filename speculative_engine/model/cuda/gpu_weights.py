@@ -39,4 +39,4 @@ def narrow_weights(model: nn.Module, bits: int) -> None:
         quantize_(model, config)
     except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise GpuWeightsError(f"torchao cannot keep these weights in {bits} bits: {reason}") from error
+        raise GpuWeightsError(f"torchao cannot store these weights in {bits} bits: {reason}") from error

@@ -28,7 +28,7 @@ class StepBuckets:
         """rows, keys: ascending and positive. Raises ValueError."""
         for name, sizes in (("rows", rows), ("keys", keys)):
             if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
-                raise ValueError(f"{name} of buckets must be positive and ascend, got {sizes}")
+                raise ValueError(f"{name} of buckets must be positive and ascending, got {sizes}")
         self.rows = rows
         self.keys = keys
 

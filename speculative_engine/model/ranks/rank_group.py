@@ -229,7 +229,7 @@ class RankGroup:
             time.sleep(_POLL_SECONDS)
         if gone:
             names = ", ".join(f"rank {rank}" for rank in gone)
-            return RankLostError(f"{names} of {self.size} has ended; the model is not whole without it")
+            return RankLostError(f"{names} of {self.size} has ended; the model is incomplete without it")
         others = ", ".join(f"rank {rank}" for rank in self._others())
         reason = str(error).partition("\n")[0]
         return RankLostError(f"the exchange with {others} of {self.size} failed: {reason}")

@@ -107,7 +107,7 @@ def keep_own_parts(model: PreTrainedModel, ranks: RankGroup) -> None:
         elif style == "embedding_rowwise" and type(module) is nn.Embedding:
             part = SplitEmbedding(own, len(weight), ranks)
         elif isinstance(module, nn.Linear):
-            raise SplitError(f"--tensor-parallel: its plan splits {path} in a way that is not known here: {style}")
+            raise SplitError(f"--tensor-parallel: its plan splits {path} in an unsupported way: {style}")
         else:
             continue
         parent, _, name = path.rpartition(".")

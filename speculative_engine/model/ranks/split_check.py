@@ -27,8 +27,8 @@ def check_split(config: PretrainedConfig, ranks: int) -> None:
         value = getattr(text, field, None)
         if isinstance(value, int) and value % ranks:
             raise SplitError(
-                f"--tensor-parallel: {ranks} ranks cannot share {value} equally, which is {field} of the model's "
-                "configuration"
+                f"--tensor-parallel: {field} of the model's configuration is {value}, which is not divisible by "
+                f"{ranks} ranks"
             )
 
 
@@ -36,4 +36,4 @@ def check_devices(device: str, ranks: int) -> None:
     """Raises SplitError if there are fewer GPUs than ranks; ranks on a CPU share it."""
     if device == "cuda" and torch.cuda.device_count() < ranks:
         seen = torch.cuda.device_count()
-        raise SplitError(f"--tensor-parallel: {ranks} ranks need a GPU each (--device cuda), and torch sees {seen}")
+        raise SplitError(f"--tensor-parallel: {ranks} ranks need a GPU each (--device cuda), but torch sees {seen}")

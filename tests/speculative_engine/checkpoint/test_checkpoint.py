@@ -111,7 +111,7 @@ def test_a_path_that_is_not_there_asks_no_hub(repositories: Path, home: Path) ->
         found = find("models/target", home, HF_ENDPOINT=hub.url)
     assert hub.requests == []
     assert found.stderr.strip().endswith(
-        f"model models/target: no such directory in {home}; a model of the Hugging Face hub is written "
+        f"model models/target: no such directory in {home}; to use a model of the Hugging Face hub, write "
         "hf://models/target"
     )
 
@@ -125,7 +125,7 @@ def test_a_directory_that_is_no_checkpoint_says_so(tmp_path: Path) -> None:
 
 def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").touch()
-    with pytest.raises(ModelLoadError, match=r"is a file; the directory of a checkpoint is needed"):
+    with pytest.raises(ModelLoadError, match=r"is a file; expected the directory of a checkpoint"):
         Checkpoint.find(str(tmp_path / "model.gguf"))
 
 

@@ -100,7 +100,7 @@ def bad_safetensors(directory: Path) -> None:
 CONFIG = '{"medusa_num_heads": 1, "medusa_num_layers": 1}'
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty directory": (lambda at: None, "config.json"),
-    "no JSON": (lambda at: (at / "config.json").write_text("{"), "config.json is no JSON"),
+    "no JSON": (lambda at: (at / "config.json").write_text("{"), "config.json is not JSON"),
     "no weights": (lambda at: (at / "config.json").write_text(CONFIG), "has neither medusa_lm_head.safetensors nor"),
     "no number of heads": (lambda at: write(at, published(), heads=None), "medusa_num_heads must be a whole number"),
     "too many heads": (lambda at: write(at, published(), heads=10**9), "from 1 to 64, got 1000000000"),
@@ -110,9 +110,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a missing bias": (lambda at: write(at, without("1.0.linear.bias")), "tensor 1.0.linear.bias is missing"),
     "a wrong shape": (
         lambda at: write(at, published() | {"1.1.weight": torch.zeros(VOCABULARY + 1, HIDDEN)}),
-        r"tensor 1.1.weight has the shape \(21, 6\), expected \(20, 6\)",
+        r"tensor 1.1.weight has shape \(21, 6\), expected \(20, 6\)",
     ),
-    "a wrong rank": (lambda at: write(at, published() | {"0.1.weight": torch.zeros(4)}), r"has the shape \(4,\)"),
+    "a wrong rank": (lambda at: write(at, published() | {"0.1.weight": torch.zeros(4)}), r"has shape \(4,\)"),
     "a wrong type": (
         lambda at: write(at, published() | {"0.0.linear.bias": torch.zeros(HIDDEN, dtype=torch.int64)}),
         "of type int64",
@@ -142,7 +142,7 @@ def test_there_is_no_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("hidden", "vocabulary", "words"),
-    [(32, 300, "a hidden size of 32, that of the target is 64"), (64, 299, "a vocabulary of 299")],
+    [(32, 300, "a hidden size of 32, but the target's is 64"), (64, 299, "a vocabulary of 299")],
 )
 def test_heads_of_another_target(tmp_path: Path, hidden: int, vocabulary: int, words: str) -> None:
     MedusaHeads(1, 1, hidden, vocabulary).save(tmp_path, "other", torch.float32)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 
-REMEDY = "make setup.*python -m speculative_engine.kernels.build.*install draftwire again"
+REMEDY = "make setup.*python -m speculative_engine.kernels.build.*reinstalling draftwire"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_library_of_these_sources_loads() -> None:
 
 
 def test_a_library_of_changed_sources_is_refused(refused: Path, sources: Path) -> None:
-    change(sources / "abi.c", "/* The sources", "/* Other sources")
+    change(sources / "abi.c", "/* The hash", "/* Another hash")
     build.build(refused, sources)
     with pytest.raises(LibraryMismatchError, match=f"was built from sources .*{REMEDY}"):
         compiled_library.library()
@@ -71,7 +71,7 @@ def test_a_struct_of_another_size_is_refused(refused: Path, sources: Path, monke
     change(sources / "ops.h", "    float scale, eps;\n", "    float scale, eps;\n    int64_t added;\n")
     monkeypatch.setattr(build, "source_hash", lambda sources=None: "the same")
     build.build(refused, sources)
-    with pytest.raises(LibraryMismatchError, match=f"other sizes of Rope than.*{REMEDY}"):
+    with pytest.raises(LibraryMismatchError, match=f"differs from structs.py in the sizes of Rope.*{REMEDY}"):
         compiled_library.library()
 
 
@@ -79,7 +79,7 @@ def test_a_library_without_a_hash_is_refused(refused: Path, sources: Path) -> No
     """As libraries were before they had one."""
     (sources / "abi.c").write_text("int draftwire_vector_kind(void) { return 0; }\n")
     build.build(refused, sources)
-    with pytest.raises(LibraryMismatchError, match=f"holds no hash of its sources.*{REMEDY}"):
+    with pytest.raises(LibraryMismatchError, match=f"contains no hash of its sources.*{REMEDY}"):
         compiled_library.available_kernels()
 
 
@@ -111,7 +111,7 @@ def test_no_service_starts_with_a_refused_library(service: str, tmp_path: Path) 
         check=False,
     )
     assert ended.returncode != 0
-    assert "build it again" in ended.stdout + ended.stderr
+    assert "rebuild it" in ended.stdout + ended.stderr
     assert "Traceback" not in ended.stdout + ended.stderr
 
 
@@ -142,7 +142,7 @@ def test_without_a_compiler_the_build_says_so(
 
 def test_the_hash_is_of_names_contents_and_flags(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {build.source_hash(sources)}
-    change(sources / "abi.c", "/* The sources", "/* The source")
+    change(sources / "abi.c", "/* The hash", "/* A hash")
     found.add(build.source_hash(sources))
     (sources / "abi.c").rename(sources / "other.c")
     found.add(build.source_hash(sources))

@@ -28,7 +28,7 @@ def test_no_slot_has_two_owners(sizes: list[int], rng) -> None:
 def test_taking_too_many_takes_none() -> None:
     pool = SlotPool(5)
     pool.take(3)
-    with pytest.raises(OutOfSlotsError, match="3 KV slots asked for, 2 of 5 free"):
+    with pytest.raises(OutOfSlotsError, match="3 KV slots requested, 2 of 5 free"):
         pool.take(3)
     assert pool.free == 2
     assert pool.take(0).tolist() == []
@@ -38,7 +38,7 @@ def test_a_slot_given_back_twice_is_an_error() -> None:
     pool = SlotPool(3)
     slots = pool.take(2)
     pool.give_back(slots)
-    with pytest.raises(ValueError, match="more KV slots given back"):
+    with pytest.raises(ValueError, match="a returned KV slot is already free"):
         pool.give_back(slots)
 
 

@@ -133,5 +133,5 @@ def test_refuses_positions_it_cannot_set(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         model.model.transformer.wpe, "forward", lambda ids: forward(torch.arange(ids.shape[-1]).expand_as(ids))
     )
-    with pytest.raises(UnsupportedModelError, match="spreads away"):
+    with pytest.raises(UnsupportedModelError, match="standard deviations away"):
         run_self_test(model)

@@ -136,7 +136,8 @@ def test_without_the_library_it_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert taken("auto", torch.float32) == left_alone
         assert "no compiled library" in left_alone.description
         with pytest.raises(
-            KernelsError, match="avx2 cannot run here, as there is no compiled library; there is auto, torch"
+            KernelsError,
+            match="avx2 cannot run on this machine, as there is no compiled library; available: auto, torch",
         ):
             use_kernels("avx2")
     compiled_library._compiled.cache_clear()
@@ -146,7 +147,7 @@ def test_what_cannot_run_is_refused() -> None:
     missing = next((each for each in KERNELS if not runs(each)), None)
     if missing is None:
         pytest.skip("all kernels can run here")
-    with pytest.raises(KernelsError, match=f"{missing} cannot run here.*; there is auto, torch"):
+    with pytest.raises(KernelsError, match=f"{missing} cannot run on this machine.*; available: auto, torch"):
         use_kernels(missing)
 
 

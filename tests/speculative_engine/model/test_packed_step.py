@@ -114,5 +114,5 @@ def test_random_steps_arrive() -> None:
 
 def test_a_torn_step_is_an_error() -> None:
     numbers = StepEncoder().encode(batch_of([(np.array([1, 2, 3]), [5, 6])]))
-    with pytest.raises(ValueError, match="does not hold what its head says"):
+    with pytest.raises(ValueError, match="does not match its head"):
         StepDecoder().decode(numbers[:-1], CPU)

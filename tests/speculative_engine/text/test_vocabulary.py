@@ -39,7 +39,7 @@ class TestAnyKind:
 
 def test_what_cannot_be_told_as_bytes_is_refused() -> None:
     words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
-    with pytest.raises(VocabularyError, match="byte by byte"):
+    with pytest.raises(VocabularyError, match="byte-level"):
         Vocabulary(words, {})
     words.decoder = decoders.ByteFallback()
     with pytest.raises(VocabularyError, match="every byte"):

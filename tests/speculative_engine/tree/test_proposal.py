@@ -181,7 +181,7 @@ def test_credit_is_for_live_nodes() -> None:
     tree.commit([20])  # 20 is committed, 30 pruned: one live node is left
     text.append(20)
     assert reader.merge(Proposal(3, 4, [22, 23], [2, 4]), tree, text) == MergeCount(2, 0)
-    with pytest.raises(ProposalError, match="would make 4 live nodes, the credit is 3"):
+    with pytest.raises(ProposalError, match="would make 4 live nodes, but the credit is 3"):
         reader.merge(Proposal(4, 6, [24], [5]), tree, text)
 
 
@@ -218,7 +218,7 @@ def test_committed_tokens_count_against_the_credit() -> None:
     echo = Echo(behind=0)
     echo.verdict()
     echo.answer(Echo.CREDIT)
-    with pytest.raises(ProposalError, match="would make 65 nodes of committed tokens, the credit is 64") as caught:
+    with pytest.raises(ProposalError, match="would make 65 nodes of committed tokens, but the credit is 64") as caught:
         echo.answer(1)
     assert caught.value.fault is ProposalFault.CREDIT_EXCEEDED
     assert len(echo.reader._known) == Echo.CREDIT

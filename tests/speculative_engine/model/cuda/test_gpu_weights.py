@@ -25,12 +25,12 @@ def test_eight_bits_say_about_the_same() -> None:
 
 def test_four_bits_where_there_is_no_gpu() -> None:
     pytest.importorskip("torchao")
-    with pytest.raises(GpuWeightsError, match="torchao cannot keep these weights in 4 bits: "):
+    with pytest.raises(GpuWeightsError, match="torchao cannot store these weights in 4 bits: "):
         narrow_weights(tiny_model("Llama", torch.bfloat16), 4)
 
 
 def test_a_cpu_has_no_four_bits() -> None:
-    with pytest.raises(UnsupportedModelError, match="weights int4: for bfloat16 on a GPU, not for bfloat16 on cpu"):
+    with pytest.raises(UnsupportedModelError, match="weights int4 need bfloat16 on a GPU, not bfloat16 on cpu"):
         PackedModel(tiny_model("Llama", torch.bfloat16), 100, row_exact=False, weights="int4")
 
 

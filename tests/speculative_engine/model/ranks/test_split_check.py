@@ -16,16 +16,19 @@ def test_a_model_whose_parts_are_equal_can_be_split() -> None:
     [
         (
             LlamaConfig(hidden_size=96, num_attention_heads=6, num_key_value_heads=6),
-            "share 6 equally, which is num_attention_heads",
+            "num_attention_heads of the model's configuration is 6",
         ),
-        (LlamaConfig(num_attention_heads=8, num_key_value_heads=2), "share 2 equally, which is num_key_value_heads"),
+        (
+            LlamaConfig(num_attention_heads=8, num_key_value_heads=2),
+            "num_key_value_heads of the model's configuration is 2",
+        ),
         (
             LlamaConfig(num_attention_heads=8, num_key_value_heads=4, intermediate_size=62),
-            "share 62 equally, which is intermediate_size",
+            "intermediate_size of the model's configuration is 62",
         ),
         (
             Qwen3MoeConfig(num_attention_heads=8, num_key_value_heads=4, moe_intermediate_size=70),
-            "share 70 equally, which is moe_intermediate_size",
+            "moe_intermediate_size of the model's configuration is 70",
         ),
         (GPT2Config(), "base_model_tp_plan"),
         (
