@@ -127,23 +127,23 @@ class DrafterPool(DrafterEvents):
                 accepted = outcome.sources.count(source)
                 drafter.stats.count(nodes, accepted, lossless=lossless)
                 drafter.speed.count_accepted(accepted)
-                drafter.credit.verified(nodes, accepted)
+                drafter.pause_policy.verified(nodes, accepted)
         if lossless:
             for rollout in self.rollouts.count(outcome):
                 self.changes.withdraw_worse(rollout)
 
     def count_step(self, result: StepResult) -> None:
-        """Counts the times of a step: the step itself, reading each drafter's proposals, and drafting in the engine's
+        """Counts the times of a step: the step itself, merging each drafter's proposals, and drafting in the engine's
         thread. Must be called before the step's outcomes are counted.
 
         Local drafters draft once a step, however fast they are, so their accepted tokens count per second of step time.
         """
         for drafter in self.roster:
-            drafter.credit.price(result.plain_seconds, result.node_tokens)
-        for source, seconds in result.reading.items():
-            reader = self.roster.find(source)
-            if reader is not None:
-                reader.credit.read(seconds)
+            drafter.pause_policy.price(result.plain_seconds, result.node_tokens)
+        for source, merged in result.merged.items():
+            drafter_outside = self.roster.find(source)
+            if drafter_outside is not None:
+                drafter_outside.pause_policy.merged(merged.seconds, merged.nodes)
         for source, seconds in result.drafting.items():
             local = self.roster.find(source)
             if local is not None:

@@ -227,12 +227,12 @@ class BatchMirror(ProposalSink):
                 mirrored.clocks.pop(source, None)
             self._changed.notify_all()
 
-    def rest(self, source: str, *, rests: bool) -> None:
-        """Stops waiting for the proposals of a drafter that is paused (`rests`), or waits for them again."""
+    def pause(self, source: str, *, paused: bool) -> None:
+        """Stops waiting for the proposals of a drafter that is paused, or waits for them again."""
         with self._changed:
             timing = self.planner.timings.get(source)
             if timing is not None:
-                timing.paused = rests
+                timing.paused = paused
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
         """Merges proposals into the trees, and reports faulty ones to `on_fault`."""

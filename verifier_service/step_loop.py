@@ -85,9 +85,9 @@ class StepLoop(ProposalSink):
         """Stops accepting proposals of a drafter and discards its statistics."""
         self._post(lambda: self.engine.forget(source), bounded=False)
 
-    def rest(self, source: str, *, rests: bool) -> None:
-        """Stops waiting for the answers of a paused drafter (`rests`), or waits for them again."""
-        self._post(lambda: self.engine.rest(source, rests=rests), bounded=False)
+    def pause(self, source: str, *, paused: bool) -> None:
+        """Stops waiting for the answers of a paused drafter, or waits for them again."""
+        self._post(lambda: self.engine.pause(source, paused=paused), bounded=False)
 
     def response_seconds(self, source: str) -> float | None:
         """Returns the smoothed time in seconds from a verdict to a drafter's first answer; None while it is unknown."""

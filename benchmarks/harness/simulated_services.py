@@ -288,9 +288,9 @@ class SimulatedVerifier:
             running.clocks[source] = ProposalClock(self._planner.timings[source])
         self._sequences[sequence] = running
 
-    def rest(self, source: str, *, rests: bool) -> None:
+    def pause(self, source: str, *, paused: bool) -> None:
         """A drafter is told no verdicts from now on, or is told them again."""
-        self._planner.timings[source].paused = rests
+        self._planner.timings[source].paused = paused
 
     def start(self) -> None:
         """Begins."""

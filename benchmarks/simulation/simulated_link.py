@@ -15,9 +15,16 @@ from benchmarks.harness.simulated_services import (
 from drafter_pool.standing.pause_policy import PausePolicy
 from speculative_engine.tree.proposal import Proposal
 
+_STEP_SECONDS = 0.75e-3
+_SEQUENCE_SECONDS = 0.15e-3
+"""Processor time that a verifier is assumed to measure for a step's verdicts and their answers, and per sequence among
+them. The policy counts it twice; with one core for everything such a step took 1.5 and 0.3 ms longer (profile_step)."""
+_MOST = 0.05
+"""Upper bound of that time, as a share of a step: where steps take a millisecond or two, caches are warm."""
+
 
 class SimulatedLink:
-    """Messages take half a round trip. Credit, and whether the drafter is told of steps, follow from what it brings."""
+    """Carries messages in half a round trip each, under the pause policy of the services."""
 
     def __init__(
         self,
@@ -26,16 +33,16 @@ class SimulatedLink:
         verifier: SimulatedVerifier,
         drafter: SimulatedDrafter,
         source: str,
-        credit: PausePolicy | None,
+        policy: PausePolicy | None,
     ):
-        """round_trip: seconds. source: the drafter's name at the verifier. credit: None for a drafter that is told of
-        each step and may always say as much as its openings allow."""
+        """round_trip: seconds. source: the drafter's name at the verifier. policy: None for a drafter that
+        receives every verdict and may always propose as much as its openings allow."""
         self._clock = clock
         self._one_way = round_trip / 2
         self._verifier = verifier
         self._drafter = drafter
         self._source = source
-        self._credit = credit
+        self._policy = policy
         self._caught_up: set[int] = set()
         self._held: dict[int, Verdict] = {}
 
@@ -51,12 +58,12 @@ class SimulatedLink:
         """The verifier has done a step; its verdicts are those of sequences that are open here."""
         for verdict in step.verdicts:
             self._hold(verdict)
-        rests = self._rests(step)
-        most = self._credit.max_tree_nodes if self._credit is not None else None
+        paused = self._paused(step)
+        most = self._policy.max_tree_nodes if self._policy is not None else None
         told = [
             replace(verdict, max_tree_nodes=most)
             for verdict in self._held.values()
-            if not rests or verdict.ended  # an end is a message of its own
+            if not paused or verdict.ended  # an end is a message of its own
         ]
         for verdict in told:
             del self._held[verdict.sequence]
@@ -72,18 +79,20 @@ class SimulatedLink:
         tokens = verdict.tokens if held is None else held.tokens + verdict.tokens
         self._held[verdict.sequence] = replace(verdict, tokens=tokens)
 
-    def _rests(self, step: SettledStep) -> bool:
-        """Whether the drafter is told nothing of this step for now."""
-        credit = self._credit
-        if credit is None:
+    def _paused(self, step: SettledStep) -> bool:
+        """Settles a step with the policy. Returns whether the drafter is paused now."""
+        policy = self._policy
+        if policy is None:
             return False
-        rested = credit.rests
-        credit.price(step.plain_seconds, step.node_tokens)
+        paused = policy.paused
+        policy.price(step.plain_seconds, step.node_tokens)
         for verdict in step.verdicts:
-            credit.verified(verdict.verified, verdict.accepted)
+            policy.verified(verdict.verified, verdict.accepted)
         drafted_for = sum(verdict.sequence in self._caught_up and not verdict.ended for verdict in step.verdicts)
         if drafted_for:
-            credit.stepped(drafted_for)
-        if credit.rests is not rested:
-            self._verifier.rest(self._source, rests=not rested)
-        return credit.rests
+            if not paused:
+                policy.charge(min(_STEP_SECONDS + _SEQUENCE_SECONDS * drafted_for, _MOST * step.plain_seconds))
+            policy.stepped(drafted_for)
+        if policy.paused is not paused:
+            self._verifier.pause(self._source, paused=policy.paused)
+        return policy.paused

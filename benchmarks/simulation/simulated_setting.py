@@ -105,16 +105,16 @@ def drafted_ahead(setting: Setting, width: int | None = None) -> Tally:
     return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), growth, PausePolicy())
 
 
-def _simulate(setting: Setting, planner: Planner, growth: Growth | None, credit: PausePolicy | None = None) -> Tally:
+def _simulate(setting: Setting, planner: Planner, growth: Growth | None, policy: PausePolicy | None = None) -> Tally:
     tally = Tally()
     for number in range(setting.requests):
         pairs = [setting.pair(stream, number) for stream in range(setting.streams)]
-        tally.add(_run(setting, planner, growth, credit, pairs))
+        tally.add(_run(setting, planner, growth, policy, pairs))
     return tally
 
 
 def _run(
-    setting: Setting, planner: Planner, growth: Growth | None, credit: PausePolicy | None, pairs: list[ModelPair]
+    setting: Setting, planner: Planner, growth: Growth | None, policy: PausePolicy | None, pairs: list[ModelPair]
 ) -> Tally:
     """One request a stream, to their ends."""
     clock = VirtualClock()
@@ -132,7 +132,7 @@ def _run(
     verifier = SimulatedVerifier(clock, planner, setting.target.cost(), settled)
     if growth is not None:
         drafter = SimulatedDrafter(clock, growth, setting.draft.cost(), proposed)
-        link = SimulatedLink(clock, setting.round_trip, verifier, drafter, _SOURCE, credit)
+        link = SimulatedLink(clock, setting.round_trip, verifier, drafter, _SOURCE, policy)
     for stream, pair in enumerate(pairs):
         verifier.add(stream, pair, setting.max_tree_nodes, length, None if link is None else _SOURCE)
         if link is not None:

@@ -15,10 +15,10 @@ from draftwire._messages.health import PROBE_SECONDS, check_request, health_chec
 from draftwire._messages.methods import DRAFT
 from service_runtime.errors import invalid_field
 from service_runtime.process.logs import get_logger
-from service_runtime.rpc.decoding_meter import DecodingMeter
 from service_runtime.rpc.grpc_stream import open_call
 from service_runtime.rpc.handshake import shown
 from service_runtime.rpc.message_stream import StreamBroken
+from service_runtime.rpc.stream_meter import StreamMeter
 
 log = get_logger(__name__)
 
@@ -44,7 +44,7 @@ def drafter_channels(
         @asynccontextmanager
         async def connect() -> AsyncIterator[DraftCall]:
             async with channels.open(address) as channel:
-                meter = DecodingMeter(DRAFT.response.FromString, on_message)
+                meter = StreamMeter(DRAFT.response.FromString, on_message)
                 draft = channel.stream_stream(
                     DRAFT.path, request_serializer=DRAFT.request.SerializeToString, response_deserializer=meter
                 )

@@ -42,12 +42,9 @@ log = get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
 """Seconds after which a full drafter is asked again if it names no time."""
-_MESSAGE_SECONDS = 100e-6
-"""CPU time that the transport takes to deliver a message, in the event loop and in its own threads."""
-_LONGEST_READING = 0.01
-"""Maximum CPU time charged for reading a message; any more is due to something else, such as garbage collection."""
-_BYTE_SECONDS = 100e-9
-"""Increase of that maximum for decoding a message, per byte."""
+_LONGEST = 0.01
+"""Maximum CPU time charged for handling a message, in seconds; any more is due to something else, such as garbage
+collection."""
 
 
 class TooManyFaults(Exception):
@@ -85,8 +82,8 @@ class DrafterConversation:
         self._has_refused = False
         self._full_until = 0.0
         """Event loop time until which the drafter accepts no more sequences."""
-        self._allowance = FloodLimit(clocks.now)
-        self._wire = DrafterStream(stream, drafter.name, self._allowance, clocks)
+        self._flood_limit = FloodLimit(clocks.now)
+        self._wire = DrafterStream(stream, drafter.name, self._flood_limit, clocks)
 
     @property
     def writable(self) -> bool:
@@ -144,7 +141,7 @@ class DrafterConversation:
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
         opening = self._open[request.sequence_id] = DrafterOpening(self.epoch, request_id, credit)
         opening.sent(len(request.tokens), self._clocks.now())
-        self._allowance.opened(credit)
+        self._flood_limit.opened(credit)
         for message in draft_messages.openings(request, self.epoch, credit):
             self._wire.send(message)
         log.debug(
@@ -159,7 +156,8 @@ class DrafterConversation:
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Sends a step's verdicts for the sequences open here. The first verdicts after a pause include everything that
         was committed during it."""
-        credit = self._drafter.credit
+        began = self._clocks.spent()
+        policy = self._drafter.pause_policy
         hidden_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
         drafted_for = 0
         for outcome in outcomes:
@@ -168,8 +166,8 @@ class DrafterConversation:
                 opening.hold(outcome, hidden_states=hidden_states)
                 drafted_for += opening.ready.done()
         if drafted_for:
-            credit.stepped(drafted_for)
-        if not credit.rests:
+            policy.stepped(drafted_for)
+        if not policy.paused:
             batch = VerdictBatch()
             now = self._clocks.now()
             allowed = []
@@ -177,11 +175,18 @@ class DrafterConversation:
                 if opening.held:
                     opening.write(batch, sequence_id, now)
                     allowed.append(opening.max_tree_nodes)
-                    self._allowance.told(opening.max_tree_nodes)
+                    self._flood_limit.told(opening.max_tree_nodes)
             if allowed:
-                if credit.max_tree_nodes < min(allowed):
-                    batch.max_tree_nodes = credit.max_tree_nodes
+                if policy.max_tree_nodes < min(allowed):
+                    batch.max_tree_nodes = policy.max_tree_nodes
                 self._wire.send(DraftRequest(verdicts=batch))
+            # Holding verdicts back during a pause is free: where steps are short, no trial could be paid for otherwise.
+            policy.charge(self._seconds_since(began))
+        policy.charge(self._stream.take_seconds())
+
+    def _seconds_since(self, began: float) -> float:
+        """Returns the processor time in seconds since `began`, as far as it is charged."""
+        return min(self._clocks.spent() - began, _LONGEST)
 
     def close(self, sequence_id: int) -> None:
         """Closes a sequence; does nothing if it is not open."""
@@ -215,22 +220,22 @@ class DrafterConversation:
         opening = self._open.pop(sequence_id, None)
         if opening is None:
             return False
-        self._allowance.closed(opening.max_tree_nodes)
+        self._flood_limit.closed(opening.max_tree_nodes)
         if not opening.ready.done():
             opening.ready.set_result(False)
         return True
 
     async def _read(self) -> None:
         async for message in self._stream:
-            decoded = self._stream.decoded()
-            decoding = min(decoded.seconds, _LONGEST_READING + decoded.size * _BYTE_SECONDS)
             began = self._clocks.spent()
             try:
-                self._allowance.spend(message, decoded.size)
+                self._flood_limit.spend(message, self._stream.take_bytes())
                 self._take(message)
             finally:
-                seconds = min(self._clocks.spent() - began, _LONGEST_READING)
-                self._drafter.credit.read(_MESSAGE_SECONDS + decoding + seconds)
+                seconds = self._seconds_since(began) + self._stream.take_seconds()
+                # Pings are the verifier's own idea: a drafter that was idle for an hour owes nothing for them.
+                if not message.HasField("pong"):
+                    self._drafter.pause_policy.charge(seconds)
 
     def _take(self, message: DraftResponse) -> None:
         kind = message.WhichOneof("message")

@@ -68,7 +68,7 @@ class PooledDrafter(ABC):
         self.attached_at = time.time()
         self.stats = DrafterStats()
         self.speed = DraftingSpeed()
-        self.credit = PausePolicy()
+        self.pause_policy = PausePolicy()
         self.last_error: status_pb2.Status | None = None
         self.contact: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the drafter has been ready; holds the StreamBroken or ServiceError if the first attempt failed."""

@@ -42,8 +42,8 @@ class ProposalSink(Protocol):
     def forget(self, source: str) -> None:
         """Stops taking a drafter's proposals, and drops its statistics."""
 
-    def rest(self, source: str, *, rests: bool) -> None:
-        """Stops waiting for the proposals of a drafter that is paused (`rests`), or waits for them again."""
+    def pause(self, source: str, *, paused: bool) -> None:
+        """Stops waiting for the proposals of a drafter that is paused, or waits for them again."""
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
         """Merges the proposals of one message into the trees. Raises TooManyCommands."""

@@ -55,7 +55,7 @@ class ServiceDrafter(PooledDrafter):
         """connect: opens a call to the address. sink: takes the drafter's proposals. standing: the address's standing,
         which drafters of other names at the address, and its previous model, share."""
         super().__init__(name, address, events)
-        self.credit, self.speed = standing.credit, standing.speed
+        self.pause_policy, self.speed = standing.pause_policy, standing.speed
         self.peer: PeerInfo | None = None
         self._connect = connect
         self._identity = identity
@@ -64,7 +64,7 @@ class ServiceDrafter(PooledDrafter):
         self._last_epoch = 0
         self._standing = standing
         self._clocks = clocks
-        self._rests = False
+        self._paused = False
         """The pause last reported to the sink; the sink knows only drafters that have had a sequence."""
         self._retry_seconds = 0.0
         """Pause that the drafter requested when the last conversation ended."""
@@ -156,9 +156,9 @@ class ServiceDrafter(PooledDrafter):
         """Sends the verdicts of a step; while the drafter is paused they are held back."""
         if self._conversation is not None:
             self._conversation.send_verdicts(outcomes)
-            if self.sequences and self.credit.rests is not self._rests:
-                self._rests = self.credit.rests
-                self._sink.rest(self.source, rests=self._rests)
+            if self.sequences and self.pause_policy.paused is not self._paused:
+                self._paused = self.pause_policy.paused
+                self._sink.pause(self.source, paused=self._paused)
 
     def close(self, sequence_id: int) -> None:
         """Closes a sequence on the stream; does nothing if it is not open."""
@@ -193,7 +193,7 @@ class ServiceDrafter(PooledDrafter):
             old_source, self.source = self.source, new_source(self.name)
             self._sink.forget(old_source)
             self._events.drafter_renewed(self)
-            self._rests = False
+            self._paused = False
         in_time = self._standing.meet(peer.model)
         self.speed = self._standing.speed
         if not in_time:

@@ -29,7 +29,7 @@ def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | N
         labels=drafter.labels,
         accepted_per_second=drafter.speed.accepted_per_second,
         step_time=duration(drafter.stats.step_seconds),
-        resting=drafter.credit.rests,
+        resting=drafter.pause_policy.paused,
     )
     if response_seconds is not None:
         described.response_time.CopyFrom(duration(response_seconds))

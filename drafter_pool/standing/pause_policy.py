@@ -5,27 +5,29 @@ from __future__ import annotations
 import math
 
 from speculative_engine.planning.drafting_account import DraftingAccount
+from speculative_engine.planning.running_mean import RunningMean
 
 _FOR_EACH = 8
 """Nodes requested per node that a step verifies of a sequence: the verified ones, their alternatives and successors."""
 _FEWEST = 8
 """Minimum number of nodes requested."""
 _LITTLE = 0.04
-"""Share of a step's time that reading and keeping nodes may always take; it sets another minimum."""
-_NODE_SECONDS = 14e-6
-"""Seconds that each live node adds to a step (measured by benchmarks/speed/profile_step.py)."""
-_UNKNOWN_NODES = 64.0
+"""Share of a step's time that merging nodes may always take; it sets another minimum."""
+_UNSEEN = 2.0
+"""Total cost of messages as a multiple of the part that is timed. Not timed: the transport's own threads, waits of the
+engine's thread for the interpreter lock, and planning with the nodes (benchmarks/speed/profile_step.py)."""
+_START_NODE_SECONDS = 14e-6
+"""Initial estimate of the seconds to merge a node. Cautious: an early measurement of all that a live node adds to a
+step."""
+_LEAST_NODE_SECONDS = 1e-7
+"""Lower bound of the seconds to merge a node, against clocks that stand still."""
+_START_NODES = 64.0
 """Initial estimate of the nodes that a step verifies of a sequence."""
-_MEMORY = 8.0
-"""Time constant, in steps, of the running average of verified nodes."""
-_STEP_SECONDS = 1.5e-3
-_SEQUENCE_SECONDS = 0.3e-3
-"""Seconds that a drafter's verdicts and proposals add to a step, and to it per sequence: messages both ways, and the
-tree. Measured with one core for everything (benchmarks/speed/profile_step.py)."""
-_MOST = 0.1
-"""Upper bound of that cost, as a share of a step: where steps take a millisecond or two, caches are warm."""
-_UNKNOWN = 0.02
-"""That cost, as a share of a step, while the step's time is unknown."""
+_START_SHARE = 0.02
+"""Initial estimate of what a verdict and its answers cost, as a share of a step, and the value used while a step's time
+is unknown. Cautious: a millisecond of a step of 50 ms."""
+_WEIGHT = 1 / 8
+"""Weight of a step in the running means."""
 
 
 class PausePolicy:
@@ -35,11 +37,11 @@ class PausePolicy:
     sequences take a noticeable part of every step. That is a waste if the drafter is useless or late, or if no draft
     pays under the current load.
 
-    A `DraftingAccount` decides whether the drafter is paused. The drafter pays for its messages, and for the
-    verification of its nodes, with its accepted tokens. Messages have an estimated price; if reading them takes longer,
-    the measured time counts instead, also during a pause. A paused drafter receives no verdicts. When it is tried
-    again, it first receives everything that was committed during the pause, then the verdicts of each step as before. A
-    trial lasts several steps, because a distant drafter's proposals arrive some steps after the verdict they follow.
+    A `DraftingAccount` decides whether the drafter is paused. Accepted tokens pay for the verification of its nodes and
+    for the processor time of messages to and from it. That time is measured, also during a pause. A paused drafter
+    receives no verdicts. When it is tried again, it first receives everything that was committed during the pause, then
+    the verdicts of each step as before. A trial lasts several steps, because a distant drafter's proposals arrive some
+    steps after the verdict they follow.
     """
 
     def __init__(self) -> None:
@@ -51,13 +53,16 @@ class PausePolicy:
         self._accepted = 0
         self._drafted = 0
         """Number of sequences in which the step has verified nodes of the drafter."""
-        self._nodes_verified = _UNKNOWN_NODES
-        """Running average of the nodes verified per step and sequence, over sequences with any."""
-        self._read_seconds = 0.0
-        """Seconds of reading that are not yet charged."""
-        self._unpaid = 0.0
-        """Reading time beyond the price of the messages, as a share of a step; negative if reading took less, by at
-        most one step's price."""
+        self._nodes_verified = RunningMean(_START_NODES, weight=_WEIGHT, floor=math.inf)
+        """Nodes verified per step and sequence, over sequences with any."""
+        self._wire_seconds = 0.0
+        """Measured seconds of messages that no step has been charged with yet."""
+        self._wire_share = RunningMean(_START_SHARE, weight=_WEIGHT, floor=_START_SHARE)
+        """Cost of messages as a share of a step, over steps in which the drafter is not paused."""
+        self._merge_seconds = RunningMean(_START_NODE_SECONDS, weight=_WEIGHT, floor=_START_NODE_SECONDS)
+        """Seconds of merging per step, over steps with any nodes to merge."""
+        self._merged_nodes = RunningMean(1.0, weight=_WEIGHT, floor=math.inf)
+        """Nodes merged per step, over the same steps."""
 
     def price(self, step_seconds: float, node_tokens: float) -> None:
         """Sets the prices of the last step.
@@ -73,9 +78,16 @@ class PausePolicy:
         self._accepted += accepted
         self._drafted += nodes > 0
 
-    def read(self, seconds: float) -> None:
-        """Charges the time of reading a message of the drafter, useful or not, also during a pause."""
-        self._read_seconds += seconds
+    def charge(self, seconds: float) -> None:
+        """Charges the processor time of messages to or from the drafter, useful or not, also during a pause."""
+        self._wire_seconds += seconds
+
+    def merged(self, seconds: float, nodes: int) -> None:
+        """Charges the processor time in which the engine's thread merged so many nodes."""
+        self.charge(seconds)
+        if nodes:
+            self._merge_seconds.add(seconds)
+            self._merged_nodes.add(nodes)
 
     def fill(self) -> None:
         """Raises the credit to that of an unknown drafter, and resumes."""
@@ -89,40 +101,41 @@ class PausePolicy:
         """Settles a step. sequences: number of the drafter's sequences that continue after it; at least 1."""
         self._sequences = sequences
         if self._drafted:
-            self._nodes_verified += (self._nodes / self._drafted - self._nodes_verified) / _MEMORY
+            self._nodes_verified.add(self._nodes / self._drafted)
         verification = self._nodes * self._node_tokens / sequences
-        telling = self._telling(sequences)
+        paused = self.paused
+        # The account debits the mean cost of a step; the difference to the measured cost is part of the income.
+        expected = 0.0 if paused else self._wire_share.value
         self._account.stepped(
             1.0 + verification,
-            saved=self._accepted / sequences - verification - self._reading(0.0 if self.rests else telling),
-            cost=telling,
-            drafted=not self.rests,
+            saved=self._accepted / sequences - verification + expected - self._wire_cost(expected, paused=paused),
+            cost=expected,
+            drafted=not paused,
         )
         self._nodes = self._accepted = self._drafted = 0
 
     @property
-    def rests(self) -> bool:
+    def paused(self) -> bool:
         """Whether the drafter is paused."""
         return not self._account.open
 
     @property
+    def node_seconds(self) -> float:
+        """Seconds of processor time to merge a node."""
+        return max(self._merge_seconds.value / self._merged_nodes.value, _LEAST_NODE_SECONDS)
+
+    @property
     def max_tree_nodes(self) -> int:
         """Maximum live nodes of a tree; the opening may set a lower limit."""
-        cheap = _LITTLE * self._step_seconds / (_NODE_SECONDS * self._sequences)
-        return max(_FEWEST, math.ceil(_FOR_EACH * self._nodes_verified), int(cheap))
+        cheap = _LITTLE * self._step_seconds / (self.node_seconds * self._sequences)
+        return max(_FEWEST, math.ceil(_FOR_EACH * self._nodes_verified.value), int(cheap))
 
-    def _reading(self, paid: float) -> float:
-        """The reading time to charge beyond the price already `paid`, as a share of a step."""
+    def _wire_cost(self, expected: float, *, paused: bool) -> float:
+        """Returns the cost of messages since the last step, as a share of a step. While a step's time is unknown it is
+        the expected cost, and the measured time is charged later."""
         if not self._step_seconds:
-            return 0.0  # charged once the step's time is known
-        self._unpaid = max(self._unpaid + self._read_seconds / self._step_seconds - paid, -paid)
-        self._read_seconds = 0.0
-        beyond = max(0.0, self._unpaid)
-        self._unpaid -= beyond
-        return beyond
-
-    def _telling(self, sequences: int) -> float:
-        """The price of sending a step's verdicts and reading the proposals, as a share of a step."""
-        if not self._step_seconds:
-            return _UNKNOWN
-        return min(_MOST, (_STEP_SECONDS + _SEQUENCE_SECONDS * sequences) / self._step_seconds)
+            return expected
+        share, self._wire_seconds = _UNSEEN * self._wire_seconds / self._step_seconds, 0.0
+        if not paused:
+            self._wire_share.add(share)
+        return share

@@ -38,7 +38,7 @@ class DrafterStanding:
 
     def __init__(self, clocks: DrafterClocks) -> None:
         self.breaker = CircuitBreaker(clocks.now)
-        self.credit = PausePolicy()
+        self.pause_policy = PausePolicy()
         self.speed = DraftingSpeed()
         """Drafting speed of the model that answered last."""
         self._now = clocks.now
@@ -92,10 +92,10 @@ class DrafterStanding:
         now = self._now()
         if now - self._filled_at >= _FULL_SECONDS:
             self._filled_at = self._tried_at = now
-            self.credit.fill()
+            self.pause_policy.fill()
         elif now - self._tried_at >= _TRIAL_SECONDS:
             self._tried_at = now
-            self.credit.try_now()
+            self.pause_policy.try_now()
 
 
 _MOST = 1024

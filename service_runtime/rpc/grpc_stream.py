@@ -1,7 +1,7 @@
 """MessageStream over gRPC, for both sides of a bidirectional call."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -10,8 +10,8 @@ from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from service_runtime.errors import ServiceError, abort_call
-from service_runtime.rpc.decoding_meter import NOTHING_DECODED, Decoded, DecodingMeter
 from service_runtime.rpc.message_stream import ClientGone, MessageStream, OneAtATime, StreamBroken
+from service_runtime.rpc.stream_meter import StreamMeter
 
 if TYPE_CHECKING:
     _Call = grpc.aio.StreamStreamCall[Any, Any]
@@ -28,12 +28,12 @@ async def open_call(
     *,
     timeout_seconds: float | None = None,
     metadata: Sequence[tuple[str, str | bytes]] | None = None,
-    meter: DecodingMeter[Any] | None = None,
+    meter: StreamMeter[Any] | None = None,
 ) -> AsyncIterator[MessageStream[Any, Any]]:
     """Yields the client's side of a call: `async with open_call(stub.Draft) as stream`.
 
     Leaving the `async with` cancels the call unless it has ended. `timeout_seconds` bounds the whole call. `meter`
-    measures the decoding, if the method was created with it as its decoder.
+    measures what reading and writing take; the method must have been created with it as its decoder.
     """
     call = method(timeout=timeout_seconds, metadata=metadata)
     stream: ClientStream[Any, Any] = ClientStream(call, meter)
@@ -132,13 +132,16 @@ class _GrpcStream(MessageStream[SendT, RecvT]):
 class ClientStream(_GrpcStream[SendT, RecvT]):
     """The client's side of a grpc.aio call. The creator of the call releases it, as `open_call` does."""
 
-    def __init__(self, call: "_Call", meter: DecodingMeter[Any] | None = None) -> None:
+    def __init__(self, call: "_Call", meter: StreamMeter[Any] | None = None) -> None:
         super().__init__()
         self._call = call
         self._meter = meter
 
-    def decoded(self) -> Decoded:
-        return NOTHING_DECODED if self._meter is None else self._meter.take()
+    def take_bytes(self) -> int:
+        return 0 if self._meter is None else self._meter.take_bytes()
+
+    def take_seconds(self) -> float:
+        return 0.0 if self._meter is None else self._meter.take_seconds()
 
     async def close(self, error: ServiceError | None = None) -> None:
         if error is not None:
@@ -158,7 +161,7 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
 
     async def _receive(self) -> RecvT | None:
         try:
-            message = await self._call.read()
+            message = await self._timed(self._call.read())
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from error
         except asyncio.CancelledError:
@@ -173,7 +176,7 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
 
     async def _send(self, message: SendT) -> None:
         try:
-            await self._call.write(message)
+            await self._timed(self._call.write(message))
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from error
         except asyncio.InvalidStateError:
@@ -182,6 +185,9 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
             if self._call.cancelled():
                 raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
             raise
+
+    def _timed(self, operation: Coroutine[Any, Any, ResultT]) -> Awaitable[ResultT]:
+        return operation if self._meter is None else self._meter.timed(operation)
 
     async def _ended(self) -> StreamBroken:
         code = await self._call.code()

@@ -8,7 +8,6 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from service_runtime.errors import DOMAIN, ServiceError
-from service_runtime.rpc.decoding_meter import NOTHING_DECODED, Decoded
 
 SendT_contra = TypeVar("SendT_contra", contravariant=True)
 RecvT_co = TypeVar("RecvT_co", covariant=True)
@@ -111,9 +110,14 @@ class MessageStream(Protocol[SendT_contra, RecvT_co]):
         """
         ...
 
-    def decoded(self) -> Decoded:
-        """Returns the bytes decoded since the previous call and their processor time, if measured."""
-        return NOTHING_DECODED
+    def take_bytes(self) -> int:
+        """Returns the bytes of messages received since the previous call; 0 where they are not measured."""
+        return 0
+
+    def take_seconds(self) -> float:
+        """Returns the processor time in seconds of reads and writes since the previous call; 0 where it is not
+        measured."""
+        return 0.0
 
     def __aiter__(self) -> AsyncIterator[RecvT_co]:
         """Iterates over the messages to the clean end. Raises StreamBroken. Cancelling it may end the whole stream."""

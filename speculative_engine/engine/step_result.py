@@ -73,6 +73,16 @@ class SequenceOutcome:
 
 
 @dataclass(slots=True)
+class MergedProposals:
+    """The cost of merging one drafter's proposals into trees."""
+
+    seconds: float = 0.0
+    """Processor time in seconds."""
+    nodes: int = 0
+    """Number of nodes in the proposals, including stale ones."""
+
+
+@dataclass(slots=True)
 class StepResult:
     """The result of one forward pass."""
 
@@ -86,9 +96,8 @@ class StepResult:
     time the draft token takes."""
     drafting: dict[str, float] = field(default_factory=dict)
     """Seconds that drafters in the engine's own thread took since the last step, by source."""
-    reading: dict[str, float] = field(default_factory=dict)
-    """Processor time in seconds spent since the last step on reading proposals of drafters outside the engine's thread,
-    by source."""
+    merged: dict[str, MergedProposals] = field(default_factory=dict)
+    """Proposals merged since the last step, by source; only those of drafters outside the engine's thread."""
     scores: list[Score] = field(default_factory=list)
     """Scores of given texts."""
     prompts: dict[int, LogProbs] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from speculative_engine.engine.prompt_shares import divide, to_compute
 from speculative_engine.engine.scoring import ScoreSpec, Scoring
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.engine.settlement import Settlement
-from speculative_engine.engine.step_result import SequenceOutcome, StepResult
+from speculative_engine.engine.step_result import MergedProposals, SequenceOutcome, StepResult
 from speculative_engine.engine.target_pass import TargetPass
 from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv.prefix_cache import PrefixCache
@@ -31,7 +31,7 @@ from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalReader
 
-_LONGEST_READING = 0.01
+_LONGEST_MERGE = 0.01
 """Cap on the processor time counted for reading one proposal: anything longer was an interruption, such as garbage
 collection."""
 
@@ -44,9 +44,9 @@ class VerificationEngine:
         model: PackedModel,
         cost: StepCost,
         limits: EngineLimits,
-        reading_clock: Callable[[], float] = time.thread_time,
+        merging_clock: Callable[[], float] = time.thread_time,
     ):
-        """reading_clock: returns the calling thread's processor time in seconds."""
+        """merging_clock: returns the calling thread's processor time in seconds."""
         if limits.max_step_rows < limits.max_sequences:
             raise ValueError("a step needs a row for every running sequence")
         self.model = model
@@ -70,9 +70,9 @@ class VerificationEngine:
         self._settlement = Settlement(model.pool, self.planner, self.clock, self._local, self._probes)
         self._prompts: list[Sequence] = []
         """The sequences whose prompts the next step continues, oldest first."""
-        self._reading_clock = reading_clock
-        self._reading: dict[str, float] = {}
-        """Processor time spent reading proposals since the last step, by source."""
+        self._merging_clock = merging_clock
+        self._merged: dict[str, MergedProposals] = {}
+        """Proposals merged since the last step, by source; only those of drafters outside this thread."""
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -173,11 +173,11 @@ class VerificationEngine:
         self._probes.remove(source)
         self._plan = None
 
-    def rest(self, source: str, *, rests: bool) -> None:
+    def pause(self, source: str, *, paused: bool) -> None:
         """Records whether a drafter is paused: it then receives no verdicts, and the planner does not wait for it."""
         timing = self.planner.timings.get(source)
         if timing is not None:
-            timing.paused = rests
+            timing.paused = paused
 
     def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
         """Merges a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.
@@ -188,7 +188,7 @@ class VerificationEngine:
         reader = sequence.readers.get(source) if sequence else None
         if sequence is None or reader is None:
             return MergeCount(0, len(proposal.token_ids))
-        began = self._reading_clock()
+        began = self._merging_clock()
         try:
             count = reader.merge(proposal, sequence.tree, sequence.tokens)
         except Exception:
@@ -196,8 +196,9 @@ class VerificationEngine:
             raise
         finally:
             if source not in self._local:
-                seconds = min(self._reading_clock() - began, _LONGEST_READING)
-                self._reading[source] = self._reading.get(source, 0.0) + seconds
+                merged = self._merged.setdefault(source, MergedProposals())
+                merged.seconds += min(self._merging_clock() - began, _LONGEST_MERGE)
+                merged.nodes += len(proposal.token_ids)
         if count.added:
             self._plan = None
         sequence.foreseen |= count.foreseen
@@ -257,9 +258,9 @@ class VerificationEngine:
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
         drafting = self._local.accounts.take_seconds()
-        reading, self._reading = self._reading, {}
+        merged, self._merged = self._merged, {}
         return StepResult(
-            outcomes, computed.rows, seconds, *prices, drafting, reading, computed.scores, computed.prompts
+            outcomes, computed.rows, seconds, *prices, drafting, merged, computed.scores, computed.prompts
         )
 
     def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:

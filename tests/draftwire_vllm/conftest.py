@@ -46,7 +46,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     """Where drafters listen."""
     made = Network()
     monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels, on_message: made.connect)
-    monkeypatch.setattr(PausePolicy, "rests", False)
+    monkeypatch.setattr(PausePolicy, "paused", False)
     return made
 
 

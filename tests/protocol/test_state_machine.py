@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from drafter_pool.standing import pause_policy as drafter_credit
 from speculative_engine.planning import drafting_account
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference
@@ -37,15 +36,13 @@ def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: Pl
 
 
 @pytest.mark.timeout(300)
-def test_also_while_drafters_rest(
+def test_also_while_drafters_are_paused(
     checkpoints: Checkpoints, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for cost in ("_STEP_SECONDS", "_MOST", "_UNKNOWN"):  # whatever they bring
-        monkeypatch.setattr(drafter_credit, cost, 99.0)
     monkeypatch.setattr(drafting_account, "ALLOWANCE", 0.5)
     seen: Counter[str] = Counter()
     run_state_machine_as_test(
-        lambda: ProtocolMachine(checkpoints, reference, seen),
+        lambda: ProtocolMachine(checkpoints, reference, seen, message_seconds=1.0),  # whatever they bring
         settings=settings(suppress_health_check=list(HealthCheck), max_examples=60),
     )
     for what in ("accepted", "untold", "nodes compared", "moved while running"):

@@ -102,8 +102,8 @@ def simulate(
         ends = key // batch, key // drafted
         if ends not in links:
             verifier, drafter = running[ends[0]], drafters[ends[1]]
-            credit = PausePolicy()
-            links[ends] = SimulatedLink(clock, round_trip + pair.line, verifier, drafter, str(ends[1]), credit)
+            policy = PausePolicy()
+            links[ends] = SimulatedLink(clock, round_trip + pair.line, verifier, drafter, str(ends[1]), policy)
         return links[ends]
 
     def settled(step: SettledStep) -> None:

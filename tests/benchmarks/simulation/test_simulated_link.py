@@ -39,7 +39,7 @@ class HeardDrafter(SimulatedDrafter):
         super().receive(verdicts)
 
 
-def hear(agreement: float, credit: PausePolicy | None, round_trip: float = 0.0) -> list[Verdict]:
+def hear(agreement: float, policy: PausePolicy | None, round_trip: float = 0.0) -> list[Verdict]:
     """What a drafter of one sequence is told, to its end."""
     clock = VirtualClock()
     target, draft = Curve.cpu(0.030).cost(), Curve.cpu(0.003).cost()
@@ -53,7 +53,7 @@ def hear(agreement: float, credit: PausePolicy | None, round_trip: float = 0.0) 
 
     verifier = SimulatedVerifier(clock, Planner(Curve.cpu(0.030).cost(), 256), target, settled)
     drafter = HeardDrafter(clock, TreeGrowth(Curve.cpu(0.003).cost()), draft, proposed)
-    link = SimulatedLink(clock, round_trip, verifier, drafter, "drafter", credit)
+    link = SimulatedLink(clock, round_trip, verifier, drafter, "drafter", policy)
     verifier.add(0, text, OPENED_WITH, TOKENS + 1, "drafter")
     link.open(0, text, OPENED_WITH, TOKENS + 1)
     verifier.start()
@@ -63,9 +63,9 @@ def hear(agreement: float, credit: PausePolicy | None, round_trip: float = 0.0) 
 
 
 def test_all_that_is_committed_is_told_with_or_without_credit() -> None:
-    for credit in (None, PausePolicy()):
+    for policy in (None, PausePolicy()):
         for agreement in (0.75, 0.02):
-            told = hear(agreement, credit, round_trip=0.010)
+            told = hear(agreement, policy, round_trip=0.010)
             assert sum(len(verdict.tokens) for verdict in told) == TOKENS
             assert told[-1].ended and not any(verdict.ended for verdict in told[:-1])
 

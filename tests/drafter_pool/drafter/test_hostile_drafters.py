@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool.standing import pause_policy as drafter_credit
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
@@ -158,10 +157,8 @@ class TestEcho:
 
 class TestAccount:
     @pytest.fixture(autouse=True)
-    def tireless(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Drafters that bring nothing rest, here."""
-        monkeypatch.setattr(drafter_credit, "_MOST", 0.1)
-        monkeypatch.setattr(drafter_credit, "_UNKNOWN", 0.02)
+    def tireless(self) -> None:
+        """Not here: drafters that bring nothing are paused."""
 
     @pytest.mark.parametrize(
         "said",
@@ -201,16 +198,17 @@ class TestAccount:
         verifier.engine.drafts_awaited = False
         drafter = listening("a:1")
         attached = await verifier.pool.membership.attach("a:1", "")
-        attached.credit.price(0.05, 0.0)
-        while not attached.credit.rests:
-            attached.credit.stepped(1)
+        attached.pause_policy.price(0.05, 0.0)
+        while not attached.pause_policy.paused:
+            attached.pause_policy.charge(1e-3)
+            attached.pause_policy.stepped(1)
         await verifier.pool.changes.detach("a:1")
         verifier.pool.membership.register("a:1", "me", leaving=False)
         await verifier.until(lambda: verifier.state("me") is not None and verifier.state("me").state == READY)
         assert verifier.state("me").resting
         said: list[bool] = []
-        rest = verifier.engine.rest
-        verifier.engine.rest = lambda source, *, rests: said.append(rests) or rest(source, rests=rests)
+        pause = verifier.engine.pause
+        verifier.engine.pause = lambda source, *, paused: said.append(paused) or pause(source, paused=paused)
         await verifier.generate(order(max_tokens=12))
         assert not drafter.credits, "it is told of nothing"
         assert said == [True], "and not waited for"

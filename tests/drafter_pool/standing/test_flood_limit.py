@@ -11,11 +11,11 @@ from tests.harness.verifier.simulated_clocks import SimulatedClocks
 EMPTY = DraftResponse(proposals=ProposalBatch())
 
 
-def flood(allowance: FloodLimit) -> int:
+def flood(limit: FloodLimit) -> int:
     """How many messages more the drafter may send."""
     for count in range(1_000_000):
         try:
-            allowance.spend(EMPTY)
+            limit.spend(EMPTY)
         except ServiceError:
             return count
     raise AssertionError("there is no end to it")
@@ -27,46 +27,46 @@ def time() -> SimulatedClocks:
 
 
 @pytest.fixture
-def allowance(time: SimulatedClocks) -> FloodLimit:
+def limit(time: SimulatedClocks) -> FloodLimit:
     return FloodLimit(lambda: time.now)
 
 
-def test_silence_is_not_saved_up_for_a_flood(allowance: FloodLimit) -> None:
-    allowance.opened(64)
+def test_silence_is_not_saved_up_for_a_flood(limit: FloodLimit) -> None:
+    limit.opened(64)
     for _ in range(10_000):
-        allowance.told(64)
-    assert flood(allowance) <= 1024 + 16 * 128 + 2
+        limit.told(64)
+    assert flood(limit) <= 1024 + 16 * 128 + 2
 
 
-def test_nor_are_sequences_that_are_over(allowance: FloodLimit, time: SimulatedClocks) -> None:
+def test_nor_are_sequences_that_are_over(limit: FloodLimit, time: SimulatedClocks) -> None:
     for _ in range(1000):
         time.now += 1
-        allowance.opened(64)
-        allowance.told(64)
-        allowance.closed(64)
-    assert flood(allowance) <= 1024 + 6 * (16 * 128 + 2)
+        limit.opened(64)
+        limit.told(64)
+        limit.closed(64)
+    assert flood(limit) <= 1024 + 6 * (16 * 128 + 2)
 
 
-def test_what_is_under_way_when_sequences_end_may_come(allowance: FloodLimit) -> None:
+def test_what_is_under_way_when_sequences_end_may_come(limit: FloodLimit) -> None:
     for _ in range(16):
-        allowance.opened(64)
+        limit.opened(64)
         for _ in range(16):
-            allowance.told(64)
+            limit.told(64)
     for _ in range(16):
-        allowance.closed(64)
-    allowance.opened(64)
-    assert flood(allowance) > 16 * 16 * 64
+        limit.closed(64)
+    limit.opened(64)
+    assert flood(limit) > 16 * 16 * 64
 
 
-def test_a_ping_is_answered_once(allowance: FloodLimit) -> None:
+def test_a_ping_is_answered_once(limit: FloodLimit) -> None:
     for number in range(5000):
-        allowance.asked()
-        allowance.spend(DraftResponse(pong=Pong(number=number)))
+        limit.asked()
+        limit.spend(DraftResponse(pong=Pong(number=number)))
     with pytest.raises(ServiceError, match="says more than it was asked for"):
-        allowance.spend(DraftResponse(pong=Pong(number=4999)))
+        limit.spend(DraftResponse(pong=Pong(number=4999)))
 
 
-def test_megabytes_count_whatever_they_are(allowance: FloodLimit) -> None:
-    allowance.spend(EMPTY, 1000 << 20)
+def test_megabytes_count_whatever_they_are(limit: FloodLimit) -> None:
+    limit.spend(EMPTY, 1000 << 20)
     with pytest.raises(ServiceError):
-        allowance.spend(EMPTY, 100 << 20)
+        limit.spend(EMPTY, 100 << 20)

@@ -1,14 +1,18 @@
 """A drafter of which nothing is worth verifying is told less and asked for less, until something is."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from drafter_pool.standing import pause_policy as drafter_credit
+from drafter_pool.standing.clocks import DrafterClocks
 from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_service_pb2 import DraftResponse
+from speculative_engine.planning.drafting_account import MOST_BALANCE
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch
 from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 
@@ -18,179 +22,243 @@ def tireless() -> None:
     """Not here."""
 
 
-def steps_until_rest(credit: PausePolicy, sequences: int = 1) -> int:
+TIMED = 0.9e-3
+"""Seconds timed of a step's messages; they count twice."""
+
+
+def step(policy: PausePolicy, sequences: int = 1, timed: float = TIMED) -> None:
+    """A step is over; if the drafter is not paused, messages took their time."""
+    if not policy.paused:
+        policy.charge(timed)
+    policy.stepped(sequences)
+
+
+def steps_until_pause(policy: PausePolicy, sequences: int = 1, timed: float = TIMED) -> int:
     """How many steps without an accepted token it takes."""
     steps = 0
-    while not credit.rests:
-        credit.stepped(sequences)
+    while not policy.paused:
+        step(policy, sequences, timed)
         steps += 1
     return steps
 
 
-def steps_until_trial(credit: PausePolicy, sequences: int = 1) -> int:
-    """How many steps it then rests."""
+def steps_until_trial(policy: PausePolicy) -> int:
+    """How many steps it then pauses."""
     steps = 0
-    while credit.rests:
-        credit.stepped(sequences)
+    while policy.paused:
+        step(policy)
         steps += 1
     return steps
 
 
 def told_of(
-    credit: PausePolicy, *, nodes: int, accepted: int, sequences: int, steps: int = 4000, every: int = 1
+    policy: PausePolicy,
+    *,
+    nodes: int,
+    accepted: int,
+    sequences: int,
+    steps: int = 4000,
+    every: int = 1,
+    timed: float = TIMED,
 ) -> float:
-    """Of what part of such steps the drafter is told. every: it is right in one of so many steps."""
+    """The part of such steps whose verdicts the drafter gets. every: it is right in one of so many steps."""
     told = 0
-    for step in range(steps):
-        told += not credit.rests
-        if not credit.rests:
-            credit.verified(nodes, accepted if step % every == 0 else 0)
-        credit.stepped(sequences)
+    for number in range(steps):
+        told += not policy.paused
+        if not policy.paused:
+            policy.verified(nodes, accepted if number % every == 0 else 0)
+        step(policy, sequences, timed)
     return told / steps
 
 
+def priced(step_seconds: float = 0.03, node_tokens: float = 0.0) -> PausePolicy:
+    """The policy of a drafter of which nothing is known, where a step's time is."""
+    policy = PausePolicy()
+    policy.price(step_seconds, node_tokens)
+    return policy
+
+
 def test_what_brings_nothing_is_told_of_some_steps_and_then_of_one_in_a_hundred_at_most() -> None:
-    credit = PausePolicy()
-    credit.price(0.03, 0.0)  # telling costs 6 %
-    assert 50 < steps_until_rest(credit) < 70
+    policy = priced()  # messages cost 6 %
+    assert 50 < steps_until_pause(policy) < 70
     for _ in range(20):
-        rested = steps_until_trial(credit)
-        told = steps_until_rest(credit)
+        paused = steps_until_trial(policy)
+        told = steps_until_pause(policy)
         assert told >= 8
-        assert 0.06 * told <= 0.011 * (rested + told)
+        assert 0.06 * told <= 0.011 * (paused + told)
+
+
+@given(share=st.floats(0.002, 0.5), start=st.integers(0, 50))
+def test_whatever_messages_cost_the_allowance_pays_for_them(share: float, start: int) -> None:
+    """After what a new drafter may cost, 1 % of the time and the trial under way."""
+    policy, cost, steps = priced(), 0.0, 4000
+    for _ in range(start):
+        policy.stepped(1)
+    for _ in range(steps):
+        cost += 0.0 if policy.paused else share
+        step(policy, timed=0.03 * share / 2)
+    assert cost <= MOST_BALANCE + 0.01 * (steps + start) + share + 1e-6
 
 
 def test_a_trial_that_brings_something_goes_on() -> None:
-    credit = PausePolicy()
-    credit.price(0.03, 0.0)
-    steps_until_rest(credit)
-    steps_until_trial(credit)
-    assert told_of(credit, nodes=4, accepted=2, sequences=1, every=8) == 1
+    policy = priced()
+    steps_until_pause(policy)
+    steps_until_trial(policy)
+    assert told_of(policy, nodes=4, accepted=2, sequences=1, every=8) == 1
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
-def test_one_that_is_seldom_right_but_worth_it_never_rests(share: float) -> None:
-    credit, chance = PausePolicy(), random.Random(1)
-    credit.price(0.03, 0.0)
-    rested = 0
+def test_one_that_is_seldom_right_but_worth_it_is_never_paused(share: float) -> None:
+    policy, chance = priced(), random.Random(1)
+    paused = 0
     for _ in range(4000):
-        credit.verified(4, int(chance.random() < share))
-        credit.stepped(1)
-        rested += credit.rests
-    assert rested < 40
+        policy.verified(4, int(chance.random() < share))
+        step(policy)
+        paused += policy.paused
+    assert paused < 40
 
 
 def test_what_comes_after_the_last_telling_counts() -> None:
     """Of a drafter that is far away, all that a trial brings."""
-    credit = PausePolicy()
-    credit.price(0.03, 0.0)
-    steps_until_rest(credit)
-    steps_until_trial(credit)
-    steps_until_rest(credit)
-    credit.verified(6, 4)
-    credit.stepped(1)
-    assert not credit.rests
+    policy = priced()
+    steps_until_pause(policy)
+    steps_until_trial(policy)
+    steps_until_pause(policy)
+    policy.verified(6, 4)
+    policy.stepped(1)
+    assert not policy.paused
 
 
 def test_a_token_now_and_then_for_one_of_many_is_next_to_nothing() -> None:
-    credit = PausePolicy()
-    credit.price(0.1, 0.0)
-    assert told_of(credit, nodes=1, accepted=1, sequences=16, every=20) < 0.35
+    assert told_of(priced(0.1), nodes=1, accepted=1, sequences=16, every=20, timed=3e-3) < 0.35
 
 
 def test_tokens_that_cost_as_much_as_they_bring_are_nothing() -> None:
-    credit = PausePolicy()
-    credit.price(0.1, 1.0)  # rows cost by themselves, as in large batches
-    assert told_of(credit, nodes=16, accepted=16, sequences=16) < 0.5
-    credit = PausePolicy()
-    credit.price(0.1, 0.5)
-    assert told_of(credit, nodes=16, accepted=16, sequences=16) == 1
+    # Rows cost by themselves, as in large batches.
+    assert told_of(priced(0.1, 1.0), nodes=16, accepted=16, sequences=16, timed=3e-3) < 0.5
+    assert told_of(priced(0.1, 0.5), nodes=16, accepted=16, sequences=16, timed=3e-3) == 1
 
 
-def test_what_telling_costs_is_set_against_the_time_of_a_step() -> None:
-    # A token for every sixteenth sequence, which costs nothing but messages: 6.3 ms.
-    long, short = PausePolicy(), PausePolicy()
-    long.price(0.2, 0.0)
-    short.price(0.07, 0.0)
-    assert told_of(long, nodes=1, accepted=1, sequences=16) == 1
-    assert told_of(short, nodes=1, accepted=1, sequences=16) < 1
+def test_what_messages_cost_is_set_against_the_time_of_a_step() -> None:
+    """A token for every sixteenth sequence, which costs nothing but messages: 6.3 ms."""
+    assert told_of(priced(0.2), nodes=1, accepted=1, sequences=16, timed=3.15e-3) == 1
+    assert told_of(priced(0.07), nodes=1, accepted=1, sequences=16, timed=3.15e-3) < 1
 
 
-def test_reading_counts_where_it_takes_longer_than_telling_is_taken_to() -> None:
-    steps = {}
-    for milliseconds in (0.0, 1.5, 1.8, 18.0):  # telling and reading are taken to take 1.8 ms
-        credit = PausePolicy()
-        credit.price(0.03, 0.0)
-        steps[milliseconds] = 0
-        while not credit.rests:
-            credit.read(1e-3 * milliseconds)
-            credit.stepped(1)
-            steps[milliseconds] += 1
-    assert steps[0.0] == steps[1.5] == steps[1.8] > 50
-    assert steps[18.0] < steps[0.0] / 9
+def test_a_costly_wire_pauses_what_a_cheap_one_does_not() -> None:
+    """The same drafter, right once in twenty steps."""
+    brings = {"nodes": 2, "accepted": 1, "sequences": 1, "every": 20}
+    assert told_of(priced(), **brings, timed=0.3e-3) == 1
+    assert told_of(priced(), **brings, timed=3e-3) < 0.35
+
+
+def test_the_measured_cost_takes_over_from_the_start_value() -> None:
+    """2 % of a step are expected of messages at first; a trial is as long as what was measured allows."""
+    for timed, share in ((0.225e-3, 0.015), (3e-3, 0.2)):
+        policy = priced()
+        steps_until_pause(policy, timed=timed)
+        assert steps_until_trial(policy) == pytest.approx(8 * share / 0.01, rel=0.3)
+
+
+def test_where_the_time_of_a_step_is_unknown_the_start_value_holds() -> None:
+    assert 140 < steps_until_pause(PausePolicy()) < 320  # 2 %, less the allowance
+
+
+def test_merging_and_messages_cost_the_same() -> None:
+    steps = []
+    for merging in (0.0, 0.5, 1.0):
+        policy = priced()
+        steps.append(0)
+        while not policy.paused:
+            policy.merged(merging * TIMED, 4)
+            step(policy, timed=(1 - merging) * TIMED)
+            steps[-1] += 1
+    assert steps[0] == steps[1] == steps[2]
+
+
+def test_what_takes_long_to_read_is_paid_for() -> None:
+    assert steps_until_pause(priced(), timed=9e-3) < steps_until_pause(priced(), timed=TIMED) / 9
 
 
 def test_what_comes_in_one_step_and_not_in_the_next_is_paid_for_once() -> None:
-    even, uneven = PausePolicy(), PausePolicy()
-    for credit in (even, uneven):
-        credit.price(0.03, 0.0)
-    for step in range(40):
-        even.read(1.5e-3)
-        uneven.read(3e-3 if step % 2 else 0.0)
+    even, uneven = priced(), priced()
+    for number in range(40):
+        even.charge(0.75e-3)
+        uneven.charge(1.5e-3 if number % 2 else 0.0)
         even.stepped(1)
         uneven.stepped(1)
     assert uneven._account.balance == pytest.approx(even._account.balance)
 
 
-def test_one_that_rests_pays_for_what_it_says() -> None:
-    quiet, loud = PausePolicy(), PausePolicy()
-    for credit in (quiet, loud):
-        credit.price(0.03, 0.0)
-        steps_until_rest(credit)
+def test_a_paused_one_pays_for_what_it_says() -> None:
+    quiet, loud = priced(), priced()
+    for policy in (quiet, loud):
+        steps_until_pause(policy)
     for _ in range(20):
-        loud.read(0.3e-3)  # 1 % of a step: all that is paid in
+        loud.charge(0.15e-3)  # counted twice 1 % of a step: all that is paid in
         loud.stepped(1)
         quiet.stepped(1)
     assert steps_until_trial(loud) == pytest.approx(steps_until_trial(quiet) + 20, abs=2)
 
 
 def test_reading_before_the_time_of_a_step_is_known_is_paid_for_then() -> None:
-    credit = PausePolicy()
-    credit.read(0.3)
-    credit.stepped(1)
-    assert not credit.rests
-    credit.price(0.03, 0.0)
-    credit.stepped(1)
-    assert credit.rests
+    policy = PausePolicy()
+    policy.charge(0.3)
+    policy.stepped(1)
+    assert not policy.paused
+    policy.price(0.03, 0.0)
+    policy.stepped(1)
+    assert policy.paused
 
 
 def test_a_tree_is_eight_times_what_a_step_verifies_of_it() -> None:
-    credit = PausePolicy()
-    assert credit.max_tree_nodes > 256, "who is not known drafts as much as its opening allows"
+    policy = PausePolicy()
+    assert policy.max_tree_nodes > 256, "who is not known drafts as much as its opening allows"
     for nodes, wanted in ((2.5, 20), (6, 48), (1, 8)):
         for _ in range(80):
             for _ in range(8):  # of the sixteen; the others' trees were empty
-                credit.verified(nodes, nodes)
-            credit.stepped(16)
-        assert credit.max_tree_nodes == pytest.approx(wanted, abs=1)
+                policy.verified(nodes, nodes)
+            policy.stepped(16)
+        assert policy.max_tree_nodes == pytest.approx(wanted, abs=1)
 
 
 def test_nodes_that_cost_little_are_asked_for_in_any_case() -> None:
-    credit = PausePolicy()
+    policy = PausePolicy()
     for _ in range(80):
-        credit.verified(1, 1)
-        credit.stepped(1)
-    assert credit.max_tree_nodes == pytest.approx(8, abs=1)
-    credit.price(0.03, 0.0)
-    assert 64 < credit.max_tree_nodes < 100
-    credit.stepped(4)
-    assert 16 < credit.max_tree_nodes < 25
-    credit.stepped(16)
-    assert credit.max_tree_nodes == pytest.approx(8, abs=1)
+        policy.verified(1, 1)
+        policy.stepped(1)
+    assert policy.max_tree_nodes == pytest.approx(8, abs=1)
+    policy.price(0.03, 0.0)
+    assert 64 < policy.max_tree_nodes < 100
+    policy.stepped(4)
+    assert 16 < policy.max_tree_nodes < 25
+    policy.stepped(16)
+    assert policy.max_tree_nodes == pytest.approx(8, abs=1)
 
 
-async def test_the_drafter_is_told(verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafter_credit, "_STEP_SECONDS", 99.0)  # a tenth of a step is what counts at most
+def test_what_a_node_costs_is_what_merging_takes() -> None:
+    policy = priced()
+    for _ in range(80):
+        policy.verified(1, 1)
+        policy.merged(10 * 28e-6, 10)
+        policy.stepped(1)
+    assert policy.node_seconds == pytest.approx(28e-6, rel=0.01)
+    assert 35 < policy.max_tree_nodes < 50
+    policy.merged(0.0, 0)
+    assert policy.node_seconds == pytest.approx(28e-6, rel=0.01), "a message without nodes says nothing"
+
+
+@pytest.fixture
+async def dear(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
+    """A verifier of whose steps, 50 ms long, messages take a tenth: each look at the clock 2.5 ms."""
+    looks = count()
+    clocks = DrafterClocks(spent=lambda: 2.5e-3 * next(looks))
+    async with in_process_verifier(checkpoint, drafter_clocks=clocks) as made:
+        yield made
+
+
+async def test_the_drafter_is_told(dear: InProcessVerifier) -> None:
+    verifier = dear
     silent = ScriptedDrafter()
     verifier.network.listen("silent:1", silent.converse)
     await verifier.pool.membership.attach("silent:1", "")
@@ -199,12 +267,12 @@ async def test_the_drafter_is_told(verifier: InProcessVerifier, monkeypatch: pyt
     at_once = steps.index(next(step for step in steps if step > 1))
     assert 15 <= at_once < 60, "the first steps may be over before it has caught up"
     assert steps[:at_once] == [1] * at_once
-    assert steps[at_once] > 8, "it has rested"
+    assert steps[at_once] > 8, "it was paused"
     assert steps[at_once + 1 : at_once + 4] == [1] * 3, "and is tried"
 
 
-async def test_that_it_rests_is_told(verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafter_credit, "_STEP_SECONDS", 99.0)
+async def test_that_it_is_paused_is_told(dear: InProcessVerifier) -> None:
+    verifier = dear
     silent = ScriptedDrafter()
     verifier.network.listen("silent:1", silent.converse)
     await verifier.pool.membership.attach("silent:1", "")
@@ -223,7 +291,7 @@ def oracle(plain: Sequence[int]) -> ScriptedDrafter:
     return ScriptedDrafter(answer=knows)
 
 
-async def test_one_that_is_right_keeps_its_credit(verifier: InProcessVerifier) -> None:
+async def test_one_that_is_right_is_never_paused(verifier: InProcessVerifier) -> None:
     right = oracle((await verifier.plain(order(max_tokens=80))).token_ids)
     verifier.network.listen("oracle:1", right.converse)
     await verifier.pool.membership.attach("oracle:1", "")
@@ -232,11 +300,10 @@ async def test_one_that_is_right_keeps_its_credit(verifier: InProcessVerifier) -
     assert set(right.credits) == {0}
 
 
-async def test_one_of_which_a_node_is_verified_is_asked_for_eight(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drafter_credit, "_NODE_SECONDS", 99.0)
+async def test_one_of_which_a_node_is_verified_is_asked_for_eight(checkpoint: Path) -> None:
+    looks = count()
     async with in_process_verifier(checkpoint, max_tree_nodes=64) as verifier:
+        verifier.engine._merging_clock = lambda: 5e-3 * next(looks)  # hardly a node in 4 % of a step
         right = oracle((await verifier.plain(order(max_tokens=80))).token_ids)
         verifier.network.listen("oracle:1", right.converse)
         await verifier.pool.membership.attach("oracle:1", "")

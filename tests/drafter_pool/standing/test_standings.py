@@ -32,12 +32,13 @@ def model(number: int) -> ModelInfo:
     return ModelInfo(model_id=f"model {number}")
 
 
-def exhaust(credit: PausePolicy) -> int:
-    """How many steps that bring nothing a drafter is told of before it rests."""
-    credit.price(0.03, 0.0)
+def exhaust(policy: PausePolicy) -> int:
+    """How many steps that bring nothing a drafter is told of before it is paused; messages cost 6 % of them."""
+    policy.price(0.03, 0.0)
     steps = 0
-    while not credit.rests:
-        credit.stepped(1)
+    while not policy.paused:
+        policy.charge(0.9e-3)
+        policy.stepped(1)
         steps += 1
     return steps
 
@@ -51,44 +52,45 @@ def test_the_same_model_keeps_its_speed_and_another_has_none(standing: DrafterSt
 
 
 def test_another_model_has_the_account_of_the_one_before(standing: DrafterStanding, time: SimulatedClocks) -> None:
-    first = exhaust(standing.credit)
+    first = exhaust(standing.pause_policy)
     for number in range(1, 8):
         time.now += 7
         standing.meet(model(number))
-        assert standing.credit.rests
+        assert standing.pause_policy.paused
     time.now += 60
     standing.meet(model(8))
-    assert not standing.credit.rests, "it is tried at once"
-    trial = exhaust(standing.credit)
+    assert not standing.pause_policy.paused, "it is tried at once"
+    trial = exhaust(standing.pause_policy)
     assert 8 <= trial < first / 4
     standing.meet(model(9))
-    assert standing.credit.rests
+    assert standing.pause_policy.paused
     time.now += 3600
     standing.meet(model(10))
-    assert exhaust(standing.credit) == first, "once an hour it is worth a full account"
+    assert exhaust(standing.pause_policy) == first, "once an hour it is worth a full account"
 
 
 def test_a_model_that_is_better_is_told_of_every_step_soon(standing: DrafterStanding) -> None:
-    exhaust(standing.credit)
+    exhaust(standing.pause_policy)
     standing.meet(model(1))
     rested = 0
     for _ in range(200):
-        rested += standing.credit.rests
-        if not standing.credit.rests:
-            standing.credit.verified(4, 2)
-        standing.credit.stepped(1)
+        rested += standing.pause_policy.paused
+        if not standing.pause_policy.paused:
+            standing.pause_policy.charge(0.9e-3)
+            standing.pause_policy.verified(4, 2)
+        standing.pause_policy.stepped(1)
     assert rested < 60
-    assert not standing.credit.rests
+    assert not standing.pause_policy.paused
 
 
 def test_a_debt_is_not_forgiven_for_a_new_model(standing: DrafterStanding, time: SimulatedClocks) -> None:
-    standing.credit.price(0.03, 0.0)
-    standing.credit.read(0.6)
-    standing.credit.stepped(1)
-    assert standing.credit.rests
+    standing.pause_policy.price(0.03, 0.0)
+    standing.pause_policy.charge(0.6)
+    standing.pause_policy.stepped(1)
+    assert standing.pause_policy.paused
     time.now += 61
     standing.meet(model(1))
-    assert standing.credit.rests
+    assert standing.pause_policy.paused
 
 
 def test_a_new_model_goes_first_four_times_a_minute(standing: DrafterStanding, time: SimulatedClocks) -> None:
@@ -121,13 +123,13 @@ def test_an_address_is_remembered_after_its_drafter_has_gone(
 ) -> None:
     monkeypatch.setattr(drafter_standings, "_MOST", 8)
     standings = DrafterStandings(time.clocks)
-    steps = exhaust(standings.of("a:1").credit)
+    steps = exhaust(standings.of("a:1").pause_policy)
     gc.collect()
-    assert standings.of("a:1").credit.rests
+    assert standings.of("a:1").pause_policy.paused
     attached = standings.of("b:1")
     for port in range(100):
         standings.of(f"c:{port}")
     gc.collect()
     assert len(standings) == 9, "the latest, and one that is in use"
     assert standings.of("b:1") is attached
-    assert exhaust(standings.of("a:1").credit) == steps, "forgotten"
+    assert exhaust(standings.of("a:1").pause_policy) == steps, "forgotten"

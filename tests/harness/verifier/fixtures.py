@@ -96,7 +96,7 @@ def scripted_drafters_found_nothing_wrong() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafters are told of each step whatever they bring: tests wait for what they draft, and some draft badly."""
-    monkeypatch.setattr(PausePolicy, "rests", False)
+    monkeypatch.setattr(PausePolicy, "paused", False)
 
 
 @pytest.fixture(autouse=True)

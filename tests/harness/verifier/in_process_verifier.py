@@ -99,7 +99,7 @@ class SteppedEngine(VerificationEngine):
     """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
-        super().__init__(model, SteadyCost(), limits, reading_clock=lambda: 0.0)
+        super().__init__(model, SteadyCost(), limits, merging_clock=lambda: 0.0)
         self._loop = asyncio.get_running_loop()
         self._heard = True
         """Returns whether all messages about the last step have arrived."""

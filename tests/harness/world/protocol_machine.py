@@ -63,10 +63,13 @@ places = st.integers(0, 31)
 class ProtocolMachine(RuleBasedStateMachine):
     """Plays one world. Rules that find nothing to happen to do nothing."""
 
-    def __init__(self, checkpoints: Checkpoints, reference: PlainReference, seen: Counter[str]) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, reference: PlainReference, seen: Counter[str], *, message_seconds: float = 0.0
+    ) -> None:
+        """message_seconds: see World."""
         super().__init__()
         self._error_before = sys.exc_info()[1]
-        self.world = World(checkpoints, reference, seen)
+        self.world = World(checkpoints, reference, seen, message_seconds=message_seconds)
         self.seen = seen
 
     def _drafter(self, name: str) -> Drafter:

@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Coroutine, Hashable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 from unittest import mock
 
 import structlog
 
 from drafter_pool.servicer import DrafterPoolServicer
+from drafter_pool.standing.clocks import DrafterClocks
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.drafter_service_pb2 import OpenSequence
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
@@ -104,8 +106,11 @@ class Request:
 class World:
     """Everything, and the hand that moves it. Close or abandon it at the end."""
 
-    def __init__(self, checkpoints: Checkpoints, reference: PlainReference, seen: Counter[str]) -> None:
-        """seen: counts what happened, so that a test can tell whether it has tested anything."""
+    def __init__(
+        self, checkpoints: Checkpoints, reference: PlainReference, seen: Counter[str], *, message_seconds: float = 0.0
+    ) -> None:
+        """seen: counts what happened, so that a test can tell whether it has tested anything. message_seconds: of
+        processor time that each message takes the verifier, by the clock that it is given."""
         self.reference = reference
         self.seen = seen
         self.requests: list[Request] = []
@@ -123,6 +128,8 @@ class World:
         self.drafters: dict[str, Drafter] = {}
         self.unseen: list[dict[str, Any]] = []
         """Unhandled exceptions, as asyncio reports them."""
+        looks = count()
+        self._clocks = DrafterClocks(spent=lambda: message_seconds * next(looks))
         self.loop.run_until_complete(self._start(checkpoints))
         self.loop.set_exception_handler(lambda _, context: self.unseen.append(context))
 
@@ -134,6 +141,7 @@ class World:
                 max_sequences=3,
                 max_waiting=2,
                 max_tree_nodes=MAX_TREE_NODES,
+                drafter_clocks=self._clocks,
             )
         )
         self.engine: Any = self.verifier.engine

@@ -10,10 +10,10 @@ import pytest
 from google.rpc import status_pb2
 
 from service_runtime.errors import ServiceError, at_capacity, shutting_down
-from service_runtime.rpc.decoding_meter import DecodingMeter
 from service_runtime.rpc.grpc_stream import accept_call, open_call
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import MessageStream, StreamBroken
+from service_runtime.rpc.stream_meter import StreamMeter
 from tests.harness.plain_channel import open_channel
 
 Stream = MessageStream[bytes, bytes]
@@ -372,29 +372,85 @@ async def test_bytes_that_are_no_message_end_the_stream(serve_probe: Any, make_p
 
     sizes: list[int] = []
     async with serve_probe(make_probe(stream_stream=stream_stream)) as running:
-        meter = DecodingMeter(status_pb2.Status.FromString, sizes.append)
+        meter = StreamMeter(status_pb2.Status.FromString, sizes.append)
         method = running.channel.stream_stream("/draftwire.test.Probe/stream_stream", response_deserializer=meter)
         async with open_call(method, meter=meter) as stream:
             assert await stream.read() is None
-            assert stream.decoded().size == 3, "they were looked at"
+            assert stream.take_bytes() == 3, "they were looked at"
     assert sizes == [3]
 
 
-async def test_what_decoding_takes_is_measured(serve_probe: Any, make_probe: Any) -> None:
-    large = status_pb2.Status(message="x" * 1_000_000).SerializeToString()
+async def test_what_reading_and_writing_take_is_measured(serve_probe: Any, make_probe: Any) -> None:
+    large = status_pb2.Status(message="x" * 1_000_000)
 
     async def stream_stream(requests: Any, context: Any) -> None:
         async with accept_call(context) as stream:
-            await stream.write(large)
-            await stream.write(b"")
+            while await stream.read() is not None:
+                await stream.write(large.SerializeToString())
+
+    looks = 0
+
+    def look() -> float:
+        nonlocal looks
+        looks += 1
+        return 0.001 * looks
 
     async with serve_probe(make_probe(stream_stream=stream_stream)) as running:
-        meter = DecodingMeter(status_pb2.Status.FromString, lambda _: None)
-        method = running.channel.stream_stream("/draftwire.test.Probe/stream_stream", response_deserializer=meter)
+        meter = StreamMeter(status_pb2.Status.FromString, lambda _: None, spent=look)
+        method = running.channel.stream_stream(
+            "/draftwire.test.Probe/stream_stream",
+            request_serializer=status_pb2.Status.SerializeToString,
+            response_deserializer=meter,
+        )
         async with open_call(method, meter=meter) as stream:
-            assert (await stream.read()).message == "x" * 1_000_000
-            taken = stream.decoded()
-            assert taken.size == len(large)
-            assert taken.seconds > 0
-            await stream.read()
-            assert stream.decoded().size == 0
+            assert (stream.take_bytes(), stream.take_seconds()) == (0, 0.0)
+            await stream.write(status_pb2.Status(message="hello"))
+            writing = stream.take_seconds()
+            assert writing == pytest.approx(0.001 * round(1000 * writing)), "whole looks at the clock"
+            assert writing >= 0.001
+            assert stream.take_bytes() == 0
+            assert (await stream.read()).message == large.message
+            assert stream.take_bytes() == large.ByteSize()
+            assert stream.take_seconds() >= 0.001
+            assert (stream.take_bytes(), stream.take_seconds()) == (0, 0.0)
+
+
+async def test_what_held_a_message_up_is_not_its_own() -> None:
+    seconds = iter((0.0, 60.0))
+    meter = StreamMeter(status_pb2.Status.FromString, lambda _: None, spent=lambda: next(seconds))
+
+    async def read() -> int:
+        meter(b"")
+        return 7
+
+    assert await meter.timed(read()) == 7
+    assert meter.take_seconds() == pytest.approx(0.01)
+
+
+async def test_an_operation_that_is_timed_can_be_cancelled_and_fail() -> None:
+    meter = StreamMeter(status_pb2.Status.FromString, lambda _: None)
+    cleaned = []
+
+    async def read() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    async def timed() -> None:
+        await meter.timed(read())
+
+    task = asyncio.create_task(timed())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cleaned == [True]
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await meter.timed(fails())
+    assert meter.take_seconds() > 0

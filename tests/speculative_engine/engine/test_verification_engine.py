@@ -149,11 +149,11 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     engine.remove(0)
 
 
-def test_what_reading_took_is_told_by_drafter(model: PackedModel) -> None:
+def test_what_merging_took_is_told_by_drafter(model: PackedModel) -> None:
     expected = outputs(model, PROMPTS[:1])[0]
     ticks = iter([0.0, 0.002, 1.0, 1.001, 2.0, 5.0])
     limits = EngineLimits(max_sequences=8, prefix_cache=True)
-    engine = VerificationEngine(model, StepCost([1, 64], [1.0, 1.0]), limits, reading_clock=lambda: next(ticks))
+    engine = VerificationEngine(model, StepCost([1, 64], [1.0, 1.0]), limits, merging_clock=lambda: next(ticks))
     engine.add(SequenceSpec(0, PROMPTS[0], 22, GREEDY))
     for source in ("a", "b"):
         engine.attach(0, source)
@@ -161,10 +161,11 @@ def test_what_reading_took_is_told_by_drafter(model: PackedModel) -> None:
     engine.propose(0, "b", Proposal(10, 1, [3], [0]))
     with pytest.raises(ProposalError):
         engine.propose(0, "a", Proposal(10, 7, [3], [0]))
-    reading = engine.step().reading
-    assert reading["a"] == pytest.approx(0.002 + 0.01), "a stop of seconds is no reading"
-    assert reading["b"] == pytest.approx(0.001)
-    assert engine.step().reading == {}
+    merged = engine.step().merged
+    assert merged["a"].seconds == pytest.approx(0.002 + 0.01), "a stop of seconds is no merging"
+    assert merged["b"].seconds == pytest.approx(0.001)
+    assert (merged["a"].nodes, merged["b"].nodes) == (2, 1)
+    assert engine.step().merged == {}
     engine.remove(0)
 
 

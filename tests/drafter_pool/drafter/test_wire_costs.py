@@ -1,0 +1,70 @@
+"""The processor time of a conversation with a drafter is charged to that drafter."""
+
+from collections.abc import Sequence
+from unittest.mock import Mock
+
+import pytest
+
+from drafter_pool.drafter.conversation import DrafterConversation
+from drafter_pool.standing.pause_policy import PausePolicy
+from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, Pong
+from draftwire.v1.model_info_pb2 import PeerInfo
+from draftwire.v1.proposal_pb2 import ProposalBatch
+from service_runtime.errors import ServiceError
+from service_runtime.rpc.message_stream import MessageStream
+from tests.harness.verifier.simulated_clocks import SimulatedClocks
+
+TRANSPORT = 3e-3
+"""Seconds of reads and writes that the stream reports at each request."""
+
+
+class Said(MessageStream[DraftRequest, DraftResponse]):
+    """A stream whose drafter sends given messages and ends."""
+
+    def __init__(self, messages: Sequence[DraftResponse]) -> None:
+        self._messages = list(messages)
+
+    async def read(self) -> DraftResponse | None:
+        return self._messages.pop(0) if self._messages else None
+
+    async def write(self, message: DraftRequest) -> None:
+        raise AssertionError("no message is expected")
+
+    async def close(self, error: ServiceError | None = None) -> None:
+        pass
+
+    def take_seconds(self) -> float:
+        return TRANSPORT
+
+
+def conversation(messages: Sequence[DraftResponse], policy: PausePolicy) -> DrafterConversation:
+    """A conversation in which handling a message takes 1 ms."""
+    clocks = SimulatedClocks(reading=1e-3).clocks
+    drafter = Mock(pause_policy=policy)
+    drafter.name = "d"
+    return DrafterConversation(Said(messages), PeerInfo(), drafter, Mock(), Mock(), Mock(), 0, clocks)
+
+
+def charged(policy: Mock) -> list[float]:
+    return [call.args[0] for call in policy.charge.call_args_list]
+
+
+async def test_a_message_is_charged_with_its_transport_whatever_comes_of_it() -> None:
+    policy = Mock(spec=PausePolicy)
+    await conversation([DraftResponse(proposals=ProposalBatch()), DraftResponse()], policy).run()
+    assert charged(policy) == [pytest.approx(1e-3 + TRANSPORT)] * 2
+
+
+async def test_signs_of_life_are_not_charged() -> None:
+    policy = Mock(spec=PausePolicy)
+    talk = conversation([DraftResponse(pong=Pong(number=1))], policy)
+    talk._flood_limit.asked()
+    await talk.run()
+    assert charged(policy) == []
+
+
+@pytest.mark.parametrize(("paused", "handling"), [(False, 1e-3), (True, 0.0)])
+async def test_verdicts_are_charged_with_their_transport(paused: bool, handling: float) -> None:
+    policy = Mock(spec=PausePolicy, paused=paused)
+    conversation([], policy).send_verdicts([])
+    assert sum(charged(policy)) == pytest.approx(handling + TRANSPORT)
