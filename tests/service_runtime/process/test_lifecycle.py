@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from draftwire.version import __version__
+from tests.harness.processes import ended
+from tests.harness.waiting import eventually
 
 PROBE = Path(__file__).with_name("probe_service.py")
 ROOT = PROBE.parents[2]
@@ -62,11 +63,6 @@ async def started(mode: str, *flags: str) -> AsyncIterator[Service]:
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-
-def wait_for_end_of(pid: int) -> None:
-    while Path(f"/proc/{pid}").exists():
-        time.sleep(0.01)
 
 
 async def stdout(service: Service) -> str:
@@ -126,7 +122,8 @@ async def test_before_it_serves_a_signal_ends_it_at_once(mode: str, number: sign
         ("ending before it serves", number.name),
     ]
     if mode == "loading":
-        await asyncio.to_thread(wait_for_end_of, int(line))
+        pid = int(line)
+        await asyncio.to_thread(eventually, lambda: ended(pid), "its child has ended")
 
 
 async def test_the_first_line_tells_build_and_settings_and_the_next_what_nothing_reads(

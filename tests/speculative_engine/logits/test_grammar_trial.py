@@ -11,6 +11,7 @@ import pytest
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_trial import GrammarTrial
 from tests.harness.hostile_forms import patterns
+from tests.harness.processes import ended
 from tests.harness.waiting import eventually
 
 TOKENIZER = Path(__file__).resolve().parents[3] / "models" / "target" / "tokenizer.json"
@@ -82,4 +83,4 @@ def test_its_process_ends_with_it() -> None:
     trial.check(FINE)
     [pid] = children() - before
     del trial
-    eventually(lambda: not Path(f"/proc/{pid}").exists(), "it has ended")
+    eventually(lambda: ended(pid), "it has ended")
