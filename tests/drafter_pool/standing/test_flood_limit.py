@@ -1,4 +1,4 @@
-"""Bounds of a drafter's messages."""
+"""Bounds on a drafter's messages."""
 
 import pytest
 
@@ -12,7 +12,7 @@ EMPTY = DraftResponse(proposals=ProposalBatch())
 
 
 def flood(allowance: FloodLimit) -> int:
-    """How many messages more the drafter may send."""
+    """Returns how many more messages the drafter may send."""
     for count in range(1_000_000):
         try:
             allowance.spend(EMPTY)

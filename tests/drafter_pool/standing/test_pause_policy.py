@@ -1,4 +1,4 @@
-"""A drafter of which nothing is worth verifying is told less and asked for less, until something is."""
+"""A drafter with nothing worth verifying gets fewer verdicts and less credit, until that changes."""
 
 import random
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier
 
 @pytest.fixture(autouse=True)
 def tireless() -> None:
-    """Not here."""
+    """Overrides the fixture that disables pausing."""
 
 
 def steps_until_rest(credit: PausePolicy, sequences: int = 1) -> int:
-    """How many steps without an accepted token it takes."""
+    """Returns the number of steps without an accepted token until the drafter is paused."""
     steps = 0
     while not credit.rests:
         credit.stepped(sequences)
@@ -28,7 +28,7 @@ def steps_until_rest(credit: PausePolicy, sequences: int = 1) -> int:
 
 
 def steps_until_trial(credit: PausePolicy, sequences: int = 1) -> int:
-    """How many steps it then rests."""
+    """Returns the number of steps until its next trial."""
     steps = 0
     while credit.rests:
         credit.stepped(sequences)
@@ -39,7 +39,7 @@ def steps_until_trial(credit: PausePolicy, sequences: int = 1) -> int:
 def told_of(
     credit: PausePolicy, *, nodes: int, accepted: int, sequences: int, steps: int = 4000, every: int = 1
 ) -> float:
-    """Of what part of such steps the drafter is told. every: it is right in one of so many steps."""
+    """Returns the share of steps whose verdicts the drafter gets. It is right in one of `every` steps."""
     told = 0
     for step in range(steps):
         told += not credit.rests
@@ -51,7 +51,7 @@ def told_of(
 
 def test_what_brings_nothing_is_told_of_some_steps_and_then_of_one_in_a_hundred_at_most() -> None:
     credit = PausePolicy()
-    credit.price(0.03, 0.0)  # telling costs 6 %
+    credit.price(0.03, 0.0)  # sending verdicts costs 6 %
     assert 50 < steps_until_rest(credit) < 70
     for _ in range(20):
         rested = steps_until_trial(credit)
@@ -81,7 +81,7 @@ def test_one_that_is_seldom_right_but_worth_it_never_rests(share: float) -> None
 
 
 def test_what_comes_after_the_last_telling_counts() -> None:
-    """Of a drafter that is far away, all that a trial brings."""
+    """With a distant drafter, all that a trial yields may arrive after its last verdict."""
     credit = PausePolicy()
     credit.price(0.03, 0.0)
     steps_until_rest(credit)
@@ -100,7 +100,7 @@ def test_a_token_now_and_then_for_one_of_many_is_next_to_nothing() -> None:
 
 def test_tokens_that_cost_as_much_as_they_bring_are_nothing() -> None:
     credit = PausePolicy()
-    credit.price(0.1, 1.0)  # rows cost by themselves, as in large batches
+    credit.price(0.1, 1.0)  # extra rows are expensive, as in large batches
     assert told_of(credit, nodes=16, accepted=16, sequences=16) < 0.5
     credit = PausePolicy()
     credit.price(0.1, 0.5)
@@ -108,7 +108,7 @@ def test_tokens_that_cost_as_much_as_they_bring_are_nothing() -> None:
 
 
 def test_what_telling_costs_is_set_against_the_time_of_a_step() -> None:
-    # A token for every sixteenth sequence, which costs nothing but messages: 6.3 ms.
+    # One token for every sixteenth sequence, which costs only messages: 6.3 ms.
     long, short = PausePolicy(), PausePolicy()
     long.price(0.2, 0.0)
     short.price(0.07, 0.0)
@@ -118,7 +118,7 @@ def test_what_telling_costs_is_set_against_the_time_of_a_step() -> None:
 
 def test_reading_counts_where_it_takes_longer_than_telling_is_taken_to() -> None:
     steps = {}
-    for milliseconds in (0.0, 1.5, 1.8, 18.0):  # telling and reading are taken to take 1.8 ms
+    for milliseconds in (0.0, 1.5, 1.8, 18.0):  # sending and reading are assumed to take 1.8 ms
         credit = PausePolicy()
         credit.price(0.03, 0.0)
         steps[milliseconds] = 0
@@ -148,7 +148,7 @@ def test_one_that_rests_pays_for_what_it_says() -> None:
         credit.price(0.03, 0.0)
         steps_until_rest(credit)
     for _ in range(20):
-        loud.read(0.3e-3)  # 1 % of a step: all that is paid in
+        loud.read(0.3e-3)  # 1 % of a step: as much as it earns while paused
         loud.stepped(1)
         quiet.stepped(1)
     assert steps_until_trial(loud) == pytest.approx(steps_until_trial(quiet) + 20, abs=2)
@@ -169,7 +169,7 @@ def test_a_tree_is_eight_times_what_a_step_verifies_of_it() -> None:
     assert credit.max_tree_nodes > 256, "who is not known drafts as much as its opening allows"
     for nodes, wanted in ((2.5, 20), (6, 48), (1, 8)):
         for _ in range(80):
-            for _ in range(8):  # of the sixteen; the others' trees were empty
+            for _ in range(8):  # of sixteen sequences; the others' trees were empty
                 credit.verified(nodes, nodes)
             credit.stepped(16)
         assert credit.max_tree_nodes == pytest.approx(wanted, abs=1)
@@ -190,7 +190,7 @@ def test_nodes_that_cost_little_are_asked_for_in_any_case() -> None:
 
 
 async def test_the_drafter_is_told(verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafter_credit, "_STEP_SECONDS", 99.0)  # a tenth of a step is what counts at most
+    monkeypatch.setattr(drafter_credit, "_STEP_SECONDS", 99.0)  # counted as a tenth of a step at most
     silent = ScriptedDrafter()
     verifier.network.listen("silent:1", silent.converse)
     await verifier.pool.membership.attach("silent:1", "")
@@ -214,7 +214,7 @@ async def test_that_it_rests_is_told(verifier: InProcessVerifier, monkeypatch: p
 
 
 def oracle(plain: Sequence[int]) -> ScriptedDrafter:
-    """It drafts the next token, and is right."""
+    """Returns a drafter that drafts the next token and is right."""
 
     def knows(opening: Opening) -> Sequence[DraftResponse]:
         done = len(opening.tokens) - len(PROMPT)

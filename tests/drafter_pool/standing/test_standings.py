@@ -1,4 +1,4 @@
-"""The standing of an address, whatever model answers there."""
+"""The standing of an address, whichever model answers there."""
 
 import gc
 
@@ -13,7 +13,7 @@ from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 @pytest.fixture(autouse=True)
 def tireless() -> None:
-    """Drafters pay what they cost: their accounts are the subject."""
+    """Overrides the fixture that disables pausing: accounts are the subject of these tests."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def model(number: int) -> ModelInfo:
 
 
 def exhaust(credit: PausePolicy) -> int:
-    """How many steps that bring nothing a drafter is told of before it rests."""
+    """Returns the number of useless steps until the drafter is paused."""
     credit.price(0.03, 0.0)
     steps = 0
     while not credit.rests:

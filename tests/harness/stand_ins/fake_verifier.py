@@ -142,7 +142,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.proposals: list[Proposal] = []
         """Drafts of callers. As with a real verifier, tokens do not depend on them."""
         self.waits_for_proposals = False
-        """Whether Verify waits for a draft before each chunk: up to a second, and as long as needed before the first two."""
+        """Whether Verify waits for a draft before each chunk: up to a second, for the first two as long as needed."""
         self.refuses_proposals = False
         self.told_requests: int | None = None
         """Number of requests that it reports."""

@@ -24,7 +24,7 @@ class Checkpoints:
 
 
 def write_checkpoints(directory: Path) -> Checkpoints:
-    """Writes the models: the good and poor drafts are the target with noise in its weights, the wild one is unrelated."""
+    """Writes the models: good and poor drafts are the target with noise in its weights, the wild one is unrelated."""
     target = write_checkpoint(directory / "target", vocab_size=VOCABULARY, words=VOCABULARY - 3)
     drafts = {"good": _disturbed(target, directory / "good", 0.05), "poor": _disturbed(target, directory / "poor", 0.5)}
     drafts["wild"] = write_checkpoint(directory / "wild", seed=1, vocab_size=VOCABULARY, words=VOCABULARY - 3)

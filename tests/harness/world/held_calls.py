@@ -156,7 +156,7 @@ class HeldCall(MessageStream[Any, Any]):
         return kind.FromString((self.down if direction == "down" else self.up)[index])
 
     def replace(self, direction: Direction, index: int, messages: Sequence[Any], *, harmless: bool = False) -> None:
-        """Replaces a message in transit. Unless the replacement is `harmless`, the affected trees are no longer compared."""
+        """Replaces a message in transit. Unless the change is `harmless`, the affected trees are no longer compared."""
         way: Any = self.down if direction == "down" else self.up
         if not harmless:
             self._taint([self.message(direction, index), *messages])
