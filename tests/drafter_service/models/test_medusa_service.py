@@ -31,7 +31,7 @@ CAPABLE = [CAPABILITY_HIDDEN_STATES]
 
 
 def write_heads(directory: Path, *, offset: int = 0) -> Path:
-    """Writes two heads: for a state whose largest element is i, the first predicts token i + offset, the second 100 more."""
+    """Writes two heads. For a state whose largest element is i, they predict tokens i + offset and i + offset + 100."""
     heads = MedusaHeads(2, 0, HIDDEN, VOCABULARY).requires_grad_(False)
     for index, head in enumerate(heads):
         head[0].weight.zero_()

@@ -17,8 +17,8 @@ PROMPT = list(range(5, 45))
 
 
 async def flood(verifier: VerifierSide, sequences: int, drafted: int) -> None:
-    """Opens sequences, and waits until the drafter drafts for `drafted` of them. Trees of one node keep slots countable:
-    a sequence takes 41 slots, and 32 are left for its tree."""
+    """Opens sequences, and waits until `drafted` of them are drafted for. Trees of one node keep the slots countable: a
+    sequence takes 41 slots, and 32 are left for its tree."""
     for number in range(sequences):
         await verifier.open(number, [number + 3, *PROMPT], max_length=100, credit=1)
     await verifier.until(lambda: len(verifier.opened) == drafted)
