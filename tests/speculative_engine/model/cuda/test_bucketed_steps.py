@@ -18,7 +18,7 @@ from tests.harness.engine.engines import (
 )
 
 BUCKETS = StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256))
-"""Small enough for some of the tests' steps to lie beyond."""
+"""Small enough that some of the tests' steps exceed them."""
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
