@@ -16,7 +16,7 @@ from tests.harness.world.plain_reference import PlainReference
 from tests.harness.world.protocol_machine import ProtocolMachine
 
 
-@pytest.mark.timeout(300)  # a failure is shrunk, which takes its time
+@pytest.mark.timeout(300)  # shrinking a failure takes a while
 def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: PlainReference) -> None:
     seen: Counter[str] = Counter()
     run_state_machine_as_test(
@@ -40,7 +40,7 @@ def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: Pl
 def test_also_while_drafters_rest(
     checkpoints: Checkpoints, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for cost in ("_STEP_SECONDS", "_MOST", "_UNKNOWN"):  # whatever they bring
+    for cost in ("_STEP_SECONDS", "_MOST", "_UNKNOWN"):  # drafters are paused whatever they contribute
         monkeypatch.setattr(drafter_credit, cost, 99.0)
     monkeypatch.setattr(drafting_account, "ALLOWANCE", 0.5)
     seen: Counter[str] = Counter()
