@@ -133,7 +133,7 @@ class ForkedPopen(subprocess.Popen[Any]):
 class SparePopen(ForkedPopen):
     """The `subprocess.Popen` of a forked process. The forks it may need were made before it ran, and wait."""
 
-    waiting: list[tuple[int, socket.socket]] = []  # noqa: RUF012 of the whole process
+    waiting: list[tuple[int, socket.socket]] = []  # noqa: RUF012 one list per process
 
     @classmethod
     def close_all(cls) -> None:

@@ -64,7 +64,7 @@ async def connect(proxy: TcpProxy) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 async def eventually(look: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not look():  # noqa: ASYNC110 (what is looked at has no event)
+        while not look():  # noqa: ASYNC110 (the condition has no event)
             await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Whatever a verifier sends, the drafter continues and the other streams are unaffected."""
+"""The drafter survives everything that a verifier may send, and other streams are unaffected."""
 
 import asyncio
 import os

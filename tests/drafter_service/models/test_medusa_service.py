@@ -81,7 +81,7 @@ async def commit(verifier: VerifierSide, sequence_id: int, token: int, hidden_st
 async def loaded(load: ModelLoad) -> ModelLoad:
     """Waits for a load to end."""
     async with asyncio.timeout(PATIENCE):
-        while load.state == ModelLoadState.MODEL_LOAD_STATE_LOADING:  # noqa: ASYNC110 - nobody tells when it has
+        while load.state == ModelLoadState.MODEL_LOAD_STATE_LOADING:  # noqa: ASYNC110 - its end has no event
             await asyncio.sleep(0.01)
     return load
 

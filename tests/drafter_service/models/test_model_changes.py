@@ -164,7 +164,7 @@ class TestChange:
 class TestFailure:
     @pytest.fixture(autouse=True)
     async def still_serves(self, drafter: InProcessDrafter) -> AsyncIterator[None]:
-        """Whatever fails, running and new streams get the model that was served before."""
+        """After each failure, running and new streams have the model that was served before."""
         model = (await info(drafter)).info
         async with drafter.connected() as verifier:
             yield

@@ -72,9 +72,9 @@ class HeldCall(MessageStream[Any, Any]):
     async def close(self, error: ServiceError | None = None) -> None:
         if error is not None:
             await self._stream.close(error)
-        # Else the stream ends when the drafter's handler has returned and what it wrote has arrived.
+        # Otherwise the stream ends once the drafter's handler has returned and its messages have arrived.
 
-    # The way.
+    # In transit.
 
     async def carry(self, converse: Converse) -> None:
         """Lets a drafter take the call."""

@@ -114,7 +114,7 @@ def _local_mirrors(world: World) -> None:
 
 
 def _drafts(drafter: Drafter, sequence_id: int, epoch: int) -> list[Any]:
-    """Returns what a drafter holds for an opening: two items if two drafters have used the same count for it."""
+    """Returns a drafter's state for an opening: two items if two drafters have used the same count for it."""
     return [draft for key, draft in drafter.drafts.items() if (key.sequence_id, key.epoch) == (sequence_id, epoch)]
 
 

@@ -13,7 +13,7 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 
 MOST_TOKENS = 24
-"""Maximum number of tokens that a request of these tests asks for."""
+"""Maximum of `max_tokens` in these tests."""
 
 
 class PlainReference:

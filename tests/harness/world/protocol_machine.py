@@ -214,7 +214,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         if (call := self._call(place, "up")) is not None:
             self.seen["misled"] += accidents.mislead(call, random.Random(seed))
 
-    # What holds
+    # Invariants
 
     @invariant()
     def everything_holds(self) -> None:

@@ -151,8 +151,8 @@ class World:
             self.verifier.network.listen(drafter.address, drafter.converse)
 
     def _watch(self) -> None:
-        """Records what engine and drafters hold, independently of their own bookkeeping. Also empties the KV caches,
-        whatever the previous world left in them."""
+        """Records the state of engine and drafters independently of their own bookkeeping. Also empties the KV
+        caches, whatever the previous world left in them."""
         sequences, made = self.sequences, self._made
 
         class NotedSequence(Sequence):
@@ -193,7 +193,7 @@ class World:
             for model in models:
                 model.pool = SlotPool(model.pool.capacity)
 
-    # What happens
+    # Events
 
     def ask(self, request: GenerateRequest) -> None:
         """Sends a client's request."""
@@ -392,7 +392,7 @@ class World:
         self.abandon()
 
     def abandon(self) -> None:
-        """Drops everything as it is."""
+        """Drops everything in its current state."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.settle()

@@ -39,7 +39,7 @@ async def test_a_process_that_was_held_up_blames_nobody(monkeypatch: pytest.Monk
     watch = IdleWatch(0.5)
     running = asyncio.create_task(watch.run())
     await asyncio.sleep(0)
-    time.sleep(1.0)  # noqa: ASYNC251 - the whole loop is held up
+    time.sleep(1.0)  # noqa: ASYNC251 - blocks the whole loop
     await asyncio.sleep(0.1)
     assert not running.done()
     async with asyncio.timeout(PATIENCE):

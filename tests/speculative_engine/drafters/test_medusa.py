@@ -137,7 +137,7 @@ class Seen(MedusaDrafter):
 
 @pytest.mark.parametrize("architecture", ["Llama", "Gemma2", "GPT2", "Cohere"])
 def test_the_states_are_what_the_output_head_got(architecture: str) -> None:
-    """Whatever was verified, accepted or computed in chunks, each state is that of the last committed token's row."""
+    """Each state is that of the last committed token's row, whether it was verified, accepted or computed in chunks."""
     target = packed(tiny_model(architecture), 1000)
     engine = engine_of(target, max_step_rows=16)
     seen = Seen(MedusaHeads(2, 1, target.hidden_size, target.vocab_size))
