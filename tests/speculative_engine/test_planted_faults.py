@@ -163,7 +163,7 @@ def test_noise_of_a_wrong_position_shows(monkeypatch: Patch) -> None:
 
 
 def test_noise_is_that_of_the_absolute_position() -> None:
-    """Drawn token by token from the library's logits: no other test would notice a shift of all positions."""
+    """Drawn token by token from transformers' logits: no other test would notice a shift of all positions."""
     model = tiny_model("Llama")
     params = SamplingParams(temperature=1.0, seed=77)
     prompt = random_tokens(12, seed=1)

@@ -35,7 +35,7 @@ class PairReport:
     plain: list[list[int]]
     """Tokens of the split model, with the sequences side by side."""
     drafted: list[list[int]]
-    """Tokens of the split model with trees."""
+    """Tokens of the split model, drafted with trees."""
     rejected: int
     """Number of draft tokens that were rolled back."""
     same_fingerprint: bool

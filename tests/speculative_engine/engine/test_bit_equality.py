@@ -19,7 +19,7 @@ from tests.harness.engine.engines import (
 )
 
 FUSED = {"hidden_size": 128, "intermediate_size": 176, "head_dim": 32}
-"""Sizes at which fused layers replace the library's, if there is a C compiler."""
+"""Sizes at which fused layers replace transformers' layers, if there is a C compiler."""
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "heads alike": ("Llama", {"num_key_value_heads": 4}),
     "grouped heads": ("Llama", {}),

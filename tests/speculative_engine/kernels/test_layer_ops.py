@@ -1,4 +1,4 @@
-"""The compiled operations between a layer's products, against the library's code of the Llama architecture."""
+"""The compiled operations between a layer's products, against transformers' code of the Llama architecture."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""Effects of a request's logit changes on its output, with real models: the same for any drafter (law 1), equal to the
-library's where it has the same option, and as promised for each."""
+"""Effects of a request's logit changes on its output, with real models: the same for any drafter (law 1), equal to
+transformers' where it has the same option, and as promised for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ def prompt(tokenizer: Any) -> list[int]:
 
 @dataclass
 class Case:
-    """A request."""
+    """One request of a test."""
 
     changes: LogitChanges = field(default_factory=LogitChanges)
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0.0))
@@ -259,7 +259,7 @@ REFERENCE: dict[str, tuple[LogitChanges, dict[str, Any]]] = {
 def test_greedy_output_is_the_librarys(
     name: str, target: PackedModel, draft: PackedModel, prompt: list[int], ends: list[int]
 ) -> None:
-    """The library applies the changes in another order, which makes no difference for these."""
+    """transformers applies the changes in another order, which makes no difference for these."""
     changes, options = REFERENCE[name]
     model = AutoModelForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32).eval()
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Packed passes against the library's own forward passes, over the library's architectures."""
+"""Packed passes against transformers' own forward passes, over its architectures."""
 
 import pytest
 import torch

@@ -43,7 +43,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 
 def runs(kernels: Kernels) -> bool:
-    """Whether kernels can run here, according to the processor's flags and the presence of the library."""
+    """Whether kernels can run here, according to the processor's flags and the presence of the compiled library."""
     if kernels == "torch":
         return True
     flags = set(CPU.read_text().partition("\nflags")[2].partition("\n")[0].split()) if CPU.exists() else set()
@@ -58,7 +58,7 @@ def restored() -> Iterator[None]:
 
 @pytest.fixture(params=KERNELS)
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """Each kind of kernels that can run here, in use."""
+    """Switches to each kind of kernels that can run here."""
     chosen: Kernels = request.param
     if not runs(chosen):
         pytest.skip(f"{chosen} cannot run here")

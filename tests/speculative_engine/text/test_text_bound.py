@@ -129,7 +129,7 @@ def test_where_tokens_stand_for_any_number_of_bytes_room_is_assumed(name: str, t
 
 
 class TestEncoding:
-    """The direct way gives the same ids as the library."""
+    """The direct way gives the same ids as transformers."""
 
     @pytest.mark.parametrize("normalizer", ["none", "NFKC"])
     @pytest.mark.parametrize("kind", ["target", "draft", "fallback"])

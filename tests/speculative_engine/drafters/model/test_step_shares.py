@@ -140,7 +140,7 @@ def model() -> PackedModel:
 
 
 def test_one_stream_beside_eight_has_its_share_of_the_rows() -> None:
-    """With a cost per row, a verifier's only sequence gets several times the rows of one sequence of nine."""
+    """With expensive rows, a sequence with a verifier of its own gets over twice the rows of one among nine."""
     first_come, fair, favoured = (Loaded(a, B) for a in (SOLE._replace(name="b", stream=2), A, A._replace(weight=3.0)))
     counts = []
     for loaded in (first_come, fair, favoured):

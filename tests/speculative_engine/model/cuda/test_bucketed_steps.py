@@ -1,4 +1,4 @@
-"""Steps in fixed sizes, on a CPU: what a GPU runs, but for the graphs, whose captured calls are made again here."""
+"""Steps of fixed sizes, run on a CPU like on a GPU, except that captured calls are repeated instead of CUDA graphs."""
 
 import pytest
 

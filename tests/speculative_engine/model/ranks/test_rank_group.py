@@ -1,4 +1,4 @@
-"""Models of the library's architectures split between two processes, over gloo."""
+"""Models of transformers' architectures, split between two processes over gloo."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[4]
 SPLIT = ["Gemma2", "Llama", "Mixtral", "Phi3", "Qwen3"]
-"""Split plans of several kinds: with the library's own embedding, experts, replicated inputs and outputs, and norms of
+"""Split plans of several kinds: with transformers' own embedding, experts, replicated inputs and outputs, and norms of
 heads."""
 OTHER_SIZES = {"OddVocabulary": {"vocab_size": 301}, "Tied": {"tie_word_embeddings": True}}
 """Variants of Llama."""
