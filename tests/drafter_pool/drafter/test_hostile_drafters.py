@@ -282,7 +282,7 @@ class TestHonest:
         await verifier.pool.membership.attach("b:1", "")
         for _ in range(10):
             await verifier.generate(order(max_tokens=4))
-        time.now += 61  # longer than the minute over which model changes are limited
+        time.now += 61  # immediate trials of a new model are a minute apart
         plain = await verifier.plain(order())
         text = [*PROMPT, *plain.token_ids]
         async with Running(verifier):

@@ -21,7 +21,7 @@ def interpolated(text: str, environment: Mapping[str, str]) -> str:
     """Substitutes variables by the rules of the Compose specification, except nested ones.
 
     Raises:
-    ValueError: a variable has neither a value nor a default, or a dollar sign does not start a variable.
+        ValueError: a variable has neither a value nor a default, or a dollar sign does not start a variable.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -73,7 +73,7 @@ def merged(base: Any, override: Any, key: str = "") -> Any:
     """Merges two files as Compose does: mappings by key, volumes by mount point.
 
     Raises:
-    ValueError: both files have some other list, whose merging is not implemented here.
+        ValueError: both files have some other list, whose merging is not implemented here.
     """
     if isinstance(base, dict) and isinstance(override, dict):
         return base | {name: merged(base.get(name), value, name) for name, value in override.items()}

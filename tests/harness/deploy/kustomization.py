@@ -25,7 +25,7 @@ def build(directory: Path) -> list[dict[str, Any]]:
     """Returns the objects of a kustomization.
 
     Raises:
-    ValueError: a field is not supported here, or a patch is for an object that does not exist.
+        ValueError: a field is not supported here, or a patch is for an object that does not exist.
     """
     told = _told(directory, "resources", "components", "patches", "images")
     objects = []

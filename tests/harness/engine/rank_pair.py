@@ -1,6 +1,6 @@
 """Splits each checkpoint of a directory over two ranks and prints their outputs beside those of the whole model.
 
-python -m tests.harness.engine.rank_pair DIRECTORY
+    python -m tests.harness.engine.rank_pair DIRECTORY
 
 Rank 0 prints one line of JSON: for each checkpoint the reason for which it was refused, or a `PairReport`.
 """

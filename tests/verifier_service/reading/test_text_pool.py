@@ -1,4 +1,4 @@
-"""Texts are processed in turn: small ones do not wait for large ones, nor one peer for another."""
+"""Texts are processed in turn: small ones do not wait for large ones, and abandoned ones are skipped."""
 
 import asyncio
 import threading
