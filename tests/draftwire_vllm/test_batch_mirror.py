@@ -192,7 +192,7 @@ def test_requests_that_take_part_in_nothing_expire(mirrored: Mirrored) -> None:
 
 
 def test_a_drafter_that_is_gone_is_not_waited_for(mirrored: Mirrored) -> None:
-    """Its clock predicted a proposal."""
+    """The drafter's clock predicted a proposal before it was gone."""
     mirrored.mirror.cost.observe(1, 1000.0)  # so expensive that any wait pays
     mirrored.propose(1, 3, [4])
     mirrored.commit(x=[1, 2, 3, 5])

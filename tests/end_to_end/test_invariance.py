@@ -70,7 +70,7 @@ def assert_same(results: list[Generation], expected: list[list[int]]) -> None:
 
 @each_sampling
 def test_seeds_and_samplings_make_a_difference(expected: dict[str, list[list[int]]], sampling: str) -> None:
-    """Otherwise the other tests in this file would show little."""
+    """Without differences, the other tests in this file would show little."""
     assert all(len(tokens) == TOKENS for tokens in expected[sampling])
     assert len({tuple(tokens) for tokens in expected[sampling]}) > BATCH // 2
     assert all(expected[sampling] != other for name, other in expected.items() if name != sampling)

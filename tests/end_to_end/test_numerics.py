@@ -93,7 +93,7 @@ def test_forced_kernels_tell_their_numerics_and_draft_exactly(
 def test_it_goes_on_nowhere_else(
     other: "RunningService", begin: Callable[[], "RunningService"], tmp_path: Path
 ) -> None:
-    """This holds for streams of the SDK and of the gateway; a whole result restarts if its caller allows it."""
+    """Streams of the SDK and of the gateway end with an error; a whole result restarts if its caller allows it."""
     with Client(other.address, timeout=PATIENCE) as client:
         expected = client.generate(PROMPT, **PARAMETERS)
 

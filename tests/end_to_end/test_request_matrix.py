@@ -155,7 +155,7 @@ class TestMatrix:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_each_feature_makes_a_difference(plainly: Callable[[str, str], dict[str, Any]], sampling: str) -> None:
-    """Otherwise the matrix would show little."""
+    """Without differences, the matrix would show little."""
     without = plainly("no prefix cache", sampling)
     unfelt = {"no prefix cache", *(("top_k", "top_p", "min_p", "typical_p") if sampling == "greedy" else ())}
     same = {feature for feature in FEATURES if plainly(feature, sampling) == without}

@@ -150,7 +150,7 @@ def test_all_ranks_end_together(split: "RunningService") -> None:
 def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
     start_verifier: Callable[..., "RunningService"], number: signal.Signals
 ) -> None:
-    """They continue at another pair of ranks: one process has other numerics."""
+    """Requests continue at another pair of ranks: one process has other numerics."""
     pair = serving(start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
     other = serving(start_verifier("target", "--tensor-parallel", "2"))
     with Client([pair.address, f"{other.address}?weight=0"], timeout=PATIENCE) as client:

@@ -128,7 +128,7 @@ async def test_lossy_rules(
 async def test_a_low_threshold_lets_the_draft_model_write(
     verifier: InProcessVerifier, stranger: InProcessDrafter
 ) -> None:
-    """These rules are lossy: the output is no longer the target's."""
+    """Lossy rules change the output: it is no longer the target's."""
     await verifier.pool.membership.attach("stranger:1", "")
     request = ask(SamplingParams(temperature=2.0, seed=7), acceptance=THRESHOLD, threshold=1e-9)
     output = await verifier.generate(request)

@@ -152,7 +152,7 @@ async def test_bad_heads_are_refused_and_the_verifier_goes_on(verifier: InProces
 
 
 async def test_heads_of_another_hidden_size_in_a_service(verifier: InProcessVerifier, tmp_path: Path) -> None:
-    """Their sequences continue without drafts, and the drafter reports the reason."""
+    """Sequences continue without drafts, and the drafter reports the reason."""
     MedusaHeads(1, 1, 16, VOCABULARY).save(tmp_path, "", torch.float32)
     changes = ModelChanges(DrafterSettings(medusa_heads=str(tmp_path), dtype="float32"), Shutdown(), load_heads)
     async with changes.running():

@@ -305,7 +305,7 @@ class TestProposals:
 class TestSequenceErrors:
     @pytest.mark.parametrize("count", [1, 2, 3])
     async def test_drafters_that_are_full_are_asked_once(self, verifier: InProcessVerifier, count: int) -> None:
-        """They are not asked again each time that another one refuses."""
+        """A full drafter is not asked again each time that another one refuses."""
         drafters = [ScriptedDrafter(fault(at_capacity("full", 60.0))) for _ in range(count)]
         for index, drafter in enumerate(drafters):
             verifier.network.listen(f"full:{index + 1}", drafter.converse)
@@ -446,7 +446,7 @@ class TestStream:
     async def test_a_drafter_that_does_not_read(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its queue is bounded: its stream ends, and a new one begins."""
+        """The queue of messages to the drafter is bounded: its stream ends, and a new one begins."""
         monkeypatch.setattr(drafter_stream, "_MAX_QUEUED", 4)
         left = 0
 
@@ -467,7 +467,7 @@ class TestStream:
         assert verifier.state("deaf:1").sequences == 0
 
     async def test_a_drafter_that_says_no_opened(self, verifier: InProcessVerifier) -> None:
-        """Its proposals count all the same; only a swap waits for `opened`."""
+        """The drafter's proposals count all the same; only a swap waits for `opened`."""
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         drafter = ScriptedDrafter(right([*PROMPT, *plain.token_ids]), says_opened=False)
@@ -509,7 +509,7 @@ class TestStream:
     async def test_a_drafter_that_uses_all_its_credit_says_no_more_than_it_may(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It sends one message per node. All nodes are wrong, so it drafts them again after each verdict."""
+        """The drafter sends one message per node. All nodes are wrong, so it drafts them again after each verdict."""
         monkeypatch.setattr(drafter_allowance, "_SLACK", 0)
 
         def one_by_one(opening: Opening) -> Sequence[pb.DraftResponse]:

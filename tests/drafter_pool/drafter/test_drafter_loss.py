@@ -122,7 +122,7 @@ class TestBreakingTheProtocol:
         assert "foreign" in verifier.state("a:1").last_error.message
 
     async def test_errors_that_are_garbage(self, verifier: InProcessVerifier, listening: Any) -> None:
-        """Their details cannot be decoded and their message is huge; the verifier survives both."""
+        """The errors' details cannot be decoded and their message is huge; the verifier survives both."""
         kind = "type.googleapis.com/google.rpc."
         details = [AnyMessage(type_url=kind + each, value=b"\xff\xff\xff") for each in ("ErrorInfo", "RetryInfo")]
         status = Status(code=3, message="x" * 100_000, details=details)

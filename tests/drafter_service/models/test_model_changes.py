@@ -96,7 +96,7 @@ class TestChange:
                     await drafted(verifier, 1)
 
     async def test_the_old_models_memory_comes_back(self, drafter: InProcessDrafter, other: Path) -> None:
-        """It is freed at once, without waiting for the garbage collector."""
+        """The old model is freed at once, without waiting for the garbage collector."""
         models: weakref.WeakSet[Any] = weakref.WeakSet([drafter.model, drafter.model.model, drafter.model.cache])
         async with drafter.connected() as verifier:
             await verifier.open(1, PROMPT)

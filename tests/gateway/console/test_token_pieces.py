@@ -15,7 +15,7 @@ def test_text_is_split_at_the_tokens() -> None:
 
 
 def test_text_that_lags_behind_its_tokens() -> None:
-    """It is held back for a stop string, or because a character is incomplete."""
+    """Text is held back for a stop string, or because a character is incomplete."""
     pieces = TokenPieces()
     assert pieces.take(chunk("", [0], ["a"])) == []
     assert pieces.take(chunk("ab", [1, 2], [None, "b"])) == [("a", "a"), ("b", None)]

@@ -381,7 +381,7 @@ async def test_asyncio_gives_up(verifier: FakeVerifier) -> None:
 
 
 class TestARequestThatEndsItsVerifiers:
-    """Such a request ends at most two verifiers; the error names them."""
+    """A request that crashes verifiers is sent to two at most; the error names them."""
 
     POISON = "poison"
 

@@ -145,7 +145,7 @@ def test_one_that_reports_none_is_equal_to_none_but_such(
 def test_a_verifier_that_nobody_can_stand_in_for_is_told_so(
     verifier: FakeVerifier, second_verifier: FakeVerifier
 ) -> None:
-    """It then finishes its requests when it shuts down, and does not hand them over."""
+    """A verifier without a possible replacement finishes its requests at shutdown and does not hand them over."""
     second_verifier.numerics = OTHER
     with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
         for number in range(20):

@@ -54,7 +54,7 @@ def test_the_order_they_are_given_in_does_not_matter() -> None:
 
 
 def test_the_ranking_is_the_same_everywhere() -> None:
-    """It must not differ by process, release or language, or parallel gateways send a prefix to different verifiers."""
+    """A ranking that differed by process, release or language would make parallel gateways spread a shared prefix."""
     assert [each.address for each in ranked(b"You are a helpful assistant.", verifiers(4))] == RANKING
 
 

@@ -207,7 +207,7 @@ def test_typical() -> None:
 
 @pytest.mark.parametrize("rule", [ThresholdRule(0.01), TypicalRule(0.01, 0.01)])
 def test_lossy_rules_pass_over_children_that_were_not_verified(rule: ThresholdRule | TypicalRule) -> None:
-    """Such a child would end the output without gaining anything."""
+    """A child that was not verified would end the output without gaining anything."""
     assert rule.token(visit_of(children(0, 1).root, P, 2, verified=[])) == 2
 
 

@@ -119,7 +119,7 @@ def test_nobody_waits_for_them() -> None:
 def test_one_that_rests_is_told_when_it_drafts_again(
     plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
-    """It is also updated when the sequence ends, as it may use the text for other requests."""
+    """A paused drafter is also updated when the sequence ends, as it may use the text for other requests."""
     engine = engine_with("ngram")
     drafter = engine._local._drafters["ngram"]
     told: list[tuple[int, int]] = []

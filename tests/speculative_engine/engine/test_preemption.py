@@ -88,7 +88,7 @@ def test_no_more_is_preempted_than_has_to_be() -> None:
 
 
 def test_the_oldest_gets_on_with_every_step_and_all_end_in_order() -> None:
-    """This includes a sequence that needs the whole pool, wherever it is in the queue."""
+    """One sequence needs the whole pool, which must not hold up the oldest."""
     engine = engine_of(model_of(80), max_tree_nodes=8, max_step_rows=16)
     large = SequenceSpec(1, PROMPTS[5], 72, GREEDY)
     specs = [SPECS[0], large, *SPECS[2:]]

@@ -101,7 +101,7 @@ def test_no_bit_of_anybody_changes(model: PackedModel) -> None:
 
 
 def test_scores_share_the_step_with_prompts(model: PackedModel) -> None:
-    """Neither waits for the other: prompts get three quarters of the rows, texts the rest."""
+    """Prompts get three quarters of the rows and texts the rest, so neither waits for the other."""
     engine = engine_of(model, max_step_rows=32)
     engine.add(SequenceSpec(1, random_tokens(200), 210, GREEDY))
     engine.add_score(ScoreSpec(-1, TEXT, 1, 2))

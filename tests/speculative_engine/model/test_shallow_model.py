@@ -92,7 +92,7 @@ class TestOfACheckpoint:
 
     @pytest.mark.parametrize("name", ["Gemma3", "GptOss", "SmolLM3", "GPT2"])
     def test_of_models_whose_layers_differ(self, tmp_path: Path, name: str) -> None:
-        """Their configurations have lists with one entry per layer."""
+        """The models' configurations have lists with one entry per layer."""
         model = tiny_model(name)
         model.save_pretrained(tmp_path)
         alone = PackedModel.load(str(tmp_path), slots=100, dtype="float32", layers=2)

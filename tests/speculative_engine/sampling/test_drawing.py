@@ -65,7 +65,7 @@ def test_a_bad_row_gets_nothing_and_disturbs_no_other(bad: float) -> None:
 
 
 def test_how_many_are_drawn_does_not_depend_on_what_is_drawn() -> None:
-    """Otherwise the drafter would choose among its draws, and shift the output."""
+    """A number that depended on the draws would let the drafter choose among them, and shift the output."""
     drafter = DraftModelDrafter(packed(tiny_model("Llama", vocab_size=60)))
     numbers, first = set(), set()
     for seed in range(40):
