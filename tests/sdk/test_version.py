@@ -141,7 +141,7 @@ def test_a_file_that_is_not_there_or_empty_is_the_fallback(tmp_path: Path) -> No
 
 
 def test_the_fallback_is_one_everywhere() -> None:
-    """A release raises it; CONTRIBUTING.md lists the places."""
+    """A release raises this version; CONTRIBUTING.md lists the places."""
     tags = {
         image["newTag"].removesuffix("-cpu").removesuffix("-cuda")
         for file in (ROOT / "deploy/kubernetes").glob("*/kustomization.yaml")

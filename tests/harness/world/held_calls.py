@@ -14,7 +14,7 @@ from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import MessageStream, StreamBroken
 
 Direction = Literal["up", "down"]
-""""up" is from the verifier to the drafter."""
+"""Direction of a message; "up" is from the verifier to the drafter."""
 Converse = Callable[[MessageStream[Any, Any]], Awaitable[None]]
 
 _BLAMES = ("OUT_OF_SYNC", "UNKNOWN_SEQUENCE", "MALFORMED_PROPOSAL", "CREDIT_EXCEEDED", "INVALID_FIELD")
