@@ -140,7 +140,7 @@ async def test_a_low_threshold_lets_the_draft_model_write(
 async def test_without_noise_every_rule_is_the_coupled_one(
     verifier: InProcessVerifier, stranger: InProcessDrafter, rule: Any
 ) -> None:
-    """Any drafter may therefore draft, trusted or not, and the output is that of plain decoding."""
+    """Without noise, any drafter may draft, trusted or not, and the output is that of plain decoding."""
     await verifier.pool.membership.attach("stranger:1", "")
     request = ask(SamplingParams(temperature=0, seed=3), acceptance=rule, drafter="stranger:1")
     output = await verifier.generate(request)
