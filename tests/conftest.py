@@ -11,11 +11,11 @@ settings.register_profile(
     "short", max_examples=60, stateful_step_count=60, derandomize=True, database=None, deadline=None, print_blob=True
 )
 settings.register_profile("long", settings.get_profile("short"), max_examples=3000, derandomize=False)
-settings.load_profile("short")  # --hypothesis-profile=long, at the command line, comes later and so overrides it
+settings.load_profile("short")  # --hypothesis-profile=long on the command line is loaded later and overrides this
 
-# Before anything imports torch: small models run best on few threads, and services started by a test inherit this.
+# Set before anything imports torch: small models run fastest on few threads. Services started by tests inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", str(TORCH_THREADS))
-# Threads that wait for others sleep: where other processes are busy, spinning took three times as long.
+# Idle OpenMP threads sleep: spinning took three times as long when other processes were busy.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if importlib.util.find_spec("torch"):

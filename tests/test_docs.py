@@ -1,4 +1,4 @@
-"""The documents keep up with the code: reasons, modules, settings, and links that lead somewhere."""
+"""The documents keep up with the code: reasons, modules, settings, and working links."""
 
 import re
 from pathlib import Path
@@ -40,13 +40,13 @@ def read(document: str | Path) -> str:
 
 
 def modules() -> set[str]:
-    """Every module that people write, by path; packages' own `__init__.py` are told of in prose."""
+    """Returns the hand-written modules by path; prose describes the packages' `__init__.py`."""
     found = {path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     return {path for path in found if not path.startswith("sdk/draftwire/v1/") and not path.endswith("__init__.py")}
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors GitHub gives a document's headings."""
+    """Returns the anchors that GitHub gives a document's headings."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", document.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""The import directions of CONTRIBUTING.md hold, and the check that says so can fail."""
+"""The import directions of CONTRIBUTING.md hold, and the check can fail."""
 
 import ast
 import os
@@ -20,7 +20,7 @@ LAYERED = {
     for contract in tomllib.loads(CONFIG.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     if contract.get("containers")
 }
-"""The contract on the layers of a package, by package."""
+"""The contract on the layers of each package, by package."""
 NO_GRPC = "The engine knows no gRPC"
 NO_MODEL = "The SDK and the runtime know no model"
 PROCESS = "The process code knows no gRPC"
@@ -29,7 +29,7 @@ SMALL_SDK = "The SDK needs grpcio, protobuf, typer and rich only"
 
 
 def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedProcess[str]:
-    """Check the packages found from `directory` against the project's contracts."""
+    """Checks the packages found from `directory` against the project's contracts."""
     lint = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
     return subprocess.run(
         [sys.executable, "-c", lint, "--config", str(CONFIG), "--no-cache"],
@@ -43,7 +43,7 @@ def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedPr
 
 
 def write_packages(directory: Path) -> None:
-    """Write empty packages, named like the project's."""
+    """Writes empty packages with the names of the project's."""
     for package in (
         "draftwire",
         "speculative_engine",
@@ -200,7 +200,7 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
 
 
 def imported_tests(source: str) -> list[str]:
-    """The test files that a source imports from."""
+    """Returns the test files that a source imports from."""
     modules = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -211,7 +211,7 @@ def imported_tests(source: str) -> list[str]:
 
 
 def test_no_test_file_is_imported() -> None:
-    """What tests share is in tests/harness, or a fixture of a conftest.py."""
+    """Shared code of tests is in tests/harness, or a fixture in a conftest.py."""
     assert imported_tests("from tests.sdk.test_cli import Command") == ["tests.sdk.test_cli.Command"]
     assert imported_tests("if True:\n    from tests.sdk import test_cli") == ["tests.sdk.test_cli"]
     assert imported_tests("from tests.harness.waiting import PATIENCE\nimport tests.sdk.conftest") == []

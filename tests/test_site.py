@@ -1,4 +1,4 @@
-"""The documents as a site: it builds without a warning, leads to every page, and loads nothing from elsewhere."""
+"""The documents as a site: it builds without warnings, leads to every page, and loads nothing from elsewhere."""
 
 import inspect
 import os
@@ -31,7 +31,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not in
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built."""
+    """The built site."""
     place = tmp_path_factory.mktemp("site")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)],
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Loaded(HTMLParser):
-    """What a page has the browser load, and where its links lead."""
+    """Collects what a page makes the browser load, and the targets of its links."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Loaded(HTMLParser):
 
 
 def leaves(nav: Any) -> list[str]:
-    """The pages of a navigation."""
+    """Returns the pages of a navigation."""
     if isinstance(nav, str):
         return [nav]
     return [page for part in (nav.values() if isinstance(nav, dict) else nav) for page in leaves(part)]
@@ -98,13 +98,13 @@ def test_links_lead_to_files(site: Path) -> None:
         for target in Loaded(page).links:
             if not re.match(r"[a-z]+:|#", target):
                 path = target.partition("#")[0]
-                place = site / path[1:] if path.startswith("/") else page.parent / path  # 404.html is shown anywhere
+                place = site / path[1:] if path.startswith("/") else page.parent / path  # 404.html is served anywhere
                 assert place.exists(), (page.name, target)
 
 
 @pytest.fixture
 def served(site: Path) -> Iterator[str]:
-    """The site's address, as a server on this machine has it."""
+    """Serves the site locally; yields its address."""
     handler = partial(SimpleHTTPRequestHandler, directory=str(site))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -116,7 +116,7 @@ def served(site: Path) -> Iterator[str]:
 
 @pytest.fixture
 def page(served: str) -> Iterator[Page]:
-    """A browser's page, which sees to it that nothing is asked of others."""
+    """A browser page that fails the test if anything is requested from elsewhere."""
     asked: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

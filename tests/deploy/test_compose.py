@@ -1,4 +1,4 @@
-"""docker-compose.yml: valid, resolved, closed, and its services work together as processes of this machine."""
+"""docker-compose.yml: valid, resolved, locked down, and its services work together as local processes."""
 
 import json
 import re
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 PROFILES = ("cpu", "gpu")
 SECOND_DRAFTER = {"cpu": "cpu", "gpu": "gpu-2"}
-"""The profile that has the second drafter: on GPUs one of its own, since it takes a GPU of its own."""
+"""The profile that includes the second drafter: a separate one on GPUs, since it needs another GPU."""
 OURS = ("verifier", "drafter", "gateway")
 
 
@@ -64,7 +64,7 @@ def test_interpolation_without_a_value(text: str) -> None:
 
 
 def test_the_file_is_valid(tmp_path: Path) -> None:
-    """By the schema of the Compose specification, which comes with check-jsonschema."""
+    """Validates against the schema of the Compose specification, which comes with check-jsonschema."""
 
     def validated(path: Path) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
@@ -101,9 +101,9 @@ def test_a_profile_has_all_it_needs(profile: str) -> None:
 
 
 def test_no_variable_needs_a_value_and_each_is_explained() -> None:
-    read_compose(FILE, {})  # which raises where one does
+    read_compose(FILE, {})  # raises if a variable needs a value
     text = "\n".join(line.partition(" #")[0] for line in FILE.read_text().splitlines() if not line.startswith("#"))
-    own = set(re.findall(r"^ +([A-Z_]+):$", text, re.MULTILINE))  # without a value: whoever runs compose has it
+    own = set(re.findall(r"^ +([A-Z_]+):$", text, re.MULTILINE))  # without a value: set by the user
     page = (ROOT / "docs/deploying.md").read_text()
     (section,) = re.findall(r"^## Docker Compose$.*?^## ", page, re.DOTALL | re.MULTILINE)
     told = set(re.findall(r"^\| `([A-Z_0-9]+)` \|", section, re.MULTILINE))
@@ -133,7 +133,7 @@ def test_a_service_can_do_no_more_than_it_must(profile: str, name: str) -> None:
 
 @pytest.mark.parametrize(("profile", "name"), OUR_OWN)
 def test_a_service_is_told_what_there_is_to_tell(profile: str, name: str) -> None:
-    """Variables that nobody reads would be silent mistakes."""
+    """A variable that nothing reads would be a silent mistake."""
     service = services(profile, {"HF_TOKEN": "t", "DRAFTWIRE_API_KEYS": "k", "DRAFTWIRE_DRAFTER": "a:1"})[name]
     kind = service["build"]["target"]
     kinds: dict[str, tuple[str, Any]] = {

@@ -1,4 +1,4 @@
-"""The Dockerfile: what its images are like, and its steps, run in a directory of this machine.
+"""The Dockerfile: properties of its images, and its steps, run in a local directory.
 
 The images themselves are built and run by deploy/image/build_check.py, which needs root and minutes.
 """
@@ -77,7 +77,7 @@ def test_an_image_says_which_build_it_is(target: str) -> None:
         "revision": "${DRAFTWIRE_REVISION}",
         "source": "${DRAFTWIRE_SOURCE}",
     }
-    # In the last stage, after everything that takes time: another commit builds none of that again.
+    # In the last stage, after all slow steps, so that another commit repeats none of them.
     last = [name for name, _ in image.stages[-1].instructions]
     assert last[-4:] == ["ARG", "ARG", "ARG", "LABEL"]
     assert ("RUN", 'build_wheel.sh /source /wheels "${DRAFTWIRE_VERSION}"') in FILE.stages["wheel"].instructions
@@ -129,7 +129,7 @@ def test_the_build_check_gives_containers_what_compose_gives_them(monkeypatch: p
 
 
 def clean() -> dict[str, str]:
-    """The environment without what would have this checkout's packages found."""
+    """Returns the environment without variables that would make this checkout's packages importable."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DRAFTWIRE_"))}
 
 

@@ -1,4 +1,4 @@
-"""The manifests in deploy/kubernetes: valid, and at one with each other, the images and the services' settings."""
+"""The manifests in deploy/kubernetes: valid, and consistent with each other, the images and the services' settings."""
 
 import copy
 import functools
@@ -25,7 +25,7 @@ from verifier_service.settings import VerifierSettings
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = ROOT / "deploy" / "kubernetes"
 VERSIONS = ("1.30", "1.37")
-"""Of Kubernetes: the oldest that we say works, and the newest whose schemas we have."""
+"""Kubernetes versions: the oldest supported one, and the newest one with schemas here."""
 COMPONENTS = ("verifier", "drafter", "gateway")
 SETTINGS: dict[str, tuple[str, Any]] = {
     "verifier": ("DRAFTWIRE_", VerifierSettings),
@@ -58,7 +58,7 @@ def labels(each: dict[str, Any]) -> dict[str, str]:
 
 
 def selected(selector: dict[str, Any], pod: dict[str, str]) -> bool:
-    """Whether a selector takes a pod with these labels."""
+    """Whether a selector matches a pod with these labels."""
     names = selector.get("matchLabels", {}).items() <= pod.items()
     return names and all(
         pod.get(each["key"]) in each["values"]
@@ -108,7 +108,7 @@ def test_kubectl_builds_the_same(overlay: str) -> None:
 
 
 def in_order(node: Any) -> Any:
-    """An object with its lists in one order: the order of variables, mounts and volumes is kustomize's own."""
+    """Sorts an object's lists: the order of variables, mounts and volumes is kustomize's own."""
     if isinstance(node, list):
         return sorted(map(in_order, node), key=str)
     if isinstance(node, dict):
@@ -125,7 +125,7 @@ def test_all_is_in_one_namespace(overlay: str) -> None:
 @overlays
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_pod_can_do_no_more_than_it_must(overlay: str, component: str) -> None:
-    """What the namespace's label (restricted) enforces, and a root that cannot be written to."""
+    """Everything that the namespace's label (restricted) enforces, and a read-only root file system."""
     spec = workload(overlay, component)["spec"]
     pod = spec["template"]["spec"]
     volumes = {each["name"] for each in pod["volumes"]}
@@ -161,7 +161,7 @@ def test_a_pod_is_told_what_there_is_to_tell(overlay: str, component: str) -> No
     assert {each["name"] for each in environment} <= known
     told = {each["name"]: each.get("value", "") for each in environment}
     before = [name for name, value in told.items() if re.search(r"\$\((\w+)\)", value)]
-    for name in before:  # a variable may name those that come before it
+    for name in before:  # a variable may refer to earlier ones
         needed = re.findall(r"\$\((\w+)\)", told[name])
         assert all(list(told).index(each) < list(told).index(name) for each in needed)
     models = {identity(each): each for each in built(overlay)}[("ConfigMap", "draftwire", "models")]
@@ -203,7 +203,7 @@ def test_addresses_are_services_and_reachable(overlay: str) -> None:
     ports = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
 
     def opens(rule: dict[str, Any], peer: str, other: str, port: int) -> bool:
-        """Whether a rule lets a pod at the other end through; one that names nobody lets all."""
+        """Whether a rule admits a pod as the other end; one that names no pods admits all."""
         ends = [end["podSelector"] for end in rule.get(peer, ()) if "podSelector" in end]
         named = peer not in rule or any(selected(end, pods[other]) for end in ends)
         return named and any(each["port"] == port for each in rule["ports"])
@@ -247,7 +247,7 @@ def test_a_drafter_is_known_to_each_verifier_and_a_gateway_finds_all(overlay: st
     told = {each["name"]: each.get("value", "") for each in container(overlay, "gateway")["env"]}
     assert told["DRAFTWIRE_GATEWAY_VERIFIER"] == "verifier.draftwire.svc:50051"
     (service,) = [each["spec"] for each in built(overlay) if identity(each) == ("Service", "draftwire", "verifier")]
-    assert service["clusterIP"] == "None"  # so the name has the addresses of all pods
+    assert service["clusterIP"] == "None"  # headless, so that the name resolves to all pods
 
 
 @pytest.mark.parametrize("overlay", ["cpu-ha", "gpu-ha"])
@@ -267,14 +267,14 @@ def test_an_overlay_may_have_two_verifiers_and_tls(tmp_path: Path) -> None:
     (drafter,) = sets["drafter"]["template"]["spec"]["containers"]
     told = {each["name"]: each.get("value") for each in drafter["env"]}
     assert told["DRAFTWIRE_TLS_CERT"] == "/tls/tls.crt"
-    # Of the names in the verifiers' certificates: docs/deploying.md has *.verifier.draftwire.svc.
+    # Names in the verifiers' certificates: docs/deploying.md has *.verifier.draftwire.svc.
     hosts = [address.rpartition(":")[0] for address in told["DRAFTWIRE_ANNOUNCE_TO"].split(",")]
     assert hosts == ["verifier-0.verifier.draftwire.svc", "verifier-1.verifier.draftwire.svc"]
 
 
 @overlays
 def test_a_drafter_keeps_its_models_when_its_pod_is_replaced(overlay: str) -> None:
-    """A volume that lives and dies with the pod has the model fetched again by each rollout."""
+    """With a volume that lives only as long as the pod, each rollout would fetch the model again."""
     for component in ("verifier", "drafter"):
         spec = workload(overlay, component)["spec"]
         mounts = {mount["mountPath"]: mount["name"] for mount in container(overlay, component)["volumeMounts"]}
@@ -288,7 +288,7 @@ def test_a_drafter_keeps_its_models_when_its_pod_is_replaced(overlay: str) -> No
 
 @overlays
 def test_images_are_versions_that_a_node_may_already_have(overlay: str) -> None:
-    """As after `kind load docker-image`; a tag that moves would be another build on each node."""
+    """For images from `kind load docker-image`; a moving tag could be another build on each node."""
     for component in COMPONENTS:
         pod = workload(overlay, component)["spec"]["template"]["spec"]
         for each in (*pod["containers"], *pod.get("initContainers", ())):
@@ -307,7 +307,7 @@ def test_budgets_and_scaling_are_for_what_is_there(overlay: str) -> None:
     (scaler,) = [each["spec"] for each in objects if each["kind"] == "HorizontalPodAutoscaler"]
     target = workload(overlay, scaler["scaleTargetRef"]["name"])
     assert target["kind"] == scaler["scaleTargetRef"]["kind"]
-    assert "replicas" not in target["spec"]  # they are the scaler's
+    assert "replicas" not in target["spec"]  # the autoscaler sets them
     assert "cpu" in container(overlay, "gateway")["resources"]["requests"]
 
 

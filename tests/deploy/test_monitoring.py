@@ -1,4 +1,4 @@
-"""The rules and the dashboard, by Prometheus' own promtool and as files."""
+"""The rules and the dashboard, checked by Prometheus' own promtool and as files."""
 
 import json
 import re

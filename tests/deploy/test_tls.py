@@ -1,4 +1,4 @@
-"""TLS and tokens by docker-compose.tls.yml and deploy/kubernetes/tls, with what deploy/tls/make.sh makes."""
+"""TLS and tokens in docker-compose.tls.yml and deploy/kubernetes/tls, with the files from deploy/tls/make.sh."""
 
 import json
 import ssl
@@ -71,7 +71,7 @@ def names_of(certificate: Path) -> list[str]:
 
 
 def is_for(certificate: Path, host: str) -> bool:
-    """Whether a certificate is for a name, with a `*` for its first part."""
+    """Whether a certificate covers a name, possibly by a `*` for its first part."""
     return bool({host, f"*.{host.partition('.')[2]}"} & set(names_of(certificate)))
 
 
@@ -79,7 +79,7 @@ def is_for(certificate: Path, host: str) -> bool:
 
 
 def test_only_the_owner_gets_at_it(made: Path) -> None:
-    """Programs in containers are other users, so files may be read by all; the directory is what is closed."""
+    """Programs in containers are other users, so all may read the files; the directory is what is closed."""
     assert made.stat().st_mode & 0o777 == 0o700
     assert (made / "ca.key").stat().st_mode & 0o777 == 0o600
     for file in (path for place in made.iterdir() if place.is_dir() for path in place.iterdir()):
@@ -229,7 +229,7 @@ def test_strangers_are_turned_away(running: dict[str, Running], made: Path) -> N
 
 
 def test_the_probe_of_a_pod(running: dict[str, Running]) -> None:
-    """The verifier is told the name of drafters' certificates; its own health check names the verifier's."""
+    """The verifier's settings name drafters' certificates; its own health check names the verifier's."""
     container = pod("cpu-tls", "verifier")["containers"][0]
     name = "DRAFTWIRE_TLS_SERVER_NAME"
     environment = {name: told(container)[name]}

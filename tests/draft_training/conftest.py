@@ -24,5 +24,5 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Agrees with the target by chance only."""
+    """A draft that agrees with the target by chance only."""
     return write_checkpoint(tmp_path_factory.mktemp("draft"), seed=1)

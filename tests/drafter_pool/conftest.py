@@ -1,3 +1,3 @@
-"""A verifier and drafters in this process: the pool is tested by whole conversations, too."""
+"""Fixtures with a verifier and drafters in this process: the pool is also tested by whole conversations."""
 
 from tests.harness.verifier.fixtures import *  # noqa: F403

@@ -200,7 +200,7 @@ class TestDetach:
         assert verifier.state("b:1").sequences == 0
 
     async def test_the_request_ends_in_the_same_turn(self, verifier: InProcessVerifier, listening: Any) -> None:
-        """Nothing is opened for a request that is over."""
+        """Nothing is opened for a request that has ended."""
         first, second = listening("a:1"), listening("b:1")
         await verifier.pool.membership.attach("a:1", "")
         verifier.engine.hold(1)
@@ -367,7 +367,7 @@ class TestAnnouncing:
     async def test_a_name_at_another_address_disturbs_nobody(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A drafter that was killed and starts again at another port gets its name when the old heartbeat is out."""
+        """A drafter that was killed and restarts at another port gets its name once the old heartbeat has expired."""
         monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.05)
         listening("a:1")
         listening("b:1")
@@ -433,7 +433,7 @@ class TestServicer:
                 pass
 
     async def test_the_shutdown_ends_watches(self, verifier: InProcessVerifier) -> None:
-        """They would hold it up for the whole grace time."""
+        """Open watches would delay the shutdown for the whole grace time."""
         watch = DrafterPoolServicer(verifier.pool).WatchDrafters(pb.WatchDraftersRequest(), None)
         await anext(watch)
         waiting = asyncio.ensure_future(anext(watch))

@@ -29,7 +29,7 @@ from tests.harness.waiting import PATIENCE
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for verifiers to move until the time is over, where there is no need, fails the test."""
+    """Lengthens the time limit, so that a test fails if a change waits until the limit unnecessarily."""
     monkeypatch.setattr(model_changes, "_MOVE_SECONDS", 10 * PATIENCE)
 
 
@@ -39,7 +39,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Loader:
-    """Loads tiny models as the service does, but for the self-test, and when it is let; forgets them."""
+    """Loads tiny models like the service, without the self-test and only when allowed; keeps no reference to them."""
 
     def __init__(self) -> None:
         self.settings: list[DrafterSettings] = []
@@ -61,7 +61,7 @@ class Loader:
 
 
 class Held:
-    """A model whose forward pass does not return until it is let."""
+    """A model whose forward pass blocks until it is released."""
 
     def __init__(self, model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entered = threading.Event()
@@ -75,7 +75,7 @@ class Held:
         return self._forward(batch)
 
     async def hangs(self) -> None:
-        """Returns once a pass is under way."""
+        """Returns once a forward pass is blocked."""
         assert await asyncio.to_thread(self.entered.wait, 20)
 
     def let_go(self) -> None:
@@ -84,7 +84,7 @@ class Held:
 
 @dataclass
 class InProcessDrafter:
-    """The whole service but for its process and port."""
+    """The whole service without its process and port."""
 
     settings: DrafterSettings
     changes: ModelChanges
@@ -106,13 +106,13 @@ class InProcessDrafter:
         return model
 
     async def status(self) -> drafter_service_pb2.DrafterStatus:
-        """What it holds, once the drafting thread has done all it was told."""
+        """Returns the drafter's status once the drafting thread has handled all commands."""
         status = await self.changes.status()
         assert status is not None
         return status
 
     async def shares(self) -> dict[str, drafter_service_pb2.VerifierShare]:
-        """What its verifiers have, by name, once the drafting thread has done all it was told."""
+        """Returns the verifiers' shares by name, once the drafting thread has handled all commands."""
         await self.changes.serving._drafting.open_sequences()
         return {each.name: each for each in self.changes.verifiers()}
 

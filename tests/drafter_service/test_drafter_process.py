@@ -81,7 +81,7 @@ async def started(*flags: str, popen: type[subprocess.Popen[bytes]] = processes.
 
 
 class Pool(drafter_pool_service_pb2_grpc.DrafterPoolServiceServicer):
-    """The part of a verifier that drafters announce themselves to."""
+    """The part of a verifier with which drafters register."""
 
     def __init__(self) -> None:
         self.requests: asyncio.Queue[Any] = asyncio.Queue(100)
@@ -108,7 +108,7 @@ async def pool() -> AsyncIterator[tuple[Pool, str]]:
 
 
 async def test_a_drafters_life(checkpoint: Path) -> None:
-    """Here it starts as it does for its users."""
+    """Starts the drafter the way its users do."""
     async with (
         pool() as (registrations, verifier_address),
         started(
@@ -149,7 +149,7 @@ async def test_a_drafters_life(checkpoint: Path) -> None:
                 await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
                 request = drafter_service_pb2.DrafterServiceGetModelInfoRequest()
                 status = None
-                while not status:  # it is absent where the drafting thread is slow to say what it holds
+                while not status:  # absent while the drafting thread is too busy to report
                     answer = await stub.GetModelInfo(request, timeout=10)
                     status = answer.status if answer.HasField("status") else None
                 [share] = status.verifiers
@@ -159,7 +159,7 @@ async def test_a_drafters_life(checkpoint: Path) -> None:
                 service.process.send_signal(signal.SIGTERM)
                 assert (await registrations.next()).leaving
                 async with asyncio.timeout(20):
-                    async for _ in stream:  # to the clean end
+                    async for _ in stream:  # until the clean end
                         pass
                 assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await service.finish() == 0
@@ -183,11 +183,11 @@ async def test_what_the_operator_can_mend_is_one_line(checkpoint: Path, tmp_path
                 assert told in last["reason"]
                 assert "\n" not in last["reason"]
                 assert "exception" not in last
-    assert not any(line["event"] == "loading" for line in refused.log)  # the port is looked at first
+    assert not any(line["event"] == "loading" for line in refused.log)  # the port is checked first
 
 
 async def load_model(stub: Any, model: Path) -> Any:
-    """LoadModel; returns the load once it is over."""
+    """Calls LoadModel; returns the load once it has ended."""
     answer = await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(model)), timeout=PATIENCE)
     assert answer.load.state == drafter_service_pb2.MODEL_LOAD_STATE_LOADING
     async with asyncio.timeout(PATIENCE):
@@ -258,7 +258,7 @@ class SlowForCausalLM(LlamaForCausalLM):
 
 
 async def test_the_end_within_a_load(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load cannot be interrupted: here it is one that takes ten minutes in the checkpoint's own code."""
+    """A load cannot be interrupted: this one takes ten minutes in the checkpoint's own code."""
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     slow, marker = tmp_path / "slow", tmp_path / "marker"
     shutil.copytree(checkpoint, slow)

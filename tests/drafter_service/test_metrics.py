@@ -1,4 +1,4 @@
-"""A drafter's metrics: what it drafted, with whichever model."""
+"""A drafter's metrics, which count drafted tokens across model changes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A proposer with its pool on this machine and scripted drafters in its process."""
+"""A proposer whose pool reaches scripted drafters in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Listen = Callable[..., ScriptedDrafter]
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
-    """A proposer sets up its loggers, which other tests in this process have, too."""
+    """Restores the loggers that a proposer configures, which other tests in this process use as well."""
     loggers = [logging.getLogger(name) for name in remote_drafter._LOGGERS]
     before = [(each.handlers, each.level, each.propagate) for each in loggers]
     yield
@@ -37,13 +37,13 @@ def logs_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Whose tokenizer the target has."""
+    """A checkpoint with the target's tokenizer."""
     return write_checkpoint(tmp_path_factory.mktemp("target"))
 
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
-    """Where drafters listen."""
+    """The network on which drafters listen."""
     made = Network()
     monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels, on_message: made.connect)
     monkeypatch.setattr(PausePolicy, "paused", False)
@@ -52,7 +52,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
 
 @pytest.fixture
 def listen(network: Network) -> Iterator[Listen]:
-    """Puts a scripted drafter on an address; one that knows the target's text, unless told otherwise."""
+    """Puts a scripted drafter on an address; by default one that knows the target's text."""
     ScriptedDrafter.failed.clear()
 
     def put(address: str, answer: Callable[[Opening], Any] | None = None, **fields: Any) -> ScriptedDrafter:
@@ -66,7 +66,7 @@ def listen(network: Network) -> Iterator[Listen]:
 
 @pytest.fixture
 def vllm(checkpoint: Path, network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeVllm]:
-    """Makes a fake vLLM with drafters at some addresses."""
+    """Creates fake vLLMs with drafters at some addresses."""
     made: list[RemoteDrafter] = []
 
     def make(*drafters: str, chunk: int = 1 << 20, max_model_len: int = 4096, **settings: object) -> FakeVllm:
@@ -89,7 +89,7 @@ def vllm(checkpoint: Path, network: Network, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def client() -> Iterator[Callable[[FakeVllm], Client]]:
-    """The SDK's client of a proposer's pool."""
+    """Returns the SDK's client of a proposer's pool."""
     made: list[Client] = []
 
     def connect(fake: FakeVllm) -> Client:
@@ -102,7 +102,7 @@ def client() -> Iterator[Callable[[FakeVllm], Client]]:
 
 
 def greeting(**changes: Any) -> Any:
-    """A handshake that fits the fake's target."""
+    """Returns a handshake that is compatible with the fake's target."""
     fields: dict[str, Any] = {
         "model": ModelInfo(model_id="scripted", vocab_size=VOCABULARY),
         "limits": Limits(max_sequences=64, max_tree_nodes=64, max_message_bytes=1 << 20, max_sequence_tokens=1 << 20),
@@ -111,10 +111,10 @@ def greeting(**changes: Any) -> Any:
 
 
 def knowing(opening: Opening) -> Any:
-    """Proposes what the target says."""
+    """Proposes the tokens that the target will generate."""
     return [batch(opening.proposal(text_after(opening.tokens, 3)))]
 
 
 def wrong(opening: Opening) -> Any:
-    """Proposes what it does not say."""
+    """Proposes a token that the target will not generate."""
     return [batch(opening.proposal([(text_after(opening.tokens, 1)[0] + 1) % VOCABULARY]))]

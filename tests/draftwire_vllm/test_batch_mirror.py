@@ -1,4 +1,4 @@
-"""vLLM's requests and their token trees, as two threads share them."""
+"""vLLM's requests and their token trees, shared between two threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = 30.0
 
 
 class Mirrored:
-    """A mirror, and what it told of."""
+    """A mirror, with records of its notifications."""
 
     def __init__(self) -> None:
         self.wakes = 0
@@ -32,13 +32,13 @@ class Mirrored:
         self.wakes += 1
 
     def commit(self, **tokens: Sequence[int]) -> None:
-        """One call of `propose` over these requests."""
+        """Simulates one call of `propose` over these requests."""
         self.call += 1
         for name, known in tokens.items():
             self.mirror.commit(self.call, name, np.array(known, dtype=np.int32), lambda name=name: order(name))
 
     def chains(self, *names: str) -> list[list[int]]:
-        """What is there, without waiting."""
+        """Returns the available chains without waiting."""
         return self.mirror.chains(names, 0, time.perf_counter())
 
     def propose(
@@ -141,7 +141,7 @@ def test_no_token_is_drafted_that_has_no_place(mirrored: Mirrored) -> None:
     mirrored.mirror.begin(order("y", max_length=6), [1, 2, 3])
     mirrored.mirror.attach(2, "a#1")
     mirrored.propose(2, 3, [4, 5, 6])
-    # Positions 3 and 4; the target's own token after them is the sixth, and the last.
+    # Positions 3 and 4; the target's own token after them is the sixth and last.
     assert mirrored.chains("y") == [[4, 5]]
 
 
@@ -192,8 +192,8 @@ def test_requests_that_take_part_in_nothing_expire(mirrored: Mirrored) -> None:
 
 
 def test_a_drafter_that_is_gone_is_not_waited_for(mirrored: Mirrored) -> None:
-    """Its clock said that something would come."""
-    mirrored.mirror.cost.observe(1, 1000.0)  # so dear that any wait pays
+    """The drafter's clock predicted a proposal before it was gone."""
+    mirrored.mirror.cost.observe(1, 1000.0)  # so expensive that any wait pays
     mirrored.propose(1, 3, [4])
     mirrored.commit(x=[1, 2, 3, 5])
     found: list[list[list[int]]] = []

@@ -1,4 +1,4 @@
-"""Which chain of a tree is verified."""
+"""The chain of a tree that is verified."""
 
 import math
 

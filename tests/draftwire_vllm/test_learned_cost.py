@@ -1,4 +1,4 @@
-"""The cost of vLLM's steps, learned from them."""
+"""The cost of vLLM's steps, learned from observed ones."""
 
 import math
 

@@ -55,7 +55,7 @@ def test_rows_move_and_requests_come_and_go(vllm: MakeVllm, listen: Listen) -> N
     fake.run(lambda: len(fake.requests) < 7)
     fake.abort(next(iter(fake.requests)))
     fake.run(lambda: not fake.requests)
-    fake.step()  # it tells of the last end
+    fake.step()  # reports the last end
     for request in texts.values():
         assert request.output == text_after(request.prompt, len(request.output))
     assert sum(request.accepted for request in texts.values()) > 0
@@ -93,7 +93,7 @@ def test_an_end_that_vllm_never_tells_of(vllm: MakeVllm, listen: Listen) -> None
     fake = vllm("a:1", request_idle_seconds=0.2)
     request = fake.add("r", [1, 2, 3], max_tokens=4000)
     fake.run(lambda: request.accepted > 0)
-    fake.requests.clear()  # and no further step with requests
+    fake.requests.clear()  # no further step reports an end
     fake.run(lambda: not drafter.open)
 
 

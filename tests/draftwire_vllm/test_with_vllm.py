@@ -1,4 +1,4 @@
-"""vLLM itself with remote drafters: the tokens are those of vLLM without, whatever becomes of the drafters."""
+"""vLLM itself with remote drafters: the same tokens as vLLM without, whatever happens to the drafters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHILD = Path(__file__).with_name("vllm_child.py")
 
 
 class Vllm:
-    """A process of vLLM's."""
+    """A process that runs vLLM."""
 
     def __init__(self, log: Path, **order: Any) -> None:
         environment = vllm_environment()
@@ -50,7 +50,7 @@ class Vllm:
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait_for(self, field: str) -> Any:
-        """What it says next, which has to be this."""
+        """Waits for its next message, which must contain this field."""
         line = self._lines.get(timeout=PATIENCE)
         assert line, self._log.read_text(errors="replace")[-4000:]
         message = json.loads(line)
@@ -83,7 +83,7 @@ def prompts() -> Sequence[list[int]]:
 
 @pytest.fixture(scope="module")
 def plain(prompts: Sequence[list[int]], tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
-    """What vLLM says by itself."""
+    """The output of vLLM without drafters."""
     log = tmp_path_factory.mktemp("plain") / "vllm.log"
     vllm = Vllm(log, model=str(MODELS / "target"), prompts=prompts, max_tokens=TOKENS, speculative=False, held=0)
     try:

@@ -1,8 +1,8 @@
-"""Generates with vLLM in an environment that has it, a line of JSON for each thing that the parent waits for.
+"""Generates with vLLM in an environment that has it, and prints a line of JSON for each event its parent waits for.
 
     python vllm_child.py '{"model": DIR, "prompts": [[id, ...], ...], "max_tokens": N, "speculative": true, "held": M}'
 
-The last `held` prompts begin only when a line comes on standard input, while the others run.
+The last `held` prompts start only when a line arrives on standard input, while the others run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     if order["speculative"]:
         drafter = engine.model_executor.driver_worker.worker.model_runner.drafter
         say(address=drafter.address)
-        sys.stdin.readline()  # the drafters are attached
+        sys.stdin.readline()  # until the drafters are attached
     sampling = SamplingParams(temperature=0.0, max_tokens=order["max_tokens"], ignore_eos=True, detokenize=False)
     prompts = order["prompts"]
     at_once = len(prompts) - order["held"]
@@ -77,7 +77,7 @@ def main() -> None:
             say(running=True)
     faults = dict(drafter.faults) if drafter is not None else {}
     say(texts=[texts[str(number)] for number in range(len(prompts))], faults=faults)
-    sys.stdin.readline()  # the pool is looked at; then this process is ended
+    sys.stdin.readline()  # until the parent has checked the pool; then it ends this process
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Real services with the bundled models, as child processes.
 
-A start costs seconds of a core, so tests share what they do not break: `verifier`, `good_drafter`, `bad_drafter` and
-`untrained_drafter` live as long as the session. What a test kills or starts with flags of its own comes from
-`start_verifier` and `start_drafter`, and ends with the test. `client` leaves the shared verifier without drafters.
+A start costs seconds of a core, so tests share the services that they leave intact: `verifier`, `good_drafter`,
+`bad_drafter` and `untrained_drafter` live for the whole session. Services that a test kills or starts with its own
+flags come from `start_verifier` and `start_drafter`, and end with the test. `client` leaves the shared verifier without
+drafters.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shared(logs: Path) -> Iterator[Callable[..., RunningService]]:
-    """Starts services that live as long as the session."""
+    """Starts services that live for the whole session."""
     with ExitStack() as running:
 
         def start(module: str, model: str, *flags: str) -> RunningService:
@@ -54,13 +55,13 @@ def bad_drafter(shared: Callable[..., RunningService]) -> str:
 
 @pytest.fixture(scope="session")
 def untrained_drafter(shared: Callable[..., RunningService]) -> str:
-    """Address of a draft model that has learnt nothing."""
+    """Address of an untrained draft model."""
     return shared("drafter_service", "draft-untrained").address
 
 
 @pytest.fixture
 def start_verifier(logs: Path) -> Iterator[StartService]:
-    """Starts verifiers that end with the test, with the same costs of steps as the shared one."""
+    """Starts verifiers that end with the test, with the same step costs as the shared one."""
     with ExitStack() as running:
 
         def start(model: str = "target", *flags: str) -> RunningService:

@@ -1,4 +1,4 @@
-"""A drafter that is told of a verifier attaches itself, and is gone when it is gone."""
+"""A drafter that knows a verifier attaches itself, and is detached when it is gone."""
 
 import signal
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_it_announces_itself_to_each_of_its_verifiers(
     start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
 ) -> None:
     verifiers = [start_verifier("target"), start_verifier("target")]
-    nobody = ("--verifier", "127.0.0.1:1")  # holds up none of the others
+    nobody = ("--verifier", "127.0.0.1:1")  # an unreachable verifier does not delay the others
     told = [text for verifier in verifiers for text in ("--verifier", verifier.address)]
     drafter = start_drafter("draft", *nobody, *told, "--name", "shared")
     with Client(verifiers[0].address) as one, Client(verifiers[1].address) as other:

@@ -1,4 +1,4 @@
-"""Bad input gets a typed error that names the field, and the service goes on."""
+"""Bad input gets a typed error that names the field, and the service continues."""
 
 import math
 import os
@@ -124,7 +124,7 @@ def test_a_request_is_acknowledged_before_it_is_read(client: Client) -> None:
 
 def test_a_drafter_that_is_not_there(client: Client) -> None:
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and does not listen
+        bound.bind(("127.0.0.1", 0))  # bound, but not listening
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         with Client(client.address, retry=RetryPolicy(attempts_per_address=1)) as once:
             with pytest.raises(draftwire.DrafterUnreachableError, match=address):
@@ -152,7 +152,7 @@ def test_a_drafter_with_another_tokenizer(
 
 
 def refusal(module: str, *flags: str) -> str:
-    """The last line of the log of a service that cannot start."""
+    """Returns the last log line of a service that cannot start."""
     done = subprocess.run(
         [sys.executable, "-m", module, *flags],
         cwd=ROOT,

@@ -27,7 +27,7 @@ def test_methods_are_compared(verifier: "RunningService", good_drafter: str, cli
     named = [argument for name in METHODS for argument in ("--method", name)]
 
     def compared() -> dict[str, Any] | None:
-        """The report, if drafts came in time to be rejected."""
+        """Returns the report, if drafts came in time to be rejected."""
         done = subprocess.run(
             [
                 sys.executable, "-m", "draftwire.cli", "bench", "--verifier", verifier.address, *named,

@@ -1,4 +1,4 @@
-"""The services explain themselves: a generic client that has only reflection can use them."""
+"""The services describe themselves: a generic client can use them through reflection alone."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ Curl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def buf() -> Path:
-    """buf comes through npm; `npm ci` is done here where it was not."""
+    """buf comes from npm; `npm ci` runs here if it has not run yet."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("buf needs node and npm, which are not installed")
     if not BUF.exists():
@@ -53,7 +53,7 @@ def curl(buf: Path, client: Client) -> Curl:
 
 
 def answers(done: "subprocess.CompletedProcess[str]") -> list[Any]:
-    """The JSON objects printed, one after another."""
+    """Returns the printed JSON objects in order."""
     assert done.returncode == 0, done.stderr
     found, text, decoder = [], done.stdout.strip(), json.JSONDecoder()
     while text:

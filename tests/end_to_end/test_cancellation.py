@@ -1,4 +1,4 @@
-"""A request that nobody waits for any more frees its KV slots, and its sequences at the drafter."""
+"""An abandoned request frees its KV slots, and its sequences at the drafter."""
 
 import asyncio
 from typing import Any
@@ -50,7 +50,7 @@ def test_before_the_first_token(client: Client) -> None:
 
 
 def test_some_of_many(client: Client) -> None:
-    """Those that go on do not notice."""
+    """The remaining requests are unaffected."""
     expected = client.generate(PROMPT, **ENDLESS | {"max_tokens": 120}).token_ids
     streams = [client.stream(PROMPT, **ENDLESS | {"seed": seed}) for seed in (8, 9, 3, 10)]
     found = [next(stream).token_ids for stream in streams]

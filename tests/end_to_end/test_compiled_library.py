@@ -1,4 +1,4 @@
-"""A service that runs without the compiled part of the engine says so."""
+"""A service that runs without the compiled part of the engine reports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WARNING = "no compiled library; decoding is slower"
 
 
 class Built(RunningService):
-    """A service with the compiled library, or without."""
+    """A service with or without the compiled library."""
 
     def __init__(self, module: str, model: str, library: str, place: Path) -> None:
         self.log = place / f"{module}-{library}.log"
@@ -46,7 +46,7 @@ class Built(RunningService):
             )  # fmt: skip
 
     def metrics(self) -> str:
-        """The text of a scrape."""
+        """Returns the text of a scrape."""
         served = eventually(
             lambda: [event["address"] for event in self.events() if event["event"] == "serving metrics"], "metrics"
         )

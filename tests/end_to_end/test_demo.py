@@ -1,4 +1,4 @@
-"""`draftwire demo` with the bundled models: what it claims has happened."""
+"""`draftwire demo` with the bundled models: its claims are true."""
 
 import json
 import os
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_demo() -> None:
     def told() -> dict[str, Any] | None:
-        """What it reports, unless its request was over before both drafters had drafted and been swapped."""
+        """Returns the demo's report, unless its request ended before both drafters had drafted and been swapped."""
         done = processes.run(
             [sys.executable, "-m", "draftwire.cli", "demo", "--json"],
             cwd=ROOT,

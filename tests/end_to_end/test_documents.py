@@ -1,4 +1,4 @@
-"""What the documents show runs: their Python blocks, and the scripts in examples/."""
+"""The documents' Python blocks and the scripts in examples/ run."""
 
 import os
 import re
@@ -20,7 +20,7 @@ BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^
 
 
 def blocks() -> list[Any]:
-    """The Python blocks of all documents, but those marked with a comment that begins `not run:` and says why."""
+    """Returns the Python blocks of all documents, except those marked with a comment `not run:` and the reason."""
     found = []
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))):
         text = document.read_text(encoding="utf-8")
@@ -35,14 +35,14 @@ def blocks() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def gateway(verifier: RunningService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway before the shared verifier."""
+    """A gateway in front of the shared verifier."""
     gateway = GatewayProcess(tmp_path_factory.mktemp("gateway") / "gateway.log", "--verifier", verifier.address)
     yield gateway
     gateway.stop()
 
 
 def run(*command: str) -> str:
-    """Run Python as a reader would and return what it prints."""
+    """Runs Python as a reader would; returns the printed text."""
     finished = processes.run(
         [sys.executable, *command],
         env=os.environ | processes.ENVIRONMENT,

@@ -1,4 +1,4 @@
-"""The target drafts for itself, from within and from a service of its first layers."""
+"""The target drafts for itself, inside the verifier and in a service of its first layers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ def test_from_within_and_from_a_service(
     name = "remote"
 
     def swapped() -> bool:
-        """There and back again, within the request."""
+        """Swaps there and back within one request."""
         nonlocal name
         tokens: list[int] = []
         moved, swaps = 0, [(name, WITHIN), (WITHIN, service.address)]

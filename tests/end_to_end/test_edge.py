@@ -31,8 +31,9 @@ def edge(client: Client, drafter: LocalDrafter) -> Iterator[EdgeClient]:
 
 
 def drafted_nodes(stats: SpeculationStats) -> int:
-    """Nodes of the caller's that reached the target, in time or not: a step of so small a target takes as long as the
-    way of a proposal. What is accepted when they come in time: tests/verifier_service/test_verify_conversation.py."""
+    """Returns the caller's nodes that reached the target, in time or not: a step of such a small target takes as
+    long as the transfer of a proposal. tests/verifier_service/test_verify_conversation.py tests the acceptance of
+    timely ones."""
     return stats.draft_tokens + stats.stale_nodes
 
 
@@ -45,7 +46,7 @@ def test_the_same_tokens(client: Client, edge: EdgeClient, options: dict[str, An
         assert r.token_ids == plain.token_ids
         assert r.text == plain.text
         assert {share.name for share in r.speculation.drafters} <= {"caller"}
-        if not r.resumes:  # else those of the last part of the request
+        if not r.resumes:  # otherwise the statistics cover only the last part
             assert r.speculation.steps == 96 - r.speculation.accepted_tokens
         return drafted_nodes(r.speculation)
 

@@ -1,4 +1,4 @@
-"""A small part of benchmarks/faults/fuzz.py: services that are told nonsense go on, and nobody else notices."""
+"""A small part of benchmarks/faults/fuzz.py: services survive nonsense, and other clients are unaffected."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Forms of output end no verifier and delay no caller: a small part of benchmarks/faults/fuzz_forms.py."""
+"""Output forms end no verifier and delay no caller: a small part of benchmarks/faults/fuzz_forms.py."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ CHAINS: dict[str, tuple[str, str, str]] = {
     "Lark rules": ("grammar", "grammar", lark_rules(3000)),
     "GBNF rules": ("ebnf", "grammar", gbnf_rules(6000)),
 }
-"""Each overflows the stack of the library of grammars. The SDK's name of its kind, the gateway's, and the text."""
+"""Forms that overflow the grammar library's stack: by name the SDK's kind, the gateway's kind, and the text."""
 
 
 def test_no_form_harms_anybody() -> None:

@@ -1,4 +1,4 @@
-"""Models of the hub: the operator's are fetched and served; a caller's are not, unless a setting allows them."""
+"""Hub models: the operator's are fetched and served; a caller's are refused unless a setting allows them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_who_may_name_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.Mon
                 with pytest.raises(draftwire.DraftwireError, match=REFUSED):
                     client.drafters.swap("local:draft?model=hf%3A//lab/draft", "local:draft?model=lab/draft-early")
                 assert len(hub.requests) == asked
-                # What the operator named may come again.
+                # The operator's own drafter may be attached again.
                 client.drafters.detach("local:draft?model=hf%3A//lab/draft")
                 client.drafters.attach("local:draft?model=hf://lab/draft", name="again")
         finally:

@@ -1,4 +1,4 @@
-"""What goes to other machines without encryption goes only where somebody allowed it."""
+"""Unencrypted connections to other machines are made only if explicitly allowed."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ from draftwire import Client, InvalidFieldError
 from tests.harness.services import MODELS, ROOT
 from tests.harness.waiting import PATIENCE
 
-ELSEWHERE = "192.0.2.1:50052"  # RFC 5737: nobody's
+ELSEWHERE = "192.0.2.1:50052"  # reserved for documentation (RFC 5737)
 
 
 def ended(*command: str) -> str:
-    """The log of a process that cannot start."""
+    """Returns the log of a process that cannot start."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
     ran = subprocess.run(
         [sys.executable, "-m", *command],

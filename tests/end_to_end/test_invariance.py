@@ -1,6 +1,6 @@
-"""The first law: the tokens are a function of target, prompt, sampling parameters and seed, and of nothing else.
+"""The first law: tokens are a function of target, prompt, sampling parameters and seed only.
 
-A part of the matrix; benchmarks/laws/invariance.py runs all of it.
+This is a part of the matrix; benchmarks/laws/invariance.py runs all of it.
 """
 
 import json
@@ -51,7 +51,7 @@ def options(sampling: str, tokens: int = TOKENS) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def expected(verifier: "RunningService", prompts: list[str]) -> dict[str, list[list[int]]]:
-    """What each prompt gives alone, without a drafter and without the prefix cache; its seed is its number."""
+    """The output of each prompt alone, without drafter and prefix cache; the seed is the prompt's number."""
     with Client(verifier.address, timeout=120) as client:
         assert client.drafters.list() == []
         return {
@@ -70,7 +70,7 @@ def assert_same(results: list[Generation], expected: list[list[int]]) -> None:
 
 @each_sampling
 def test_seeds_and_samplings_make_a_difference(expected: dict[str, list[list[int]]], sampling: str) -> None:
-    """Else the rest of this file says little."""
+    """Without differences, the other tests in this file would show little."""
     assert all(len(tokens) == TOKENS for tokens in expected[sampling])
     assert len({tuple(tokens) for tokens in expected[sampling]}) > BATCH // 2
     assert all(expected[sampling] != other for name, other in expected.items() if name != sampling)
@@ -167,7 +167,7 @@ def test_a_swap_after_every_five_tokens(
     client.drafters.attach(addresses[0])
 
     def swapped() -> int:
-        """How often while it ran."""
+        """Returns the number of swaps while the request ran."""
         tokens: list[int] = []
         swaps = moved = 0
         with client.stream(prompts[0], seed=0, **options(sampling, LONG)) as stream:

@@ -1,4 +1,4 @@
-"""A small part of benchmarks/faults/fuzz_texts.py: large texts are refused unread, while somebody else is served."""
+"""A small part of benchmarks/faults/fuzz_texts.py: large texts are refused unread, and a bystander is served."""
 
 import threading
 import time
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 TEXT = "def f(x):\n    return x + 1\n" * (15_000_000 // 26)
 CALLERS = 8
 MOST_GROWTH = 1_500_000_000
-"""Bytes: some copies of what is received at once. A text that is tokenized takes fifty times its size."""
+"""Bytes: a few copies of the data in transit. Tokenizing a text takes fifty times its size."""
 LEFT = 300_000_000
-"""Bytes that may be left of it in the end."""
+"""Bytes of growth that may remain in the end."""
 
 
 def resident(service: "RunningService") -> int:
@@ -32,7 +32,7 @@ def resident(service: "RunningService") -> int:
 
 
 class Watch(threading.Thread):
-    """The greatest resident memory of a service, until `stop` is set."""
+    """Records the peak resident memory of a service until `stop` is set."""
 
     def __init__(self, service: "RunningService") -> None:
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ def test_large_texts_are_refused_and_a_bystander_is_served(
 
 
 def refusal(address: str, method: str, data: bytes) -> tuple[grpc.StatusCode, str]:
-    """Code and message of a call that is refused."""
+    """Returns code and message of a refused call."""
     with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
         path = f"/draftwire.v1.VerifierService/{method}"
         with pytest.raises(grpc.RpcError) as caught:

@@ -1,4 +1,4 @@
-"""Two verifiers, three drafters and a gateway; one verifier is killed under 16 streams: nothing is lost."""
+"""Two verifiers, three drafters and a gateway; one verifier is killed under 16 streams, and nothing is lost."""
 
 import asyncio
 import json
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 PROMPTS = ["def read_config(path):\n", "class Stack:\n", "import os\n", "# größer als «naïve» → "]
 OPTIONS: dict[str, Any] = {"max_tokens": 250, "ignore_eos": True, "temperature": 1.1}
 SECONDS = 240.0
-"""Time of one request, which shares two cores with 15 others, five services and a gateway."""
+"""Time limit of one request, which shares two cores with 15 others, five services and a gateway."""
 BY_SDK = 12
 BY_HTTP = 4
 BEGUN = 4
-"""Characters that each stream has when the verifier is killed."""
+"""Number of characters that each stream has received when the verifier is killed."""
 
 
 class Streams:
-    """All streams, and the text of each so far."""
+    """All streams, and the text received by each."""
 
     def __init__(self, addresses: list[str], gateway: str) -> None:
         self.texts = [""] * (BY_SDK + BY_HTTP)
         self.results: dict[int, Generation] = {}
         self.in_flight: dict[str, int] = {}
-        """Of the SDK's streams at each verifier, when it was killed."""
+        """Number of the SDK's streams at each verifier when it was killed."""
         self.reachable: dict[str, bool] = {}
         self._addresses, self._gateway = addresses, gateway
         self._begun = asyncio.Event()
 
     async def run(self, kill: Callable[[], None]) -> None:
-        """Until all are finished; raises what went wrong."""
+        """Runs all streams to their ends; raises their errors."""
         async with (
             AsyncClient(self._addresses, timeout=PATIENCE) as client,
             httpx.AsyncClient(timeout=PATIENCE) as http,
@@ -50,7 +50,7 @@ class Streams:
                 for number in range(BY_SDK, BY_SDK + BY_HTTP):
                     tasks.create_task(self._by_http(http, number))
                 tasks.create_task(self._kill(client, kill))
-            await client.generate(PROMPTS[0], seed=0, **OPTIONS)  # a new one is told nothing of it
+            await client.generate(PROMPTS[0], seed=0, **OPTIONS)  # a new request is unaffected by the loss
             self.reachable = {each.address: each.reachable for each in client.verifiers}
             assert all(each.in_flight == 0 for each in client.verifiers)
 
@@ -124,7 +124,7 @@ def test_nothing_is_lost_when_a_verifier_is_killed(
         assert result.token_ids == expected[number].token_ids
         assert result.finish_reason == expected[number].finish_reason
     assert sum(streams.in_flight.values()) == BY_SDK
-    assert min(streams.in_flight.values()) >= BY_SDK - 8  # at most 1.25 times the mean, rounded up, at either
+    assert min(streams.in_flight.values()) >= BY_SDK - 8  # each gets at most 1.25 times the mean, rounded up
     assert sum(result.resumes for result in streams.results.values()) > 0
     assert streams.reachable == {doomed.address: False, client.address: True}
     assert f'draftwire:gateway_verifier_up{{verifier="{doomed.address}"}} 0.0' in metrics

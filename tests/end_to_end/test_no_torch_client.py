@@ -20,14 +20,14 @@ pytestmark = pytest.mark.package_index
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Programs of an environment that has the base package alone."""
+    """The programs of an environment with only the base package."""
     directory = tmp_path_factory.mktemp("base")
     venv.create(directory)
     pip = [sys.executable, "-m", "pip", "--python", directory / "bin" / "python"]
     subprocess.run(
         [*pip, "install", "--quiet", "-c", "constraints.txt", "."],
         cwd=ROOT,
-        env=os.environ | {"CC": "false"},  # the engine is not what is looked at, and others here have it loaded
+        env=os.environ | {"CC": "false"},  # skips compiling the engine, which this test does not need
         check=True,
         timeout=INSTALL_SECONDS,
     )

@@ -1,4 +1,4 @@
-"""Verifiers of one model, some with the compiled library and some without: a text never goes on from one to another."""
+"""Verifiers of one model, with and without the compiled library: a text never moves from one kind to the other."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def told(service: "RunningService") -> VerifierInfo:
 
 @pytest.fixture(scope="module")
 def other(shared: Callable[..., "RunningService"]) -> "RunningService":
-    """A verifier whose bits are torch's."""
+    """A verifier with torch's numerics."""
     return shared("verifier_service", "target", *BFLOAT16, "--kernels", "torch")
 
 
@@ -93,7 +93,7 @@ def test_forced_kernels_tell_their_numerics_and_draft_exactly(
 def test_it_goes_on_nowhere_else(
     other: "RunningService", begin: Callable[[], "RunningService"], tmp_path: Path
 ) -> None:
-    """Neither a stream of the SDK, nor one of the gateway; a whole result is begun anew where its caller allows it."""
+    """Streams of the SDK and of the gateway end with an error; a whole result restarts if its caller allows it."""
     with Client(other.address, timeout=PATIENCE) as client:
         expected = client.generate(PROMPT, **PARAMETERS)
 
@@ -137,7 +137,7 @@ def test_it_goes_on_nowhere_else(
 
 
 def refusal(stream: GenerationStream) -> str:
-    """What a stream is refused with; empty if it ended before it broke off."""
+    """Returns the error of a stream; empty if the stream ended before it broke off."""
     try:
         for _ in stream:
             pass
@@ -147,7 +147,7 @@ def refusal(stream: GenerationStream) -> str:
 
 
 def events(url: str) -> list[dict[str, Any]]:
-    """The gateway's answer to a text."""
+    """Returns the gateway's response to a streaming request."""
 
     def lines() -> Iterator[str]:
         asked = {"prompt": PROMPT, "stream": True} | PARAMETERS

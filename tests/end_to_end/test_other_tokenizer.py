@@ -29,13 +29,13 @@ def test_it_drafts_and_is_swapped_within_a_request(
     def drafted() -> int:
         alone = client.generate(PROMPT, **wanted)
         assert alone.token_ids == plain.token_ids
-        return alone.speculation.draft_tokens + alone.speculation.stale_nodes  # all of it may come too late
+        return alone.speculation.draft_tokens + alone.speculation.stale_nodes  # all of its drafts may come too late
 
     sometimes(drafted, "it drafts")
     name = "other"
 
     def swapped() -> bool:
-        """There and back again, within the request."""
+        """Swaps there and back within one request."""
         nonlocal name
         tokens: list[int] = []
         moved, swaps = 0, [(name, good_drafter), (good_drafter, service.address)]

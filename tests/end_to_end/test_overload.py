@@ -1,4 +1,4 @@
-"""More is asked of a verifier than it can serve: some are refused at once, the others get all they asked for."""
+"""Under overload a verifier refuses some requests at once and serves the others completely."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ PLACES, CALLERS = 4, 16
 
 @pytest.fixture
 def busy(start_verifier: StartService) -> RunningService:
-    """It lets nobody wait for more than a round of its places, as far as it can tell."""
+    """A verifier that refuses requests whose estimated wait exceeds one round of its running requests."""
     return start_verifier(
         "target", "--max-sequences", str(PLACES), "--max-waiting", "6", "--max-wait-seconds", "0.05",
         "--drafter", "local:ngram",
@@ -53,10 +53,10 @@ async def test_four_times_what_there_is_room_for(busy: RunningService, client: C
     assert_idle(client)
     served: list[int] = []
     refused: list[tuple[str, float | None, str]] = []
-    """What each was told. The errors themselves would keep the frames they went through, and so their connections."""
+    """Details of the refusals. The errors themselves would keep their frames alive, and with them the connections."""
 
     def seen() -> bool:
-        """Whether enough were served and refused, some of them for the wait."""
+        """Whether enough requests were served and refused, some of them because of the wait."""
         enough = len(served) >= PLACES and len(refused) > CALLERS - PLACES - 6
         return enough and any("--max-wait-seconds" in message for _, _, message in refused)
 
@@ -68,7 +68,7 @@ async def test_four_times_what_there_is_room_for(busy: RunningService, client: C
                     found = await own.generate(PROMPTS[which], seed=5, **REQUEST)
                 except AtCapacityError as error:
                     refused.append((error.reason, error.retry_after_seconds, error.message))
-                    await asyncio.sleep(0.01)  # far sooner than it was told
+                    await asyncio.sleep(0.01)  # far sooner than the retry delay
                 else:
                     assert found.token_ids == expected[which]
                     served.append(which)
@@ -85,9 +85,9 @@ async def test_four_times_what_there_is_room_for(busy: RunningService, client: C
         assert all(reason == "AT_CAPACITY" and seconds for reason, seconds, _ in refused)
         await asyncio.to_thread(assert_idle, client)
         open_files.append(usage(busy).open_files)
-    # gRPC opens some of its own as it needs them; whoever kept a caller's connection would keep one of each.
+    # gRPC opens some files of its own on demand; a leak would keep at least one per caller.
     most = open_files[0] + CALLERS // 2
-    gc.collect()  # calls that were refused lie in cycles with the frames they went through, and hold their connections
+    gc.collect()  # refused calls are in reference cycles with their frames and hold connections
     await asyncio.to_thread(eventually, lambda: usage(busy).open_files < most, "connections are closed")
     assert busy.process.poll() is None
 
@@ -100,7 +100,7 @@ def test_who_leaves_the_queue_makes_room_at_once(busy: RunningService, client: C
     def waiting(count: int) -> Callable[[], bool]:
         return lambda: client.model_info().engine.waiting_requests == count
 
-    # Nothing has ended yet, so nothing is known of the wait: --max-waiting alone holds.
+    # No request has ended yet, so the wait is unknown: only --max-waiting applies.
     queued = [client.stream(PROMPTS[1], **ENDLESS) for _ in range(6)]
     eventually(waiting(6), "six wait")
     with pytest.raises(AtCapacityError) as caught:
@@ -121,6 +121,6 @@ def test_who_does_not_read_holds_up_nobody(verifier: RunningService) -> None:
         first = next(slow).token_ids
         for _ in range(3):
             assert client.generate(PROMPTS[0], seed=5, **REQUEST).token_ids == expected
-        assert_idle(client)  # it was generated, read or not
+        assert_idle(client)  # generation does not depend on the reader
         whole = first + [token for chunk in slow for token in chunk.token_ids]
         assert len(whole) == 400 and whole[:64] == expected

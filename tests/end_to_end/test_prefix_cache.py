@@ -1,4 +1,4 @@
-"""The prefix cache of a real verifier, by the SDK."""
+"""The prefix cache of a real verifier, through the SDK."""
 
 from typing import TYPE_CHECKING
 

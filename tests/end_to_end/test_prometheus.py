@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes real services, and everything that rules and dashboard ask of it has an answer."""
+"""A real Prometheus scrapes real services, and every query of the rules and the dashboard has a result."""
 
 import json
 import re
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debi
 
 WINDOW = "10m"
 NO_WAITS = "tokens gained per second waited"
-"""Absent, rightly, where no step was put off for proposals: that depends on how fast this machine is just now."""
+"""A query without a result if no step waited for proposals, which depends on the machine's speed."""
 
 
 class Prometheus:
-    """A Prometheus process with the configuration of deploy/prometheus, and other targets."""
+    """A Prometheus process with the configuration of deploy/prometheus and other targets."""
 
     def __init__(self, folder: Path, targets: dict[str, str]) -> None:
         config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
@@ -70,7 +70,7 @@ class Prometheus:
         return found
 
     def until(self, expression: str) -> None:
-        """Wait until an expression has a result."""
+        """Waits until an expression has a result."""
         deadline = time.monotonic() + PATIENCE
         while not self.ask(expression):
             compared = expression.partition(" == ")[0]
@@ -83,14 +83,14 @@ class Prometheus:
 
 
 class Monitored:
-    """Services, traffic and a Prometheus that has seen both."""
+    """Services, their traffic, and a Prometheus that has scraped them."""
 
     def __init__(self, prometheus: Prometheus, tokens: int, requests: int) -> None:
         self.prometheus = prometheus
         self.tokens = tokens
         """Output tokens of all requests."""
         self.requests = requests
-        """How many got all the tokens that they asked for."""
+        """Number of requests that got all the tokens that they asked for."""
 
 
 def metrics_address(service: RunningService) -> str:
@@ -99,7 +99,7 @@ def metrics_address(service: RunningService) -> str:
 
 
 def traffic(client: Client, gateway: GatewayProcess) -> int:
-    """Requests of every kind that leaves a trace in metrics; how many tokens came."""
+    """Sends requests of every kind that affects metrics; returns the number of output tokens."""
     for seed in range(3):
         client.generate("Once upon a time", max_tokens=48, temperature=0.7, seed=seed, ignore_eos=True)
     lossy = Speculation(acceptance="threshold", preset="narrative")
@@ -139,7 +139,7 @@ def monitored(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         }
         prometheus = Prometheus(folder, dict(targets))
         running.callback(prometheus.stop)
-        # Increases show only between two scrapes: once before and once after.
+        # Increases need two scrapes: one before and one after.
         for job in targets:
             prometheus.until(f'up{{job="{job}"}} == 1')
         tokens += traffic(client, gateway)
@@ -188,7 +188,7 @@ def test_every_query_of_the_dashboard_has_an_answer(monitored: Monitored) -> Non
 
 
 def test_every_rule_has_an_answer(monitored: Monitored) -> None:
-    """Of alerts, what they compare: while all is well the comparison itself rightly holds for nothing."""
+    """For alerts, the operands of the comparison are queried: the comparison itself has no result while all is well."""
     compared = re.compile(r" (==|>|<) (?=[\d.]+( and |$|\)))")
     for rule in rules():
         expression = " ".join(rule["expr"].split())
@@ -212,7 +212,7 @@ def test_rules_are_evaluated_without_a_fault(monitored: Monitored) -> None:
 
 
 def test_nothing_is_wrong_with_services_that_are_well(monitored: Monitored) -> None:
-    """Acceptance and speed-up depend on two tiny models and on how busy the machine is; nothing else may be said."""
+    """Alerts on acceptance and speed may fire with tiny models on a busy machine; no other may."""
     allowed = {"DraftwireLowAcceptance", "DraftwireStaleProposals", "DraftwireSpeculationDoesNotPay"}
     allowed.add("DraftwireSlowFirstToken")
 

@@ -1,4 +1,4 @@
-"""A draft model that has learnt nothing learns from the traffic, and takes over while requests run."""
+"""An untrained draft model learns from the traffic, and takes over while requests run."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ def generate(client: Client, number: int) -> Generation:
 
 @contextmanager
 def traffic(address: str) -> Iterator[list[Generation]]:
-    """The prompts one after the other, until the block ends, with what they gave."""
+    """Sends the prompts one after another until the block ends; yields the results."""
     ending = threading.Event()
     results: list[Generation] = []
 
@@ -54,7 +54,7 @@ def test_a_refreshed_draft_takes_over(
         outs = itertools.count()
 
         def promoted() -> Path | None:
-            """Where it was kept, unless what it drafted on trial came too late to be accepted."""
+            """Returns the output directory, unless the drafts on trial came too late to be accepted."""
             out = tmp_path / str(next(outs))
             done = processes.run(
                 [

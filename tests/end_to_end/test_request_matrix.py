@@ -1,7 +1,7 @@
-"""Everything a request can ask for, with every kind of drafter: the same tokens, text and log-probabilities.
+"""Every request option with every kind of drafter: the same tokens, text and log-probabilities.
 
-Each feature is asked for plainly, with a draft model, with n-gram lookup and a draft model in one tree, and while its
-drafter is swapped for a worse one; greedy and sampled.
+Each feature is requested without drafts, with a draft model, with n-gram lookup and a draft model in one tree, and
+while its drafter is swapped for a worse one; greedy and sampled.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 def told(result: Generation) -> dict[str, Any]:
-    """What must not depend on drafters."""
+    """Returns the parts of a result that must not depend on drafters."""
     return {
         "token_ids": result.token_ids,
         "text": result.text,
@@ -94,7 +94,7 @@ def options(feature: str, sampling: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plainly(verifier: RunningService) -> Callable[[str, str], dict[str, Any]]:
-    """What a feature gives without speculation."""
+    """Returns a function that gives a feature's result without speculation."""
     known: dict[tuple[str, str], dict[str, Any]] = {}
 
     def ask(feature: str, sampling: str) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class TestMatrix:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_each_feature_makes_a_difference(plainly: Callable[[str, str], dict[str, Any]], sampling: str) -> None:
-    """Else the matrix says little."""
+    """Without differences, the matrix would show little."""
     without = plainly("no prefix cache", sampling)
     unfelt = {"no prefix cache", *(("top_k", "top_p", "min_p", "typical_p") if sampling == "greedy" else ())}
     same = {feature for feature in FEATURES if plainly(feature, sampling) == without}
@@ -166,7 +166,7 @@ def test_each_feature_makes_a_difference(plainly: Callable[[str, str], dict[str,
     "feature", ["typical_p", "presence and frequency", "logit_bias", "logprobs", "prompt_logprobs"]
 )
 def test_speculation_goes_on_beside(client: Client, feature: str) -> None:
-    """What drafts is told nothing of most of this, and is accepted all the same."""
+    """Drafters do not know most of these options; their drafts are accepted all the same."""
     client.drafters.attach("local:ngram")
     asked = options(feature, "greedy") | {"max_tokens": 64}
     sometimes(lambda: client.generate(PROMPT * 4, **asked).speculation.accepted_tokens, "drafts are accepted")

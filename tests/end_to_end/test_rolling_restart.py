@@ -1,8 +1,8 @@
-"""Every process of a fleet is restarted in turn while requests run: none fails, and none gives anything else.
+"""Every process of a fleet is restarted in turn while requests run: no request fails or changes its output.
 
 Two verifiers, two drafters and two gateways. The drafters announce themselves to both verifiers, as in
-deploy/kubernetes/ha. Clients of the SDK know both verifiers; those of HTTP go to the other
-gateway when one does not take their request, as a load balancer does.
+deploy/kubernetes/ha. SDK clients know both verifiers; HTTP clients switch to the other gateway when one does not accept
+their request, as a load balancer does.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ OPTIONS: dict[str, Any] = {"max_tokens": 160, "temperature": 1.1, "seed": 5}
 GRACE = ("--shutdown-grace-seconds", "600")
 DRAFT_MODELS = ("draft", "draft-early")
 PATIENT = RetryPolicy(attempts_per_address=60)
-"""On a busy machine a verifier may take a while to be back, and the other one goes next."""
+"""On a busy machine a verifier may take a while to return, and the other one is restarted next."""
 
 pytestmark = pytest.mark.timeout(1800)  # twelve processes start
 
 
 @dataclass
 class Load:
-    """Requests one after the other from each of several users, each compared with what it gives undisturbed."""
+    """Several users, each sending one request after another and comparing the output with the undisturbed one."""
 
     expected: Sequence[str]
     verifiers: Sequence[str]
@@ -52,16 +52,16 @@ class Load:
     running: Future[None] | None = None
 
     def run(self) -> None:
-        """Until it is ended and the last requests are finished; raises what went wrong."""
+        """Runs until it is ended and the last requests have finished; raises their errors."""
         asyncio.run(self._run())
 
     def goes_on(self) -> None:
-        """Waits until a request of each kind has finished from now on."""
+        """Waits until another request of each kind has finished."""
         before = self.finished.copy()
 
         def gone_on() -> bool:
             if self.running is not None and self.running.done():
-                self.running.result()  # raises what went wrong
+                self.running.result()  # raises the errors of requests
             return all(self.finished[kind] > before[kind] for kind in ("sdk", "http"))
 
         eventually(gone_on, "requests go on")
@@ -97,11 +97,11 @@ class Load:
                     response = await client.send(
                         client.build_request("POST", f"{url}/v1/completions", json=body), stream=True
                     )
-                except httpx.TransportError:  # not taken: nothing has come back
+                except httpx.TransportError:  # not accepted: nothing was received
                     await asyncio.sleep(0.05)
                     continue
                 try:
-                    if response.status_code == 503:  # not taken either: its verifiers were away for a moment
+                    if response.status_code == 503:  # its verifiers were briefly unavailable
                         await asyncio.sleep(0.5)
                         continue
                     assert response.status_code == 200, (await response.aread()).decode()
@@ -119,7 +119,7 @@ class Load:
 
 @contextmanager
 def under_load(load: Load) -> Iterator[None]:
-    """Requests run within the block; at its end they finish, and it is told if one failed."""
+    """Runs requests within the block. At its end they finish, and the errors of failed ones are raised."""
     with ThreadPoolExecutor(1) as pool:
         load.running = pool.submit(load.run)
         try:
@@ -130,7 +130,7 @@ def under_load(load: Load) -> Iterator[None]:
 
 
 class Fleet:
-    """Two of each, which end with it."""
+    """Two verifiers, drafters and gateways, which end with it."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Fleet:
         eventually(lambda: httpx.get(f"{url}/health", timeout=PATIENCE).is_success, "the gateway is back")
 
     def drafters_are_back(self) -> None:
-        """Waits until each verifier has both."""
+        """Waits until each verifier has both drafters."""
         for verifier in self.verifiers:
             with Client(verifier.address, timeout=PATIENCE, retry=PATIENT) as client:
                 eventually(
@@ -183,7 +183,7 @@ class Fleet:
         self._ends.close()
 
     def _start_announced(self, model: str) -> "RunningService":
-        """A drafter as a stateful set starts it: its name stays, its address is another one each time."""
+        """Starts a drafter like a stateful set does: its name stays, its address changes each time."""
         return self._start_drafter(model, *self._announced, "--name", model)
 
     def _start_gateway(self, listen: str) -> GatewayProcess:

@@ -1,4 +1,4 @@
-"""What no log shows, not even at its most talkative: prompts, outputs, tokens, keys."""
+"""No log shows prompts, outputs, tokens or keys, not even at the most verbose level."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ADMIN = "admin-token-0123456789-secret"
 
 
 def ask(client: Client) -> str:
-    """Requests that succeed and requests that fail, all of them about the secret."""
+    """Sends requests that succeed and requests that fail, all containing the secret."""
     text = client.generate(PROMPT, max_tokens=24, temperature=0.0, stop=[SECRET[::-1]]).text
     assert text
     client.tokenize(PROMPT)

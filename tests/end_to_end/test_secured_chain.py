@@ -1,4 +1,4 @@
-"""A verifier, a drafter, a gateway, the SDK and the command line, real processes all, over mutual TLS with tokens."""
+"""A verifier, a drafter, a gateway, the SDK and the command line as real processes, over mutual TLS with tokens."""
 
 import os
 import ssl
@@ -25,7 +25,7 @@ ONCE = RetryPolicy(attempts_per_address=1)
 
 @dataclass
 class Chain:
-    """What runs, and what a client needs."""
+    """The running services, and the credentials of a client."""
 
     verifier: RunningService
     drafter: RunningService
@@ -40,7 +40,7 @@ class Chain:
         return str(self.directory / f"{role}.token")
 
     def flags(self, role: str) -> list[str]:
-        """The options of a command."""
+        """Returns the connection options of a command."""
         return [
             "--verifier", self.verifier.address, "--tls-ca", str(self.tls.ca), "--tls-client-cert", str(self.tls.cert),
             "--tls-client-key", str(self.tls.key), "--token-file", self.token_file(role),
@@ -100,7 +100,7 @@ def test_a_caller_that_drafts_itself(chain: Chain) -> None:
     options = {"tls": chain.tls, "token": TokenFile(chain.token_file("generate")), "timeout": 60}
     with EdgeClient(chain.verifier.address, model=str(MODELS / "draft"), **options) as client:
 
-        def drafted() -> bool:  # the pool's drafter may be all that is in time
+        def drafted() -> bool:  # only the pool's drafts may be in time
             result = client.generate(PROMPT, max_tokens=400, temperature=0.0, ignore_eos=True)
             return "caller" in {share.name for share in result.speculation.drafters}
 
@@ -211,7 +211,7 @@ def test_a_gateway_takes_clients_of_its_authority_only(chain: Chain, tmp_path: P
         for stranger in (None, strangers.issue("client")):
             with pytest.raises(httpx.TransportError):
                 models(stranger)
-        # Another authority from now on.
+        # Replaces the authority.
         clients.file.write_bytes(strangers.file.read_bytes())
         eventually(lambda: models(strangers.issue("client")) == 200, "the verifier answers in time")
         with pytest.raises(httpx.TransportError):

@@ -1,4 +1,4 @@
-"""SIGTERM lets what runs finish; a drafter that ends, one way or the other, ends no request."""
+"""SIGTERM lets running requests finish; no request ends because a drafter is stopped or killed."""
 
 import signal
 import subprocess
@@ -29,7 +29,7 @@ def health(channel: grpc.Channel) -> int:
 
 
 def end_of(service: "RunningService") -> int:
-    """Its exit status."""
+    """Returns its exit status."""
     try:
         return service.process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
@@ -39,7 +39,7 @@ def end_of(service: "RunningService") -> int:
 def test_a_verifier_finishes_what_runs(
     verifier: "RunningService", client: Client, start_verifier: Callable[..., "RunningService"], good_drafter: str
 ) -> None:
-    """The grace time is long: whoever waits for its end (a watcher of the pool, say) would fail this test."""
+    """The grace time is long, so the test fails if anything, such as a pool watcher, delays the end."""
     expected = client.generate(PROMPT, **LONG)
     ending = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
     with (

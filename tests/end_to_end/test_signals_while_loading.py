@@ -1,4 +1,4 @@
-"""A service that is still loading its model ends with the first signal: nothing is lost, so nothing is waited for."""
+"""A service that is still loading its model ends at the first signal, without waiting: nothing can be lost."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if os.environ.get("RANK") == "1":
     pathlib.Path(os.environ["BLOCKED_RANK"]).write_text(str(os.getpid()))
     time.sleep(100_000)
 """
-"""The code of a checkpoint that loads in rank 0, and never in rank 1."""
+"""The code of a checkpoint that loads in rank 0 and blocks in rank 1."""
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SilentHub]:
-    """A hub that never answers, and that services wait for as good as for ever."""
+    """A hub that never answers, with services' time limit for it practically infinite."""
     silent = SilentHub()
     monkeypatch.setenv("HF_ENDPOINT", silent.url)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -49,7 +49,7 @@ def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: Si
         [connection] = eventually(lambda: hub.asked("lab/model"), "it has asked the hub")
         service.process.send_signal(number)
         assert service.process.wait(PATIENCE) == 0
-        connection.close()  # until now the hub had it, so the fetching had not ended
+        connection.close()  # open until now, so the fetch had not ended
     finally:
         service.kill()
     events = service.events()
@@ -61,7 +61,7 @@ def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: Si
 
 @pytest.fixture
 def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint that rank 1 never has done loading; the file in which it then tells its process."""
+    """A checkpoint that never finishes loading in rank 1; returns the file in which rank 1 writes its process id."""
     place = tmp_path / "blocking"
     shutil.copytree(MODELS / "target", place)
     config = json.loads((place / "config.json").read_text())
@@ -74,7 +74,7 @@ def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ranks(blocked: Path, tmp_path: Path) -> tuple[RunningService, int]:
-    """A verifier of two ranks, and the process of rank 1, which is loading."""
+    """Returns a verifier of two ranks, and the process id of rank 1, which is loading."""
     flags = ("--model", str(tmp_path / "blocking"), "--tensor-parallel", "2", "--trust-remote-code")
     service = Loading("verifier_service", tmp_path, *flags)
     try:

@@ -1,4 +1,4 @@
-"""Structured output through real processes: what SDK and command line ask for, drafters, and what is refused."""
+"""Structured output through real processes: with the SDK, the command line and drafters, and the refused forms."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A model split between two processes over gloo: the tokens of one process, and what becomes of a lost rank."""
+"""A model split between two processes over gloo: the same tokens as one process, and the loss of a rank."""
 
 import os
 import signal
@@ -32,13 +32,13 @@ PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\
 TEMPERATURES = [0.0, 0.8, 1.2, 0.0]
 TOKENS = 48
 START_SECONDS = 300.0
-"""Two ranks may take this long to start, one after the other, on a busy machine."""
+"""Time limit in which two ranks start, one after another, on a busy machine."""
 FLAGS = ("--dtype", "float32", "--kv-slots", "4096", "--tensor-parallel", "2")
 
 
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
-    """What one process says, without drafters, one request after the other."""
+    """The outputs of one process, without drafters, one request after another."""
     model = PackedModel.load(str(MODELS / "target"), slots=1024, dtype="float32")
     tokenizer = Tokenizer.load(str(MODELS / "target"))
     engine = VerificationEngine(model, measure_step_cost(model), EngineLimits(prefix_cache=False))
@@ -57,7 +57,7 @@ def split(shared: Callable[..., "RunningService"]) -> "RunningService":
 
 
 def serving(service: "RunningService") -> "RunningService":
-    """The service once it serves."""
+    """Waits until a service serves; returns it."""
     deadline = time.monotonic() + START_SECONDS
     while all(event["event"] != "listening" for event in service.events()):
         assert service.process.poll() is None, service.log.read_text()
@@ -67,13 +67,13 @@ def serving(service: "RunningService") -> "RunningService":
 
 
 def others(service: "RunningService") -> list[int]:
-    """The processes that a service has started."""
+    """Returns the processes that a service has started."""
     tasks = Path(f"/proc/{service.pid}/task").iterdir()
     return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
 
 
 def ask(client: Client, **options: object) -> list[list[int]]:
-    """What a verifier says to the prompts, all at once where options say nothing else."""
+    """Returns a verifier's outputs for the prompts, all at once unless options say otherwise."""
     return [
         client.generate(
             prompt,
@@ -114,7 +114,7 @@ def test_trees_and_rollback_change_nothing(
 
 
 def drafted(client: Client, expected: list[list[int]]) -> int:
-    """Asks again, all with drafts; how many of those were rejected."""
+    """Repeats the requests with drafts; returns the number of rejected draft tokens."""
     rejected = 0
     for number, (prompt, temperature) in enumerate(zip(PROMPTS, TEMPERATURES, strict=True)):
         result = client.generate(prompt, max_tokens=TOKENS, temperature=temperature, seed=number, ignore_eos=True)
@@ -140,7 +140,7 @@ def test_a_part_of_the_layers_is_refused(split: "RunningService") -> None:
 
 
 def test_all_ranks_end_together(split: "RunningService") -> None:
-    """The last test of the shared pair: a signal ends them in order."""
+    """Must run last of the tests of the shared pair: a signal ends its ranks in order."""
     (follower,) = others(split)
     assert split.stop() == 0
     assert eventually(lambda: ended(follower), "the other rank has ended")
@@ -150,7 +150,7 @@ def test_all_ranks_end_together(split: "RunningService") -> None:
 def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
     start_verifier: Callable[..., "RunningService"], number: signal.Signals
 ) -> None:
-    """They go on at another pair: one process has other numerics."""
+    """Requests continue at another pair of ranks: one process has other numerics."""
     pair = serving(start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
     other = serving(start_verifier("target", "--tensor-parallel", "2"))
     with Client([pair.address, f"{other.address}?weight=0"], timeout=PATIENCE) as client:

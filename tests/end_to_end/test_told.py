@@ -1,4 +1,4 @@
-"""What requests are told by real services, with the bundled models."""
+"""Log-probabilities and texts of tokens from real services, with the bundled models."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ ASKED: dict[str, Any] = {"max_tokens": 48, "seed": 3, "ignore_eos": True, "logpr
 
 
 def told(result: Generation) -> Any:
-    """All that depends on the tokens alone; numbers are equal only if all their bits are."""
+    """Returns everything that depends on the tokens alone; numbers are equal only if all their bits are."""
     return (result.text, result.token_ids, result.text_offsets, result.logprobs, result.prompt, result.finish_reason)
 
 

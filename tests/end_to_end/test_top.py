@@ -1,4 +1,4 @@
-"""``draftwire top`` on a terminal: a tmux session, real services, and requests that run."""
+"""``draftwire top`` on a terminal: a tmux session, real services, and running requests."""
 
 import os
 import re
@@ -28,17 +28,17 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 
 class Terminal:
-    """A tmux session of its own server in which one command runs."""
+    """A tmux session on a server of its own, in which one command runs."""
 
     def __init__(self, command: str, width: int, height: int) -> None:
         self._server = f"draftwire-{uuid.uuid4().hex}"
         environment = {"PYTHONPATH": str(ROOT / "sdk"), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-        environment |= {"COLUMNS": "80", "LINES": "24"}  # some shells export them; what the terminal says counts
+        environment |= {"COLUMNS": "80", "LINES": "24"}  # some shells export these; the terminal's real size must win
         variables = [part for name, value in environment.items() for part in ("-e", f"{name}={value}")]
         self._tmux("-f", os.devnull, "new-session", "-d", "-x", str(width), "-y", str(height), *variables, command)
 
     def lines(self) -> list[str]:
-        """What it shows."""
+        """Returns the lines on the screen."""
         return self._tmux("capture-pane", "-p").splitlines()
 
     def text(self) -> str:
@@ -63,7 +63,7 @@ StartTop = Callable[..., Terminal]
 
 @pytest.fixture
 def start_top() -> Iterator[StartTop]:
-    """Starts `draftwire top`; where it ends, its exit status is shown."""
+    """Starts `draftwire top`; its exit status is shown when it ends."""
     terminals = []
 
     def start(*addresses: str, width: int = 120, height: int = 40) -> Terminal:
@@ -78,7 +78,7 @@ def start_top() -> Iterator[StartTop]:
 
 
 def shows(terminal: Terminal, look: Callable[[], bool], what: str) -> None:
-    """Waits until that is true."""
+    """Waits until `look` is true; a failure shows the terminal."""
     try:
         eventually(look, what)
     except AssertionError as late:
@@ -87,7 +87,7 @@ def shows(terminal: Terminal, look: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def requests(address: str) -> Iterator[None]:
-    """Requests one after the other within the block."""
+    """Sends one request after another within the block."""
     ended = threading.Event()
 
     def ask() -> None:
@@ -107,7 +107,7 @@ def requests(address: str) -> Iterator[None]:
 
 
 def row(terminal: Terminal, table: str, name: str) -> dict[str, str]:
-    """The row of a table that begins with a name, by heading; empty where it is not shown."""
+    """Returns a table's row that begins with a name, by heading; empty if it is not shown."""
     lines = iter(terminal.lines())
     headings = next((line.replace("KV SLOTS", "KV-SLOTS").split() for line in lines if line.startswith(table)), [])
     for line in lines:
@@ -157,7 +157,7 @@ def test_figures_move_and_a_swap_is_seen(
         top.press("s")
         shows(top, lambda: "sort: name" in top.text(), "s sorts")
         top.press("q")
-        # The screen is then as it was before.
+        # The previous screen is restored.
         shows(top, lambda: "ended with 0" in top.text() and "VERIFIER" not in top.text(), "q ends it")
 
 
@@ -177,7 +177,7 @@ def test_a_verifier_goes_and_comes_back(start_verifier: Callable[..., "RunningSe
 
 
 def test_without_a_terminal(verifier: "RunningService") -> None:
-    """Piped, it prints plain text for each reading, until nobody reads."""
+    """Without a terminal it prints plain text for each reading, until its output is closed."""
     command = [sys.executable, "-m", "draftwire.cli", "top", "--interval", "0.1", "--verifier", verifier.address]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT / "sdk")}

@@ -1,4 +1,4 @@
-"""A verifier that is killed, told to stop or frozen while requests run: they go on at another one, token by token."""
+"""A verifier is killed, stopped or frozen while requests run: they continue at another one, token by token."""
 
 import asyncio
 import signal
@@ -16,21 +16,21 @@ from tests.harness.waiting import PATIENCE, eventually, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-# Hot enough for characters of several bytes and for tokens that are parts of one.
+# Hot enough to draw multi-byte characters and tokens that are parts of one.
 PARAMETERS: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 1.3}
 PROMPTS = ["def read_config(path):\n", "# größer als «naïve» → ", "class Stack:\n", "import os\n"]
 SEEDS = [3, 4, 5, 6]
 BEGUN = 12
-"""Tokens after which the verifier is lost."""
+"""Number of tokens after which the verifier is lost."""
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What the requests give where nothing happens."""
+    """The results of undisturbed requests."""
 
     results: list[Generation]
     stop: str
-    """A string that ends the first one late."""
+    """A stop string that occurs late in the first output."""
     stopped: Generation
 
 
@@ -62,10 +62,10 @@ def test_requests_go_on_elsewhere(
     undisturbed: Undisturbed,
     number: signal.Signals,
 ) -> None:
-    """The grace time is longer than the test may last: a verifier that shuts down gives its requests away at once."""
+    """The grace time exceeds the test's time limit: a verifier that shuts down hands over its requests at once."""
 
     def play() -> bool:
-        """Whether requests of each kind were under way when the verifier was lost."""
+        """Whether requests of each kind were running when the verifier was lost."""
         lost = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
         addresses = [lost.address, f"{verifier.address}?weight=0"]
         with Client(addresses, timeout=PATIENCE) as client, ThreadPoolExecutor(2) as pool:
@@ -137,7 +137,7 @@ def test_the_only_verifier_comes_back(
 
 
 def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Callable[..., "RunningService"]) -> None:
-    """The draft model has the target's tokenizer, so its tokens would go unnoticed otherwise."""
+    """The draft model has the target's tokenizer, so otherwise its tokens would go unnoticed."""
 
     def play() -> bool:
         other = start_verifier("draft")
@@ -150,6 +150,6 @@ def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Ca
                     pass
             except ModelMismatchError:
                 return True
-        return False  # the request was over before
+        return False  # the request ended before the loss
 
     sometimes(play, "it is noticed")

@@ -1,4 +1,4 @@
-"""Gateways: in this process before a verifier without a model, and as a process before real services."""
+"""Gateways: in this process in front of a verifier without a model, and as a process in front of real services."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,7 +24,7 @@ __all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
 JSON = {"content-type": "application/json"}
 
 OpenGateway = Callable[..., Any]
-"""Opens a gateway in this process and returns an HTTP client of it: `await open_gateway(max_choices=2)`."""
+"""The type of `await open_gateway(max_choices=2)`, which opens a gateway in this process and returns an HTTP client."""
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
 
 @pytest.fixture(scope="session")
 def real_gateway(verifier: RunningService, good_drafter: str, logs: Path) -> Iterator[GatewayProcess]:
-    """A gateway before the shared verifier."""
+    """A gateway in front of the shared verifier."""
     gateway = GatewayProcess(logs / "gateway.log", "--verifier", verifier.address, "--max-tokens", "64")
     yield gateway
     gateway.stop()

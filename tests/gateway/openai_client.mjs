@@ -1,4 +1,4 @@
-// OpenAI's own JavaScript client talks to the gateway at argv[2] about the prompt argv[3]; prints what it got.
+// Calls the gateway at argv[2] with OpenAI's own JavaScript client and the prompt argv[3]; prints the results as JSON.
 import OpenAI from "openai";
 
 const [, , baseURL, prompt] = process.argv;

@@ -1,4 +1,4 @@
-"""Requests made from the gateway's own description, before a real verifier: no fault, and answers as described."""
+"""Requests generated from the gateway's own description, in front of a real verifier: no fault, conforming answers."""
 
 import httpx
 import pytest
@@ -34,7 +34,7 @@ FINE = {
     "/v1/completions": {"prompt": "def f(", "max_tokens": 4},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "def f("}], "max_tokens": 4},
 }
-"""Bodies that get an answer: what is made up seldom does, and not the same is made up in every run."""
+"""Bodies that succeed: generated ones seldom do, and they differ between runs."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -44,7 +44,7 @@ def test_an_operation(real_gateway: GatewayProcess, verifier: RunningService, me
     operation = schema[path][method]
     statuses = set()
     cases = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-    if method == "POST":  # and what the description forbids
+    if method == "POST":  # also what the description forbids
         cases |= operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
     if path in FINE:
         cases |= strategies.just(operation.Case(body=FINE[path], media_type="application/json"))
@@ -60,7 +60,7 @@ def test_an_operation(real_gateway: GatewayProcess, verifier: RunningService, me
         case.validate_response(response, checks=CHECKS)
 
     run()
-    assert 200 in statuses or path == "/v1/models/{model}"  # nobody guesses the name
+    assert 200 in statuses or path == "/v1/models/{model}"  # no generated name is the model's
     with Client(verifier.address, timeout=60) as client:
         eventually(lambda: client.model_info().engine.used_slots == 0, "nothing is left running")
 

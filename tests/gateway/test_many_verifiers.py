@@ -1,4 +1,4 @@
-"""A gateway before several verifiers, which have no model."""
+"""A gateway in front of several verifiers without a model."""
 
 from contextlib import ExitStack
 
@@ -14,7 +14,7 @@ NOBODY = "127.0.0.1:1"
 
 
 async def samples(http: httpx.AsyncClient, name: str) -> dict[str, float]:
-    """The values of a metric by verifier."""
+    """Returns the values of a metric by verifier."""
     lines = (await http.get("/metrics")).text.splitlines()
     start = f'draftwire:gateway_verifier_{name}{{verifier="'
     found = (line.removeprefix(start).split('"} ') for line in lines if line.startswith(start))
@@ -36,7 +36,7 @@ async def test_requests_are_spread_and_counted(open_gateway: OpenGateway, fake: 
             }  # fmt: skip
             assert await samples(http, "in_flight") == {fake.address: 0, second.address: 0}
         assert fake.requests and second.requests
-        for served in (fake, second):  # each family at one of them
+        for served in (fake, second):  # each family of prompts goes to one of them
             families = [request.text.split()[0] for request in served.requests]
             assert families[::2] == families[1::2]
 

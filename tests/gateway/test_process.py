@@ -1,4 +1,4 @@
-"""The gateway's process: its log, and the causes that keep it from starting."""
+"""The gateway's process: its log, and causes that prevent its start."""
 
 from pathlib import Path
 

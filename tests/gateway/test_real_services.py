@@ -1,4 +1,4 @@
-"""The gateway before a real verifier with a drafter, by OpenAI's own clients."""
+"""The gateway in front of a real verifier with a drafter, with OpenAI's own clients."""
 
 import asyncio
 import hashlib
@@ -24,7 +24,7 @@ MESSAGES: Any = [{"role": "user", "content": "write a function"}]
 
 @pytest.fixture
 def sdk(verifier: RunningService, good_drafter: str) -> Iterator[Client]:
-    """The verifier behind the gateway, with its drafter."""
+    """A client of the verifier behind the gateway, with its drafter attached."""
     with Client(verifier.address, timeout=PATIENCE) as made:
         made.drafters.attach(good_drafter, "good")
         yield made
@@ -198,7 +198,7 @@ async def test_many_at_once_are_what_each_is_alone(real_gateway: GatewayProcess,
 
 
 def test_the_javascript_client(real_gateway: GatewayProcess, sdk: Client) -> None:
-    """openai comes through npm; `npm ci` is done here where it was not."""
+    """openai comes from npm; `npm ci` runs here if it has not run yet."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("OpenAI's JavaScript client needs node and npm, which are not installed")
     if not (ROOT / "node_modules" / "openai").exists():

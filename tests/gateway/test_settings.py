@@ -1,4 +1,4 @@
-"""What the gateway is told, and where from."""
+"""The gateway's settings and their sources."""
 
 import subprocess
 import sys

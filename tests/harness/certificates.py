@@ -1,4 +1,4 @@
-"""Certificates of a test's own authority, as files."""
+"""TLS certificate files, signed by a certificate authority of the test's own."""
 
 import datetime
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Pair:
 
 
 class Authority:
-    """An authority and what it signed, in a directory."""
+    """A certificate authority that writes the certificates it signs into a directory."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ class Authority:
         self._ca.cert_pem.write_to_path(self.file)
 
     def issue(self, file: str, *names: str, expired: bool = False) -> Pair:
-        """Writes FILE.pem and FILE.key; a second time it replaces them, as a rotation does."""
+        """Writes FILE.pem and FILE.key. A second call replaces them, as a rotation does."""
         now = datetime.datetime.now(datetime.UTC)
         begin = now - datetime.timedelta(days=2)
         end = now - datetime.timedelta(days=1) if expired else now + datetime.timedelta(days=1)

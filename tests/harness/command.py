@@ -1,4 +1,4 @@
-"""The command line, run in this process."""
+"""Runs the command line in this process."""
 
 import io
 import sys
@@ -17,7 +17,7 @@ class Outcome:
 
 
 class Command:
-    """Runs `draftwire ...`."""
+    """Runs `draftwire ARGUMENTS`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capsys = monkeypatch, capsys

@@ -1,4 +1,4 @@
-"""The console on a real HTTP server, in a thread of this process."""
+"""Serves the console over real HTTP from a thread of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.waiting import PATIENCE
 
 
 class KeyCheck:
-    """Middleware that asks for an API key, as a gateway does."""
+    """Middleware that requires an API key for the console's API, as a gateway does."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app = app
@@ -38,7 +38,7 @@ class KeyCheck:
 
 @contextmanager
 def serve_console(verifier: str, *, key: str | None = None, **options: Any) -> Iterator[str]:
-    """Serves the console of a verifier; yields where it is. options: of the client."""
+    """Serves the console of a verifier and yields its URL. `options` are passed to the client."""
     client = AsyncClient(verifier, **options)
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Code that makes imports fail that would load torch."""
+"""Code that makes imports of the serving libraries (torch, transformers, tokenizers, numpy) fail."""
 
 FORBID = """
 import sys

@@ -1,11 +1,11 @@
-"""`python -m tests.harness.fork_server DESCRIPTOR`: a process that has imported all services need, and forks for each.
+"""`python -m tests.harness.fork_server DESCRIPTOR`: a process that imports the services' modules once and then forks.
 
-Importing torch and transformers takes a service longer than all it does in most tests. This process imports them once.
-At each request it forks, and the fork runs a module or a program as `python` would.
+Importing torch and transformers takes a service longer than all its work in most tests. This process imports them
+once. For each request it forks, and the fork runs a module or a program as `python` would.
 
-It only imports: no gRPC channel, no OpenMP team and no thread exists when it forks. The process that asks adopts
-orphans (see `tests.harness.processes`), and each fork is made an orphan at once. So it becomes a child of the process
-that asks, which can signal it and wait for it as for any other.
+It only imports: when it forks, no gRPC channel, OpenMP team or thread exists. The requesting process adopts orphans
+(see `tests.harness.processes`), and each fork is orphaned at once. So it becomes a child of the requesting process,
+which can signal it and wait for it like any other child.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ IMPORTS = (
     "verifier_service.process",
     "verifier_service.service",
 )
-"""Modules that services import, all of them before the first fork."""
+"""Modules that services import, all imported before the first fork."""
 
 
 def serve(connection: socket.socket) -> Start | None:
-    """Forks for each command that comes; returns the command in each fork, and None once nobody can send one."""
+    """Forks for each command received. Returns the command in each fork, and None once the connection is closed."""
     while received := receive_start(connection):
         start, streams = received
         read, write = os.pipe()
@@ -57,7 +57,7 @@ def serve(connection: socket.socket) -> Start | None:
                 return start
             os.write(write, b"%d" % service)
             os._exit(0)
-        os.waitpid(between, 0)  # from now on the service is an orphan, and the asking process has adopted it
+        os.waitpid(between, 0)  # by now the service is an orphan that the requesting process has adopted
         send_pid(connection, int(os.read(read, 32)))
         for each in (read, write, *streams):
             os.close(each)
@@ -65,7 +65,7 @@ def serve(connection: socket.socket) -> Start | None:
 
 
 def become(start: Start) -> None:
-    """Runs a command in this process, which has been forked for it."""
+    """Runs a command in this process, which was forked for it."""
     if start.new_session:
         os.setsid()
     for _ in range(start.spares):
@@ -118,16 +118,16 @@ def _take_streams(streams: list[int]) -> None:
 def _prepare() -> None:
     for each in IMPORTS:
         importlib.import_module(each)
-    get_checkpoint_conversion_mapping("llama")  # made once a process, for all architectures
+    get_checkpoint_conversion_mapping("llama")  # built once per process, for all architectures
     threads = len(list(Path("/proc/self/task").iterdir()))
     assert threads == 1, f"a fork would lose {threads - 1} threads"
     gc.collect()
-    gc.freeze()  # what the forks share stays shared
+    gc.freeze()  # keeps pages shared with the forks from being written to
 
 
 if __name__ == "__main__":
     asked = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end what they have started
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the tests, which stop what they started
     _prepare()
     if (command := serve(asked)) is not None:
         become(command)

@@ -1,4 +1,4 @@
-"""A gateway's process."""
+"""Runs a gateway as a process."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class GatewayProcess:
-    """A gateway's process. `url` waits until it serves."""
+    """A gateway's process. Reading `url` waits until it serves."""
 
     def __init__(self, log: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
         self.log = log
@@ -61,4 +61,4 @@ class GatewayProcess:
 
 
 StartGateway = Callable[..., GatewayProcess]
-"""Starts a gateway's process: `start_gateway("--verifier", address)`."""
+"""The type of `start_gateway("--verifier", address)`, which starts a gateway's process."""

@@ -1,4 +1,4 @@
-"""Runs the service that TOLD_SERVICE names and tells at its end which of OpenTelemetry's modules it has imported."""
+"""Runs the service named by TOLD_SERVICE, then prints which of OpenTelemetry's modules it has imported."""
 
 import json
 import os

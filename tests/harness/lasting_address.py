@@ -1,9 +1,9 @@
-"""Addresses that stay free for a service that starts later, or again."""
+"""Addresses that stay free for a service that starts later, or restarts."""
 
 import random
 import socket
 
-# Below the ports that systems give to whoever asks for any, so that no other test's connection takes one meanwhile.
+# Below the ephemeral ports, so that no connection of another test takes one meanwhile.
 PORTS = range(20_000, 30_000)
 
 

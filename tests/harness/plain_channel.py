@@ -1,4 +1,4 @@
-"""An unencrypted channel with the services' own options."""
+"""Opens unencrypted channels with the services' options."""
 
 import grpc
 
@@ -6,5 +6,5 @@ from service_runtime.rpc.channel import client_options
 
 
 def open_channel(address: str, max_message_bytes: int) -> grpc.aio.Channel:
-    """A channel to HOST:PORT; it connects at the first call. The caller closes it."""
+    """Returns a channel to HOST:PORT that connects at the first call. The caller closes it."""
     return grpc.aio.insecure_channel(address, options=client_options(max_message_bytes))

@@ -1,8 +1,8 @@
-"""Processes that tests start: commands of Python without the seconds that their imports take.
+"""Starts the processes of tests, without the seconds that imports take in Python commands.
 
-`Popen` and `run` are those of `subprocess`. A command of Python runs in a fork of a process that has its imports done,
-one for each process that runs tests. Where a variable that an import may read differs, it starts the plain way. Tests
-of how a service starts use `subprocess` itself.
+`Popen` and `run` are those of `subprocess`. A Python command runs in a fork of a process that has done the imports;
+each process that runs tests has one such fork server. If a variable that an import may read differs, the command
+starts the normal way. Tests of service start-up use `subprocess` itself.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-"""Variables of services in tests, beside those of the tests' own process."""
+"""Variables of services in tests, added to those of the tests' own process."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class _ForkServer:
-    """The process that forks; started with the first command that needs it."""
+    """The connection to the fork server, which starts with the first command that needs it."""
 
     def __init__(self) -> None:
         self.environment = os.environ | ENVIRONMENT
         self._connection: socket.socket | None = None
 
     def start(self, start: Start, streams: tuple[int, int, int]) -> int:
-        """Runs a command in a process, now a child of this one. Waits for the imports, the first time."""
+        """Runs a command in a process that becomes a child of this one. The first call waits for the imports."""
         if self._connection is None:
             self._connection = self._open()
         send_start(self._connection, start, streams)
         return receive_pid(self._connection)
 
     def _open(self) -> socket.socket:
-        # Whoever is orphaned below this process becomes its child, as forks of the fork server do.
+        # Orphaned descendants become children of this process, as forks of the fork server do.
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
         ours, theirs = socket.socketpair()
@@ -59,7 +59,7 @@ class _ForkServer:
                 start_new_session=True,
             )
         atexit.register(process.wait)
-        atexit.register(ours.close)  # before that
+        atexit.register(ours.close)  # runs first, which ends the process
         return ours
 
 
@@ -67,7 +67,7 @@ _SERVER = _ForkServer()
 
 
 def ended(pid: int) -> bool:
-    """Whether a process has ended, though nobody may have taken note of it."""
+    """Whether a process has ended, even if nobody has waited for it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -75,9 +75,9 @@ def ended(pid: int) -> bool:
 
 
 class Popen(ForkedPopen):
-    """`subprocess.Popen`, in a fork where that comes to the same.
+    """`subprocess.Popen`, in a fork where that is equivalent.
 
-    spares: how many commands of Python the process runs itself, which then are forks as well.
+    spares: number of Python commands that the process runs itself, which are then forks as well.
     """
 
     def __init__(self, *arguments: Any, spares: int = 0, **options: Any) -> None:
@@ -85,7 +85,7 @@ class Popen(ForkedPopen):
         super().__init__(*arguments, **options)
 
     def fork(self, start: Start, streams: tuple[int, int, int]) -> int | None:
-        """A fork of the fork server; None if the command's imports would differ."""
+        """Forks the fork server; returns None if the command's imports would differ."""
         if not same_imports(start, _SERVER.environment):
             return None
         return _SERVER.start(replace(start, spares=self._spares), streams)
@@ -100,7 +100,7 @@ def run(
     capture_output: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """`subprocess.run`, in a fork where that comes to the same."""
+    """`subprocess.run`, in a fork where that is equivalent."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if input is not None:

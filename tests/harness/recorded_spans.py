@@ -1,4 +1,4 @@
-"""Spans of a test's own process, as they end."""
+"""Records the spans of a test's own process as they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNSAMPLED = f"00-{TRACE}-{CALLER}-00"
 
 
 class RecordedSpans:
-    """Makes spans and keeps them."""
+    """Creates spans and keeps them."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -34,7 +34,7 @@ class RecordedSpans:
         return [span.name for span in self.ended]
 
     def one(self, name: str) -> ReadableSpan:
-        """The one span of a name."""
+        """Returns the one span with this name."""
         (found,) = [span for span in self.ended if span.name == name]
         return found
 

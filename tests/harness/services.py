@@ -1,4 +1,4 @@
-"""Services as processes, with the bundled models."""
+"""Runs services as processes, with the bundled models."""
 
 import json
 import os
@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"
 STEADY_VERIFIER = "tests.harness.steady_verifier"
 START_SECONDS = 2 * PATIENCE
-"""A service may take this long to start: torch takes its time on a busy machine."""
+"""Time limit of a service's start: importing torch is slow on a busy machine."""
 
 
 class RunningService:
-    """A service's process. It starts at once; `address` waits until it serves, so several can start side by side."""
+    """A service's process. It starts at once; `address` waits until it serves, so several can start in parallel."""
 
     def __init__(self, module: str, model: str, flags: tuple[str, ...], logs: Path) -> None:
         self.log = logs / f"{module}-{Path(model).name}-{time.monotonic_ns()}.log"
@@ -45,7 +45,7 @@ class RunningService:
 
     @cached_property
     def address(self) -> str:
-        """HOST:PORT it serves on."""
+        """Returns the HOST:PORT it serves on."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             for event in self.events():
@@ -61,12 +61,12 @@ class RunningService:
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
 
     def kill(self) -> None:
-        """Ends it as a crash would."""
+        """Kills it, as a crash would."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """Ends it gracefully and returns its exit status."""
+        """Stops it gracefully and returns its exit status."""
         self.process.terminate()
         try:
             return self.process.wait(PATIENCE)
@@ -76,11 +76,11 @@ class RunningService:
 
 
 StartService = Callable[..., RunningService]
-"""Starts a service: `start_drafter("draft-early", "--kv-slots", "4096")`; the model is optional."""
+"""The type of `start_drafter("draft-early", "--kv-slots", "4096")`, which starts a service; the model is optional."""
 
 
 class Loading(RunningService):
-    """A service that may use the hub, with whatever model."""
+    """A service that may use the hub, with any model."""
 
     def __init__(self, module: str, place: Path, *flags: str) -> None:
         self.log = place / f"{module}.log"

@@ -1,4 +1,4 @@
-"""Commands of Python that run in forked processes: the request for one, and the `subprocess.Popen` that sends it."""
+"""Python commands that run in forked processes: the request for one, and the `subprocess.Popen` that sends it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LENGTH = struct.Struct("!I")
 _STREAMS = 3
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_", "TORCHELASTIC_")
 _READ_LATE = ("DRAFTWIRE_", "GRPC_", "PYTEST_", *_RANKS)
-"""Prefixes of variables that no import reads: gRPC reads its own when it is initialised, which is after a fork."""
+"""Prefixes of variables that no import reads. gRPC reads its own when it is initialised, which is after a fork."""
 _WITHOUT_EFFECT = ("PYTHONPATH", "PYTHONUNBUFFERED", "OLDPWD", "PWD", "_")
-"""The path leads to the same sources in any order, and logs are flushed line by line."""
+"""Variables that make no difference: the path has the same entries in any order, and logs are flushed line by line."""
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that a service ignores if its number of threads is set."""
@@ -28,7 +28,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Start:
-    """A command of Python."""
+    """A Python command."""
 
     arguments: list[str]
     """Arguments of the interpreter: `-m MODULE ...`, `-c CODE ...`, or the path of a program and its own arguments."""
@@ -36,7 +36,7 @@ class Start:
     directory: str
     new_session: bool = False
     spares: int = 0
-    """The number of commands of Python that it runs itself, as the first of several ranks does."""
+    """Number of Python commands that the process itself runs, as the first of several ranks does."""
 
 
 def send_start(connection: socket.socket, start: Start, streams: tuple[int, int, int]) -> None:
@@ -47,7 +47,7 @@ def send_start(connection: socket.socket, start: Start, streams: tuple[int, int,
 
 
 def receive_start(connection: socket.socket) -> tuple[Start, list[int]] | None:
-    """The next command and its standard streams; None once nobody can send one."""
+    """Receives the next command and its standard streams; returns None once the connection is closed."""
     head, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, _STREAMS)
     if not head:
         return None
@@ -56,12 +56,12 @@ def receive_start(connection: socket.socket) -> tuple[Start, list[int]] | None:
 
 
 def send_pid(connection: socket.socket, pid: int) -> None:
-    """Answers a command with the process that runs it."""
+    """Answers a command with the id of the process that runs it."""
     connection.sendall(_LENGTH.pack(pid))
 
 
 def receive_pid(connection: socket.socket) -> int:
-    """The process that runs a command. Raises EOFError if there is none."""
+    """Receives the id of the process that runs a command. Raises EOFError if there is none."""
     pid: int = _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]
     return pid
 
@@ -77,7 +77,7 @@ def _exactly(connection: socket.socket, length: int) -> bytes:
 
 
 def same_imports(start: Start, imported_with: Mapping[str, str]) -> bool:
-    """Whether a command's environment agrees on all that an import may read with that of a process."""
+    """Whether a command's environment agrees with that of a process on all variables that an import may read."""
     unread = {*_WITHOUT_EFFECT, *(_THREADS if "--threads" in start.arguments else ())}
 
     def read(variables: Mapping[str, str]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def same_imports(start: Start, imported_with: Mapping[str, str]) -> bool:
 
 
 class ForkedPopen(subprocess.Popen[Any]):
-    """`subprocess.Popen` whose commands of Python run in forks where that comes to the same. Subclasses know of one."""
+    """`subprocess.Popen` that runs Python commands in forks where that is equivalent. Subclasses provide the fork."""
 
     def fork(self, start: Start, streams: tuple[int, int, int]) -> int | None:
         """Returns the process that runs a command, a child of this one; None if it must be started normally."""
@@ -113,7 +113,7 @@ class ForkedPopen(subprocess.Popen[Any]):
         )
 
     def _start(self, asked: Mapping[str, Any]) -> Start | None:
-        """The command, if it is one of Python that asks for nothing that a fork cannot do."""
+        """Returns the command if it is a Python one and needs nothing that a fork cannot do."""
         if asked["shell"] or asked["executable"] or asked["preexec_fn"] or asked["pass_fds"]:
             return None
         command = asked["args"]
@@ -131,19 +131,19 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 class SparePopen(ForkedPopen):
-    """The `subprocess.Popen` of a forked process. Those that it is to start wait for it, forked before it ran."""
+    """The `subprocess.Popen` of a forked process. The forks it may need were made before it ran, and wait."""
 
-    waiting: list[tuple[int, socket.socket]] = []  # noqa: RUF012 of the whole process
+    waiting: list[tuple[int, socket.socket]] = []  # noqa: RUF012 one list per process
 
     @classmethod
     def close_all(cls) -> None:
-        """Lets go of those that wait, in a fork of their parent."""
+        """Releases the waiting forks, in a fork of their parent."""
         for _, connection in cls.waiting:
             connection.close()
         cls.waiting.clear()
 
     def fork(self, start: Start, streams: tuple[int, int, int]) -> int | None:
-        """One of those that wait; None if there is none, or if the command's imports would differ."""
+        """Takes a waiting fork; returns None if there is none or the command's imports would differ."""
         if not self.waiting or not same_imports(start, os.environ):
             return None
         pid, connection = self.waiting.pop()

@@ -1,7 +1,7 @@
-"""`python -m tests.harness.steady_verifier`: a verifier whose planner is given what steps cost.
+"""`python -m tests.harness.steady_verifier`: a verifier whose planner uses given step costs.
 
-On a processor on which extra rows are expensive, or a machine that was busy at the start, a planner with measured costs
-may rightly verify nothing. Tests of what becomes of drafts must not depend on that.
+If extra rows are expensive on a processor, or the machine was busy at the start, a planner with measured costs may
+rightly verify nothing. Tests of drafting must not depend on that.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from verifier_service.process import main
 
 
 class GivenCost(StepCost):
-    """Steps for which drafting pays: a row more adds a fiftieth of a step."""
+    """Step costs with which drafting pays: an extra row adds 2 % of a step."""
 
     def __init__(self) -> None:
         super().__init__([1, 51], [0.02, 0.04])
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learns nothing: how busy the machine is must not decide what a test covers."""
+        """Learns nothing: the machine's load must not decide what a test covers."""
 
 
 def _given(model: PackedModel) -> StepCost:

@@ -1,4 +1,4 @@
-"""Commands that run in forks: what they see and how they end is what it would be in processes of their own."""
+"""Tests of commands that run in forks: they see the same and end the same as in processes of their own."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Waiting for what has no event of its own, and for what happens now and then."""
+"""Waits for conditions without an event, and retries what a busy machine may spoil."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 240.0
-"""Seconds: the deadline of whatever a test waits for. A busy machine needs its time."""
+"""Time limit in seconds of every wait in a test, long enough for a busy machine."""
 TRIES = 10
 
 
@@ -21,10 +21,10 @@ def eventually(look: Callable[[], T], what: str) -> T:
 
 
 def sometimes(play: Callable[[], T], what: str) -> T:
-    """Returns the result of `play` once it is true, after a few plays.
+    """Returns the result of `play` once it is true, within a few tries.
 
-    For what a busy machine has a say in: that a guess comes in time, or that a request still runs when something
-    happens to it. What has to hold in each play, it asserts itself.
+    Use it for outcomes that depend on the machine's load: that a guess comes in time, or that a request still runs when
+    something happens to it. `play` itself asserts what must hold in each try.
     """
     for _ in range(TRIES):
         if found := play():

@@ -111,7 +111,7 @@ def test_the_target_predicts_unseen_python(
             nats = float(model(ids, labels=ids).loss) * (ids.shape[1] - 1)
         bits[name] = nats / math.log(2) / len(SNIPPET.encode())
     assert bits["target"] < 1.6
-    # On a text this short target and draft may change places; models/figures.json has them in order on a long one.
+    # On a text this short, target and draft may swap ranks; models/figures.json ranks them on a long one.
     assert max(bits["target"], bits["draft"]) < bits["draft-early"] - 0.1 < bits["draft-untrained"] - 1
 
 

@@ -1,4 +1,4 @@
-"""A grown model computes what the small one does."""
+"""A grown model computes the same as the small one."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ MODELS = Path(__file__).parents[2] / "models"
 
 
 def tiny_model(directory: Path, dtype: "torch.dtype" = torch.float32, **changes: object) -> Path:
-    """A random Llama with grouped heads, written to `directory`."""
+    """Writes a random Llama with grouped heads to `directory`."""
     sizes: dict[str, object] = {
         "vocab_size": 97, "hidden_size": 48, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
         "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "tie_word_embeddings": True,

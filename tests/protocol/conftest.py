@@ -10,7 +10,7 @@ from tests.harness.world.plain_reference import PlainReference
 
 @pytest.fixture(scope="session", autouse=True)
 def what_was_there_before() -> None:
-    """Each world ends with a garbage collection, to find exceptions nobody saw; torch's own objects are left out."""
+    """Freezes existing objects: each world ends with a garbage collection that reveals unhandled exceptions."""
     gc.collect()
     gc.freeze()
 

@@ -22,7 +22,7 @@ Patch = pytest.MonkeyPatch
 
 
 def no_pruning(patch: Patch) -> None:
-    """The drafter goes on below nodes that the verdict has left behind, as if they were still of use."""
+    """Makes the drafter draft below nodes that the verdict has pruned, as if they were still useful."""
     commit, commit_tree = DraftModelDrafter.commit, TokenTree.commit
 
     def without_pruning(self: TokenTree, tokens: Sequence[int]) -> tuple[list[Node], list[Node]]:
@@ -43,7 +43,7 @@ def no_pruning(patch: Patch) -> None:
 
 
 def slots_kept(patch: Patch) -> None:
-    """A verdict frees no slots of what it prunes."""
+    """Makes a verdict free no slots of pruned nodes."""
     commit = DraftModelDrafter.commit
 
     def keep(self: DraftModelDrafter, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
@@ -58,7 +58,7 @@ def slots_kept(patch: Patch) -> None:
 
 
 def slots_of_a_removed_sequence_kept(patch: Patch) -> None:
-    """A request that was cancelled keeps what it held."""
+    """Makes a cancelled request keep its slots."""
     remove = VerificationEngine.remove
 
     def keep(self: VerificationEngine, sequence_id: int) -> None:
@@ -70,7 +70,7 @@ def slots_of_a_removed_sequence_kept(patch: Patch) -> None:
 
 
 def stale_nodes_at_the_root(patch: Patch) -> None:
-    """Nodes that a verdict has overtaken are merged below the new root."""
+    """Merges nodes that are outdated by a verdict below the new root."""
     place = ProposalReader._place
 
     def anywhere(
@@ -83,7 +83,7 @@ def stale_nodes_at_the_root(patch: Patch) -> None:
 
 
 def drafts_are_trusted(patch: Patch) -> None:
-    """The first draft token is taken for the target's, whatever the target says."""
+    """Accepts the first draft token, whatever the target draws."""
     walk = VerificationJob.walk
 
     def trust(self: VerificationJob, rows: AskedRows) -> tuple[list[Node], list[int]]:
@@ -94,7 +94,7 @@ def drafts_are_trusted(patch: Patch) -> None:
 
 
 def no_rollback(patch: Patch) -> None:
-    """The sequence keeps the slots of the first nodes verified, accepted or not."""
+    """Keeps the slots of the first verified nodes, accepted or not."""
 
     def commit(self: VerificationJob, accepted: list[Node]) -> None:
         self.sequence.slots.extend(self.slots[: len(self.chain) + len(accepted)])

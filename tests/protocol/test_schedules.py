@@ -1,7 +1,7 @@
-"""The services as they run in production, threads and all, under schedules of delays, broken streams and cancels.
+"""The services as in production, including their threads, under schedules of delays, broken streams and cancellations.
 
-What happens exactly is decided by the threads as well. So this finds what `test_state_machine.py`, which gives the
-threads their turns, cannot.
+The exact events also depend on the threads. So these tests find faults that `test_state_machine.py`, which controls
+the threads' turns, cannot.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.harness.world.world import POOL_REASONS, REQUEST_REASONS
 
 
 class SlowStream(MessageStream[Any, Any]):
-    """A stream on which every message takes its time."""
+    """A stream on which every message is delayed."""
 
     def __init__(self, stream: MessageStream[Any, Any], seconds: float) -> None:
         self._stream = stream
@@ -49,7 +49,7 @@ class SlowStream(MessageStream[Any, Any]):
 
 @dataclass(frozen=True)
 class Event:
-    """Something happens so long after what happened before."""
+    """An event, `seconds` after the previous one."""
 
     seconds: float
     what: str

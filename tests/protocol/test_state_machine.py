@@ -15,7 +15,7 @@ from tests.harness.world.plain_reference import PlainReference
 from tests.harness.world.protocol_machine import ProtocolMachine
 
 
-@pytest.mark.timeout(300)  # a failure is shrunk, which takes its time
+@pytest.mark.timeout(300)  # shrinking a failure takes a while
 def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: PlainReference) -> None:
     seen: Counter[str] = Counter()
     run_state_machine_as_test(

@@ -1,4 +1,4 @@
-"""The committed reference of the contract is what the protos give."""
+"""The committed reference of the contract is up to date with the protos."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def test_comments_make_it_to_the_page() -> None:
     page = (ROOT / "docs" / "grpc-api.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) > 100
-    assert [row for row in rows if row.endswith("|  |")] == []  # buf asks for a comment on everything
+    assert [row for row in rows if row.endswith("|  |")] == []  # buf requires a comment on everything
     assert "Most live nodes in one sequence's tree." in page
     assert "stream of [DraftRequest](#draftrequest)" in page
     assert "map of `string` to `string`" in page

@@ -1,4 +1,4 @@
-"""What somebody needs who writes a peer in another language is in protos/ and third_party/protos/."""
+"""protos/ and third_party/protos/ have everything needed to write a peer in another language."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ WELL_KNOWN = Path(grpc_tools.__file__).parent / "_proto" / "google" / "protobuf"
 
 
 def described(path: Path, place: Path) -> descriptor_pb2.FileDescriptorSet:
-    """What a generator reads of a file: with the two trees and protobuf's own types, and nothing else."""
+    """Returns a file's descriptors as a generator reads them: from the two trees and protobuf's own types only."""
     own = place / "include" / "google"
     own.mkdir(parents=True)
     (own / "protobuf").symlink_to(WELL_KNOWN)
@@ -48,7 +48,7 @@ def test_errors_can_be_generated(name: str, tmp_path: Path) -> None:
 
 
 def comment(file: str, field: str) -> str:
-    """The comment of a field, in one line."""
+    """Returns the comment of a field as one line."""
     text = (CONTRACT / "draftwire/v1" / file).read_text()
     (found,) = re.findall(rf"((?:^ +//.*\n)+)^ +(?:repeated |optional )?\w+ {field} = \d+;", text, re.MULTILINE)
     return " ".join(line.strip().removeprefix("//").strip() for line in found.splitlines())
@@ -61,7 +61,7 @@ def test_the_contract_names_each_capability() -> None:
 
 def test_what_the_contract_says_of_absent_fields_is_so() -> None:
     assert f"Empty counts as {proposal._UNKNOWN_LOG_PROB} " in comment("proposal.proto", "log_probs")
-    # "protocol_revision has to be set; what holds where another field is absent is said at the field."
+    # protocol_revision is required; each other field documents its default where it is absent.
     own = PeerInfo(protocol_revision=1, min_protocol_revision=1, limits=Limits(max_tree_nodes=8))
     handshake.check_peer(own, PeerInfo(protocol_revision=1))
     with pytest.raises(ServiceError, match="revisions"):

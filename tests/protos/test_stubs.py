@@ -1,4 +1,4 @@
-"""The committed stubs are what the protos give, and run with the oldest libraries pyproject.toml allows."""
+"""The committed stubs are up to date with the protos, and run with the oldest libraries that pyproject.toml allows."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ STUBS = ROOT / "sdk" / "draftwire" / "v1"
 
 
 def lower_bound(package: str) -> str:
-    """The oldest version of `package` that the SDK may be installed with."""
+    """Returns the oldest version of `package` that the SDK may be installed with."""
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     [bound] = [d for d in dependencies if re.match(rf"{package}>=", d)]
     return bound.partition(">=")[2].partition(",")[0]

@@ -17,12 +17,12 @@ QUICK = RetryPolicy(attempts_per_address=3, initial_backoff=0.01, max_backoff=0.
 
 
 def in_order(*addresses: str) -> list[Verifier]:
-    """Verifiers of which the others only stand by for the first."""
+    """Returns verifiers of which all but the first are standbys."""
     return [Verifier(address, weight=1.0 if index == 0 else 0.0) for index, address in enumerate(addresses)]
 
 
 def by_rank(prompt: str, *fakes: FakeVerifier) -> list[FakeVerifier]:
-    """The verifiers in the order in which they are to serve a prompt."""
+    """Returns the verifiers in the order in which they should serve a prompt."""
     of = {fake.address: fake for fake in fakes}
     key = prompt.encode()[: SpreadPolicy().prefix_bytes]
     return [of[each.address] for each in ranked(key, [Verifier(address) for address in of])]

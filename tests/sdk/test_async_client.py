@@ -134,7 +134,7 @@ async def test_errors(client: AsyncClient, verifier: FakeVerifier) -> None:
     assert caught.value.fields == ("max_tokens",)
     verifier.hang_after = 0
     verifier.calls.clear()
-    for seconds in (0.2, 2, 20):  # on a busy machine it may pass before the call has reached the verifier
+    for seconds in (0.2, 2, 20):  # on a busy machine it may expire before the call has reached the verifier
         with pytest.raises(DeadlineExceededError):
             await client.generate(PROMPT, timeout=seconds)
         if verifier.calls:

@@ -234,7 +234,7 @@ def test_calls_that_must_not_run_twice_are_not_repeated(client: Client, verifier
 
     lost = rich_status(StatusCode.UNAVAILABLE, "lost")
     verifier.failures += [lost, lost]
-    assert client.drafters.list()  # repeated twice
+    assert client.drafters.list()  # retried twice
     assert verifier.calls == ["ListDrafters"] * 3
     verifier.failures.append(lost)
     with pytest.raises(UnavailableError):

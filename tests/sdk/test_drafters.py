@@ -1,4 +1,4 @@
-"""Swaps, roll-outs, labels and loads through both clients."""
+"""Swaps, rollouts, labels and model loads through both clients."""
 
 import pytest
 from grpc import StatusCode
@@ -41,7 +41,7 @@ def test_a_swap_is_given_up_where_it_began(verifier: FakeVerifier, second_verifi
     with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
         with pytest.raises(UnavailableError, match=f"no answer from {verifier.address}: "):
             client.drafters.swap("good", "bad")
-        assert client.address == second_verifier.address  # for the calls to come
+        assert client.address == second_verifier.address  # for later calls
     assert second_verifier.calls == []
 
 
@@ -64,7 +64,7 @@ def check_running(rollout: Rollout) -> None:
 
 def test_rollouts(client: Client, verifier: FakeVerifier) -> None:
     assert client.drafters.rollouts() == []
-    verifier.failures.append(LOST)  # it can be asked for again
+    verifier.failures.append(LOST)  # it is safe to retry
     check_running(client.drafters.rollout("good", "bad", 0.25))
     promoted = client.drafters.promote("bad")
     assert (promoted.state, promoted.reason) == ("promoted", "asked for")

@@ -1,4 +1,4 @@
-"""Clients that draft by themselves, against a verifier without a model that keeps what they draft."""
+"""Clients that draft themselves, against a verifier without a model that records their drafts."""
 
 import asyncio
 import logging
@@ -40,9 +40,9 @@ def loaded(checkpoint: Path) -> Iterator[LocalDrafter]:
 
 @pytest.fixture
 def drafter(loaded: LocalDrafter) -> Iterator[LocalDrafter]:
-    """A drafter that drafts for nobody before and after the test."""
+    """A drafter without open sequences before and after the test."""
     yield loaded
-    # The thread that reads a call hears of its end a moment after the call was cancelled.
+    # The thread that reads a call learns of its end a moment after the cancellation.
     eventually(lambda: loaded.thread.open_sequences() == 0, "nothing is drafted for")
 
 
@@ -54,7 +54,7 @@ def client(verifier: FakeVerifier, drafter: LocalDrafter) -> Iterator[EdgeClient
 
 
 def check(proposals: list[Proposal], length: int) -> None:
-    """Numbered without a gap, over tokens that were committed."""
+    """Checks that the nodes are numbered without a gap, below committed tokens."""
     ids = [proposal.first_node_id + i for proposal in proposals for i in range(len(proposal.token_ids))]
     assert ids == list(range(1, len(ids) + 1)) != []
     lengths = [proposal.committed_length for proposal in proposals]
@@ -181,19 +181,19 @@ def test_a_drafter_that_fails(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr("speculative_engine.drafters.model.draft_model.DraftModelDrafter.grow", grow)
-    verifier.delay = 0.2  # else the request may be over before anything is drafted
+    verifier.delay = 0.2  # otherwise the request may end before anything is drafted
     with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=4096, retry=QUICK) as client:
         assert client.generate(PROMPT, max_tokens=20, seed=5).token_ids == expected_ids(5, 20)
         eventually(lambda: "out of memory" in caplog.text, "the failure is logged")
         verifier.delay = 0.0
         assert client.generate(PROMPT, max_tokens=6, seed=6).token_ids == expected_ids(6, 6)
-    assert len(verifier.starts) == 1  # the second one went plainly
+    assert len(verifier.starts) == 1  # the second request ran without drafts
     assert [record.levelno for record in caplog.records if record.name.startswith("draftwire.edge")] == [logging.ERROR]
 
 
 @pytest.mark.parametrize("slots", [80, 32])
 def test_more_than_fits(verifier: FakeVerifier, checkpoint: Path, caplog: pytest.LogCaptureFixture, slots: int) -> None:
-    """Requests that do not fit together take turns; one that does not fit alone is drafted for as far as it does."""
+    """Requests that do not fit together take turns; one that does not fit alone is drafted for as far as it fits."""
     verifier.delay = 0.01
     with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=slots, retry=QUICK) as client:
         results = client.generate_batch(["a", "b", "c"], max_tokens=40, seed=3)
@@ -233,7 +233,7 @@ class TestAsync:
             r = await client.generate(PROMPT, max_tokens=12, seed=5)
             assert r.token_ids == expected_ids(5, 12)
             assert r.resumes >= 1
-            check(verifier.proposals[:], len(PROMPT_IDS))  # before other requests propose there, too
+            check(verifier.proposals[:], len(PROMPT_IDS))  # before the proposals of other requests are added
             results = await client.generate_batch(["a", "b"], max_tokens=10, seed=3)
             assert [r.token_ids for r in results] == [expected_ids(3, 10, [ord(p)]) for p in "ab"]
 

@@ -130,7 +130,7 @@ def test_messages_beyond_the_limit_of_the_transport(client: Client) -> None:
 
 def test_deadlines(client: Client, verifier: FakeVerifier) -> None:
     verifier.hang_after = 0
-    for seconds in (0.2, 2, 20):  # on a busy machine it may pass before the call has reached the verifier
+    for seconds in (0.2, 2, 20):  # on a busy machine it may expire before the call has reached the verifier
         with pytest.raises(DeadlineExceededError):
             client.generate("x", timeout=seconds)
         if verifier.calls:

@@ -1,4 +1,4 @@
-"""The committed synchronous clients are what the asyncio ones give, and the generator refuses what it does not know."""
+"""The committed synchronous clients match the asyncio ones, and the generator refuses unknown constructs."""
 
 import importlib.util
 import inspect

@@ -1,4 +1,4 @@
-"""Clients of several verifiers, which have no model: where requests go, and what happens when one drains."""
+"""Clients of several verifiers without a model: where requests go, and what happens when one drains."""
 
 import asyncio
 import time

@@ -10,7 +10,7 @@ from tests.harness.waiting import PATIENCE
 
 
 def run(statement: str) -> subprocess.CompletedProcess[str]:
-    """Run `statement` in a fresh interpreter in which the serving libraries cannot be imported."""
+    """Runs `statement` in a fresh interpreter in which the serving libraries cannot be imported."""
     return subprocess.run(
         [sys.executable, "-c", FORBID + statement], capture_output=True, text=True, timeout=PATIENCE, check=False
     )

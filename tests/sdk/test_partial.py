@@ -1,4 +1,4 @@
-"""Partial results of requests that failed."""
+"""Partial results of failed requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.sdk.conftest import QUICK
 
 
 def check(error: DeadlineExceededError, seconds: float) -> bool:
-    """Whether the request had begun; what is there is right in any case."""
+    """Checks the error; returns whether the request had begun."""
     assert error.reason is ErrorReason.DEADLINE_EXCEEDED
     assert error.message.startswith(f"timeout of {seconds} s ran out ")
     if error.partial is None:
@@ -38,7 +38,7 @@ def check(error: DeadlineExceededError, seconds: float) -> bool:
     return len(tokens) == 6
 
 
-SECONDS = (0.5, 5.0, 50.0)  # on a busy machine it may pass before all that is to come has come
+SECONDS = (0.5, 5.0, 50.0)  # on a busy machine it may expire before all expected tokens have arrived
 
 
 def test_a_timeout_keeps_the_text(verifier: FakeVerifier) -> None:

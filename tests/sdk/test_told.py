@@ -1,4 +1,4 @@
-"""What a result tells, and several results a call, against a verifier without a model."""
+"""Log-probabilities, prompt reports and several results per call, against a verifier without a model."""
 
 from typing import Any
 

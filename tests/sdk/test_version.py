@@ -1,4 +1,4 @@
-"""The version: of git, in source distribution, wheel and checkout, and one fallback where nothing says which it is."""
+"""The version: from git in source distribution, wheel and checkout, with one fallback where it is unknown."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def hatch_version(place: Path, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with two commits and no tag, of what a wheel is made of and of what it is not."""
+    """A repository with two commits and no tag, with files that belong to a wheel and files that do not."""
     place = tmp_path_factory.mktemp("checkout")
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "version.txt*")
     shared = ["/models/draft", "/Makefile", "/.gitignore", "/README.md", "/LICENSE", "/pyproject.toml"]
@@ -110,7 +110,7 @@ def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(
     for each in (wheel, second):
         with zipfile.ZipFile(each) as opened_wheel:
             assert opened_wheel.read("draftwire/version.txt").decode() == known
-            # The compiled library is compared with the sources beside it.
+            # The compiled library is checked against the sources beside it.
             assert "speculative_engine/kernels/csrc/ops.h" in opened_wheel.namelist()
             opened_wheel.extractall(tmp_path / each.parent.name)
         code = "import draftwire.version as v; print(v.__version__)"
@@ -122,7 +122,7 @@ def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(
 def test_make_follows_git(checkout: Path, tmp_path: Path) -> None:
     place = tmp_path / "followed"
     run("git", "clone", "--quiet", f"file://{checkout}", place, place=tmp_path)
-    programs = Path(sys.executable).parent  # of the environment that runs this test, which need not be set up again
+    programs = Path(sys.executable).parent  # the environment that runs this test, which avoids creating another
     make = ("make", "--silent", f"VENV={programs.parent}", "version")
     for commits in (2, 3):
         told = run(*make, place=place)
@@ -141,7 +141,7 @@ def test_a_file_that_is_not_there_or_empty_is_the_fallback(tmp_path: Path) -> No
 
 
 def test_the_fallback_is_one_everywhere() -> None:
-    """What a release raises; CONTRIBUTING.md lists the places."""
+    """A release raises this version; CONTRIBUTING.md lists the places."""
     tags = {
         image["newTag"].removesuffix("-cpu").removesuffix("-cuda")
         for file in (ROOT / "deploy/kubernetes").glob("*/kustomization.yaml")
@@ -153,7 +153,7 @@ def test_the_fallback_is_one_everywhere() -> None:
 
 
 def test_the_range_of_torch_is_what_is_tested() -> None:
-    """Another release may change bits, so only that of constraints.txt is taken."""
+    """Another torch release may change bits, so only the one in constraints.txt is allowed."""
     (wanted,) = [each for each in PROJECT["project"]["optional-dependencies"]["serve"] if each.startswith("torch")]
     (tested,) = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     major, minor, *_ = map(int, tested.split("."))

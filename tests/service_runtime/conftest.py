@@ -1,4 +1,4 @@
-"""A service of four methods, one of each kind, whose behaviour each test gives."""
+"""A test service with one method of each kind, whose handlers each test supplies."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ SERVICE = "draftwire.test.Probe"
 
 @dataclass
 class Probe:
-    """Handlers by kind, over plain bytes; None leaves the method out."""
+    """Handlers by kind, over plain bytes; None omits the method."""
 
     unary_unary: Callable[..., Any] | None = None
     unary_stream: Callable[..., Any] | None = None
@@ -27,7 +27,7 @@ class Probe:
 
 
 def add_probe_to_server(probe: Probe, server: Any) -> None:
-    """What generated code does for a service."""
+    """Registers the service, as generated code does."""
     handlers = {
         kind: getattr(grpc, f"{kind}_rpc_method_handler")(handler)
         for kind, handler in vars(probe).items()
@@ -44,7 +44,7 @@ class Running:
     channel: grpc.aio.Channel
 
     def method(self, kind: str) -> Callable[..., Any]:
-        """The client's callable of the probe's method of a kind."""
+        """Returns the client's callable for the probe's method of a kind."""
         call: Callable[..., Any] = getattr(self.channel, kind)(f"/{SERVICE}/{kind}")
         return call
 
@@ -72,7 +72,7 @@ def make_probe() -> type[Probe]:
 
 
 class GeneratedServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
-    """A service with generated code; it knows GetModelInfo only."""
+    """A service with generated code that implements GetModelInfo only."""
 
     async def GetModelInfo(self, request: Any, context: Any) -> Any:
         return drafter_service_pb2.DrafterServiceGetModelInfoResponse()

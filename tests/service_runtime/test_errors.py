@@ -35,7 +35,7 @@ def test_an_invalid_field_is_named() -> None:
 
 
 def test_what_a_request_said_is_cut() -> None:
-    """An error travels in a call's trailers, which have a bound of their own."""
+    """Errors travel in a call's trailers, whose size is limited."""
     name = "x" * 4_000_000
     violations = [errors.FieldViolation(f"labels[{name}]", f"is {name}")] * 1000
     status = errors.invalid_fields(violations).to_status()

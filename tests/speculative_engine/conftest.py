@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Models this small run fastest on one thread, and on a busy machine by far."""
+    """Models this small run fastest on one thread, especially on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Which number of layers to draft with."""
+"""Choosing the number of layers to draft with."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model_of(last_layer: float) -> PackedModel:
-    """A model whose last layer adds so much of what it would add."""
+    """Returns a model whose last layer's contribution is scaled by a factor."""
     model = tiny_model("Llama")
     with torch.no_grad():
         layer = model.model.layers[-1]

@@ -37,7 +37,7 @@ Patch = pytest.MonkeyPatch
 
 
 def no_rollback(patch: Patch) -> None:
-    """The sequence keeps the slots of the first nodes verified, accepted or not."""
+    """Keeps the slots of the first verified nodes, accepted or not."""
 
     def commit(job: VerificationJob, accepted: list[Node]) -> None:
         job.sequence.slots.extend(job.slots[: len(job.chain) + len(accepted)])
@@ -50,7 +50,7 @@ def no_rollback(patch: Patch) -> None:
 
 
 def causal_mask(patch: Patch) -> None:
-    """A node sees whatever was laid out before it, its siblings, too."""
+    """Lets a node see everything laid out before it, including its siblings."""
     add_lane = BatchBuilder.add_lane
 
     def add(self: BatchBuilder, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
@@ -85,7 +85,7 @@ def slots_of_the_token_before(patch: Patch) -> None:
 
 
 def wrong_positions(patch: Patch) -> None:
-    """Rows of a tree are placed as if they were a chain."""
+    """Places a tree's rows as if they were a chain."""
     add_row = BatchBuilder.add_row
 
     def add(self: BatchBuilder, token: int, position: int, slot: int, wants_logits: bool) -> int:
@@ -163,7 +163,7 @@ def test_noise_of_a_wrong_position_shows(monkeypatch: Patch) -> None:
 
 
 def test_noise_is_that_of_the_absolute_position() -> None:
-    """Token by token from the library's logits; a shift of all positions alike would show nowhere else."""
+    """Drawn token by token from transformers' logits: no other test would notice a shift of all positions."""
     model = tiny_model("Llama")
     params = SamplingParams(temperature=1.0, seed=77)
     prompt = random_tokens(12, seed=1)
@@ -179,12 +179,12 @@ def test_noise_is_that_of_the_absolute_position() -> None:
 
 
 def another_ones_tokens(patch: Patch) -> None:
-    """What is found goes on beyond where the texts part."""
+    """Extends a match beyond the point where the texts differ."""
     patch.setattr(prefix_cache, "common_length", lambda first, second: min(len(first), len(second)))
 
 
 def read_slots_evicted(patch: Patch) -> None:
-    """Room is made of what a sequence reads."""
+    """Evicts prefixes that a sequence is reading."""
 
     def evict(self: PrefixCache, count: int) -> np.ndarray:
         stretch = self._root
@@ -197,7 +197,7 @@ def read_slots_evicted(patch: Patch) -> None:
 
 
 def turns_of(model: PackedModel) -> dict[int, list[int]]:
-    """What is said where slots are scarce and texts begin alike."""
+    """Returns outputs of requests with a common prefix, with few slots."""
     system = random_tokens(40, seed=1)
     prompts = [[*system, *random_tokens(5, seed=2 + number)] for number in range(4)]
     engine = engine_of(model, max_tree_nodes=8)
@@ -251,7 +251,7 @@ def test_torch_sum_over_key_blocks_shows(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("forgotten", ["RowExactLinear", "RowExactActivation"])
 def test_layers_of_the_library_show(forgotten: str, monkeypatch: Patch) -> None:
-    """On CPUs whose plain kernels are row-exact there is nothing to see."""
+    """On CPUs whose plain kernels are row-exact this fault is invisible."""
     sizes = {"hidden_size": 72, "intermediate_size": 1301, "num_attention_heads": 3, "num_key_value_heads": 3}
     assert rows_differ(packed(tiny_model("Llama", **sizes)), 60, 20) == 0
     make = packed_model.make_row_exact

@@ -1,8 +1,8 @@
-"""The public surface, collected from the code: all names that users write down somewhere.
+"""The public surface, collected from the code: all names that users may write down.
 
     python -m tests.surface.surface
 
-writes surface.json, after a change that is meant.
+writes surface.json after an intended change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _METRIC = re.compile(r"draftwire:[a-z_]+")
 
 
 def collect() -> dict[str, Any]:
-    """Return everything, in a form that JSON keeps."""
+    """Returns the whole surface in a form that JSON preserves."""
     return {
         "draftwire": _names(draftwire),
         "draftwire.edge": _names(draftwire.edge),
@@ -76,17 +76,17 @@ def collect() -> dict[str, Any]:
 
 
 def _names(module: Any) -> dict[str, str]:
-    """The public names of a module, with the signatures of what can be called."""
+    """Returns the public names of a module, with the signatures of callables."""
     return {name: _signature(getattr(module, name)) for name in sorted(module.__all__)}
 
 
 def _signature(value: Any) -> str:
-    """Its parameters, without annotations: those are for a type checker, and name types by where they live."""
+    """Returns parameters without annotations: those are for type checkers, and include the modules of types."""
     if not callable(value):
         return ""
     try:
         found = inspect.signature(value)
-    except (TypeError, ValueError):  # it tells none
+    except (TypeError, ValueError):  # it has no signature
         return ""
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()]
     return str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
@@ -101,7 +101,7 @@ def _is_class(name: str) -> bool:
 
 
 def _commands() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each command with its parameters. What their help says may be said better at any time."""
+    """Yields each command with its parameters. Help texts are left out, so that they can be improved at any time."""
     waiting: list[tuple[str, Any]] = [("draftwire", typer.main.get_command(app))]
     while waiting:
         name, command = waiting.pop()
@@ -120,7 +120,7 @@ def _commands() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _flags(settings: Any) -> dict[str, str]:
-    """The fields of settings, with their defaults."""
+    """Returns the fields of settings with their defaults."""
     return {f"--{name.replace('_', '-')}": repr(field.default) for name, field in sorted(settings.model_fields.items())}
 
 
@@ -136,12 +136,12 @@ def _trees() -> Iterator[ast.Module]:
 
 
 def _metrics() -> set[str]:
-    """Those of the page, which other tests compare with what services and gateway have."""
+    """Returns the metrics of docs/metrics.md, which other tests compare with those of the services and the gateway."""
     return set(_METRIC.findall((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
 
 
 def _log_events() -> set[str]:
-    """What is said through a module's `log`, where the words are fixed."""
+    """Returns the constant events that are logged through a module's `log`."""
     return {
         node.args[0].value
         for tree in _trees()
@@ -158,7 +158,7 @@ def _log_events() -> set[str]:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as it is once it was written and read."""
+    """Returns a value as it is after being written and read."""
     return json.loads(json.dumps(value, sort_keys=True, default=str))
 
 

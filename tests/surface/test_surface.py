@@ -1,4 +1,4 @@
-"""What users depend on stays as it is: a change of it is made on purpose, and shows in surface.json."""
+"""The public surface stays the same: changes are intended, and show in surface.json."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from tests.surface.surface import FILE, as_json, collect
 
 
 def differences(kept: Any, found: Any, place: str = "") -> Iterator[str]:
-    """What is gone, new or another, by its place."""
+    """Yields what is missing, new or different, by its place."""
     if isinstance(kept, dict) and isinstance(found, dict):
         for name in sorted(kept.keys() | found.keys()):
             where = f"{place} > {name}" if place else name

@@ -1,3 +1,3 @@
-"""A verifier and drafters in this process."""
+"""Fixtures with a verifier and drafters in this process."""
 
 from tests.harness.verifier.fixtures import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Requests with each rule of acceptance, against real and lying drafters, in one process."""
+"""Requests with each acceptance rule, against real and lying drafters, in one process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ async def test_rejection(verifier: InProcessVerifier, twin: InProcessDrafter) ->
     assert (stats.acceptance, stats.lossless) == (REJECTION, True)
     assert not stats.HasField("threshold")
     assert stats.accepted_tokens == sum(source is not None for source in output.sources)
-    # What the two draw from differs by what is cut off after 32 tokens, and nothing else.
+    # The two distributions differ only in the cut to 32 tokens.
     assert stats.accepted_tokens > 0.6 * stats.draft_tokens > 6
     count = counts(verifier)[REJECTION]
     assert (count.requests, count.tokens, count.accepted_tokens) == (1, 40, stats.accepted_tokens)
@@ -128,7 +128,7 @@ async def test_lossy_rules(
 async def test_a_low_threshold_lets_the_draft_model_write(
     verifier: InProcessVerifier, stranger: InProcessDrafter
 ) -> None:
-    """What these rules are: the output is no longer the target's."""
+    """Lossy rules change the output: it is no longer the target's."""
     await verifier.pool.membership.attach("stranger:1", "")
     request = ask(SamplingParams(temperature=2.0, seed=7), acceptance=THRESHOLD, threshold=1e-9)
     output = await verifier.generate(request)
@@ -140,7 +140,7 @@ async def test_a_low_threshold_lets_the_draft_model_write(
 async def test_without_noise_every_rule_is_the_coupled_one(
     verifier: InProcessVerifier, stranger: InProcessDrafter, rule: Any
 ) -> None:
-    """So any drafter may draft, trusted or not, and the output is that of plain decoding."""
+    """Without noise, any drafter may draft, trusted or not, and the output is that of plain decoding."""
     await verifier.pool.membership.attach("stranger:1", "")
     request = ask(SamplingParams(temperature=0, seed=3), acceptance=rule, drafter="stranger:1")
     output = await verifier.generate(request)
@@ -167,11 +167,11 @@ async def test_rules_share_a_batch_and_the_coupled_one_stays_exact(
             assert output.token_ids == alone.token_ids
 
 
-# ---- drafters that say wrongly what they drew from
+# ---- drafters that misreport their distributions
 
 
 def scripted(distributions: Sequence[DraftDistribution] | None) -> ScriptedDrafter:
-    """Draws the tokens 7 and 8 below the last committed one."""
+    """Returns a drafter that draws the tokens 7 and 8 below the last committed one."""
 
     def answer(opening: Opening) -> Sequence[pb.DraftResponse]:
         return [batch(opening.proposal([7, 8], parent_ids=[0, 0], distributions=distributions))]

@@ -1,4 +1,4 @@
-"""A verifier and real drafters in one process: whatever drafts, the tokens are those of plain decoding."""
+"""A verifier and real drafters in one process: whichever drafter drafts, the tokens are those of plain decoding."""
 
 import asyncio
 from pathlib import Path
@@ -257,7 +257,7 @@ class TestOptions:
         assert output.finished.finish_reason == FinishReason.FINISH_REASON_LENGTH
 
     async def test_the_end_of_the_sequence_within_a_tree(self, checkpoint: Path, verifier: InProcessVerifier) -> None:
-        """Tokens behind it are neither reported nor counted, whoever drafted them."""
+        """Tokens after the end of the sequence are neither reported nor counted, whichever drafter drafted them."""
         hot = SamplingParams(temperature=4.0, seed=3)
         request = order(max_tokens=200, sampling=hot, ignore_eos=False)
         plain = await verifier.plain(request)

@@ -1,4 +1,4 @@
-"""Drafters in the verifier itself: members of the pool like others, and no token depends on them."""
+"""Drafters inside the verifier: members of the pool like others, and no token depends on them."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ REPEATED = [5, 9, 14, 23, 42, 7] * 6
 
 @pytest.fixture
 def exit_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a model of two layers takes too long to draft with; here it is taken to cost next to nothing."""
+    """Half of a two-layer model is too expensive to draft with, so its cost is set to nearly nothing."""
     monkeypatch.setattr(early_exit, "weights_share", lambda target, layers: 0.01)
 
 
@@ -94,7 +94,7 @@ async def test_another_tokenizers_model_is_refused(verifier: InProcessVerifier, 
 
 
 async def test_what_was_said_before_is_drafted(verifier: InProcessVerifier) -> None:
-    """A tiny random model repeats itself when it is greedy: lookup then knows what comes."""
+    """A tiny random model repeats itself under greedy decoding, so lookup predicts its output."""
     await verifier.pool.membership.attach("local:ngram", "")
     plain = await verifier.plain(order(max_tokens=200))
     output = await verifier.generate(order(max_tokens=200))

@@ -36,7 +36,7 @@ REMOTE = "medusa:1"
 
 @pytest.fixture(scope="module")
 def heads(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Heads that know what the target says greedily after the prompts."""
+    """Heads trained on the target's greedy outputs for the prompts."""
     base = AutoModelForCausalLM.from_pretrained(checkpoint)
     documents = [
         base.generate(torch.tensor([prompt]), max_new_tokens=60, do_sample=False, pad_token_id=0)[0].tolist()
@@ -152,7 +152,7 @@ async def test_bad_heads_are_refused_and_the_verifier_goes_on(verifier: InProces
 
 
 async def test_heads_of_another_hidden_size_in_a_service(verifier: InProcessVerifier, tmp_path: Path) -> None:
-    """Their sequences go on plainly, and the drafter shows why."""
+    """Sequences continue without drafts, and the drafter reports the reason."""
     MedusaHeads(1, 1, 16, VOCABULARY).save(tmp_path, "", torch.float32)
     changes = ModelChanges(DrafterSettings(medusa_heads=str(tmp_path), dtype="float32"), Shutdown(), load_heads)
     async with changes.running():

@@ -1,4 +1,4 @@
-"""Requests that bring the output they expect: it is drafted from with no drafter attached, and changes no token."""
+"""Requests with a predicted output: it is drafted from without any attached drafter, and changes no token."""
 
 from typing import Any
 

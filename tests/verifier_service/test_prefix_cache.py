@@ -1,4 +1,4 @@
-"""The prefix cache as requests and GetModelInfo tell of it."""
+"""The prefix cache as reported by requests and GetModelInfo."""
 
 import asyncio
 from pathlib import Path
@@ -52,7 +52,7 @@ async def test_a_request_that_goes_on_elsewhere_finds_its_output(verifier: InPro
 async def test_conversations_say_the_same(
     verifier: InProcessVerifier, twin: InProcessDrafter, address: str | None, sampling: Any
 ) -> None:
-    """Four at once, of two turns each, that begin with the same tokens."""
+    """Four conversations at once, of two turns each, that begin with the same tokens."""
     if address is not None:
         await verifier.pool.membership.attach(address, "")
     verifier.engine.drafts_awaited = address == "twin:1"

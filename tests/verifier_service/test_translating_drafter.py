@@ -1,4 +1,4 @@
-"""A drafter whose model has another tokenizer, in conversation with a verifier."""
+"""A drafter with another tokenizer, in conversation with a verifier."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ async def translating(
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 async def test_it_changes_no_token(verifier: InProcessVerifier, translating: InProcessDrafter, name: str) -> None:
-    """A random target says any bytes at all, halves of characters among them."""
+    """A random target generates arbitrary bytes, including parts of characters."""
     request = order(PROMPT, max_tokens=48, sampling=SAMPLINGS[name])
     plain = await verifier.generate(request)
     await verifier.pool.membership.attach("translating:1", "drafter")

@@ -20,7 +20,7 @@ from verifier_service.servicer import VerifierServicer
 
 
 async def nobody_reads(metadata: object) -> None:
-    """Take the initial metadata of a call."""
+    """Takes the initial metadata of a call."""
 
 
 CONTEXT = SimpleNamespace(
@@ -41,7 +41,7 @@ async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) ->
             await verifier.generate(order(max_tokens=6))
         assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
         assert caught.value.retry_after_seconds
-        requests[2].cancel()  # one that waits
+        requests[2].cancel()  # a waiting one
         await asyncio.wait(requests[2:])
         verifier.engine.hold(1)
         await verifier.until(lambda: verifier.verifier.status().waiting_requests == 1)
@@ -55,7 +55,7 @@ async def test_who_would_wait_too_long_is_refused_at_once(checkpoint: Path) -> N
     async with in_process_verifier(checkpoint, max_sequences=2, max_waiting=100, max_wait_seconds=5.0) as verifier:
         expected = await verifier.generate(order())
         verifier.engine.hold(2)
-        # 40 tokens each, two side by side, 50 ms a step, as far as the engine knows: a second a request.
+        # The engine assumes 40 tokens a request, two at a time, and 50 ms a step: one second per request.
         requests = [asyncio.create_task(verifier.generate(order())) for _ in range(6)]
         await verifier.until(lambda: verifier.verifier.status().waiting_requests == 4)
         with pytest.raises(ServiceError) as caught:
@@ -70,7 +70,7 @@ async def test_who_would_wait_too_long_is_refused_at_once(checkpoint: Path) -> N
                 await verifier.until(lambda: len(verifier.verifier._requests) == len(requests))
         assert "--max-wait-seconds" in caught.value.message
         assert 6 <= len(requests) < 12
-        requests[3].cancel()  # one that waits makes room at once
+        requests[3].cancel()  # cancelling a waiting request makes room at once
         await asyncio.wait([requests.pop(3)])
         verifier.verifier.check_room()
         verifier.engine.go_on()
@@ -105,7 +105,7 @@ async def test_draining_hands_over_what_can_go_on_elsewhere(verifier: InProcessV
         with pytest.raises(ServiceError) as caught:
             await resumable
         assert (caught.value.code.name, caught.value.reason_name) == ("UNAVAILABLE", "SHUTTING_DOWN")
-        with pytest.raises(ServiceError) as caught:  # one that was being read when the drain began
+        with pytest.raises(ServiceError) as caught:  # as if it was being read when the drain began
             await verifier.generate(order(resumable=True))
         assert caught.value.reason_name == "SHUTTING_DOWN"
         assert not draining.done()
@@ -144,7 +144,7 @@ async def test_an_engine_that_fails_ends_every_request_and_is_reported(
     async with in_process_verifier(checkpoint) as verifier:
         verifier.engine.hold(1)
         requests = [asyncio.create_task(verifier.generate(order())) for _ in range(3)]
-        await verifier.until(lambda: verifier.engine.running >= 1)  # the others may have come during its first step
+        await verifier.until(lambda: verifier.engine.running >= 1)  # the others may have arrived during its first step
 
         def fail(*_: object) -> None:
             raise MemoryError("no memory")
@@ -164,7 +164,7 @@ async def test_an_engine_that_fails_ends_every_request_and_is_reported(
 
 
 async def test_too_little_memory_costs_time_alone(checkpoint: Path) -> None:
-    """Requests that do not all fit give way to each other, are resumed, and end with their own tokens."""
+    """Requests that do not all fit preempt each other, are resumed, and end with their own tokens."""
     orders = [order([5 + index, *range(20, 40)], 100, sampling=sampled()) for index in range(4)]
     async with in_process_verifier(checkpoint) as verifier:
         expected = [(await verifier.plain(each)).token_ids for each in orders]
@@ -203,7 +203,7 @@ async def test_it_tells_what_it_decides_and_by_what(verifier: InProcessVerifier,
     assert planner.draft_tokens == output.finished.speculation.draft_tokens > 0
     (calibration,) = planner.calibrations
     assert calibration.drafter == "good"
-    assert calibration.first_acceptance > 0.6  # what is taken for granted before the first token
+    assert calibration.first_acceptance > 0.6  # the assumed acceptance of a first token
     assert calibration.response_time.ToNanoseconds() > 0 and calibration.proposal_interval.ToNanoseconds() > 0
     assert {each.rank for each in calibration.classes} == {0, 1, 2}
     assert all(0 < each.acceptance < 1 <= each.observations for each in calibration.classes)

@@ -24,7 +24,7 @@ from tests.harness.verifier.verify_call import call
 async def verify(
     verifier: InProcessVerifier, caller: ScriptedCaller, request: pb.GenerateRequest, tokenizer_sha256: str = ""
 ) -> pb.GenerateFinished:
-    """Run a request, which must give what plain decoding gives and leave nothing behind."""
+    """Runs a request, which must give the output of plain decoding and leave nothing behind."""
     plain = await verifier.plain(request)
     async with asyncio.timeout(PATIENCE), call(verifier) as stream:
         output = await caller.run(stream, request, tokenizer_sha256)
@@ -43,7 +43,7 @@ async def left_nothing(verifier: InProcessVerifier) -> None:
 
 
 async def text(verifier: InProcessVerifier, request: pb.GenerateRequest) -> list[int]:
-    """Prompt and output of a request."""
+    """Returns prompt and output of a request."""
     return [*request.token_ids.ids, *(await verifier.plain(request)).token_ids]
 
 
@@ -173,7 +173,7 @@ async def test_a_caller_that_does_not_read(verifier: InProcessVerifier) -> None:
     async with asyncio.timeout(PATIENCE), call(verifier, max_buffered=1) as stream:
         await stream.write(pb.VerifyRequest(start=pb.VerifyStart(request=request)))
         await verifier.until(lambda: verifier.verifier.status().running_sequences == 1)
-        await verifier.freed()  # the engine did not wait for anybody to read
+        await verifier.freed()  # the engine did not wait for the reader
         output = await caller.follow(stream)
     assert output.token_ids == plain.token_ids
     assert caller.verdicts < 5
@@ -195,7 +195,7 @@ async def test_a_caller_that_goes(verifier: InProcessVerifier, severed: bool) ->
 
 
 async def refused(verifier: InProcessVerifier, *messages: pb.VerifyRequest) -> StreamBroken:
-    """How a call that says this fails."""
+    """Returns the error with which a call that sends these messages fails."""
     async with asyncio.timeout(PATIENCE), call(verifier) as stream:
         for message in messages:
             await stream.write(message)
@@ -203,7 +203,7 @@ async def refused(verifier: InProcessVerifier, *messages: pb.VerifyRequest) -> S
         with pytest.raises(StreamBroken) as caught:
             while await stream.read() is not None:
                 pass
-    verifier.engine.go_on()  # a step that is held back would keep the engine from hearing that the request is over
+    verifier.engine.go_on()  # while a step is held back, the engine does not learn that the request has ended
     await left_nothing(verifier)
     return caught.value
 

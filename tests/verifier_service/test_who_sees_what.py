@@ -1,4 +1,4 @@
-"""Whose text reaches whom: drafters get the requests they draft for, callers their own."""
+"""Visibility of texts: drafters get the requests they draft for, callers their own."""
 
 import asyncio
 from typing import Any
@@ -48,7 +48,7 @@ async def test_a_drafter_is_told_what_it_needs_to_guess_and_nothing_of_who_asks(
 
 
 async def test_requests_of_one_name_are_apart(verifier: InProcessVerifier) -> None:
-    """A request's name is for logs and traces: whoever knows it can do nothing with it."""
+    """A request's name is for logs and traces; knowing it gives no access."""
     orders = [order([first, 9], max_tokens=30, request_id="same") for first in range(3, 7)]
     alone = [(await verifier.plain(each)).token_ids for each in orders]
     together = [output.token_ids for output in await asyncio.gather(*map(verifier.generate, orders))]
@@ -57,7 +57,7 @@ async def test_requests_of_one_name_are_apart(verifier: InProcessVerifier) -> No
 
 
 def test_no_call_names_another_request() -> None:
-    """What a client can ask for by a name is its own request, and drafters."""
+    """By name, a client can only refer to its own request and to drafters."""
     service = verifier_service_pb2.DESCRIPTOR.services_by_name["VerifierService"]
     named = {
         f"{method.name}.{field.name}"

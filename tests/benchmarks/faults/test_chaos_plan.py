@@ -1,4 +1,4 @@
-"""What goes wrong is drawn from a seed."""
+"""The plan of faults, drawn from a seed."""
 
 from benchmarks.faults.chaos_plan import DRAFTER_FAULTS, PHASE_SECONDS, VERIFIER_FAULTS, plan
 

@@ -1,4 +1,4 @@
-"""What a stall is blamed on."""
+"""The fault that a stall is attributed to."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The GPU's benchmark, whole, on a CPU: tiny sizes, the bundled models as they are."""
+"""The whole GPU benchmark on a CPU: tiny sizes, with the bundled models unchanged."""
 
 import json
 import sys

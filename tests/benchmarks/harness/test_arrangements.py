@@ -1,4 +1,4 @@
-"""What is made of the runs of several arrangements."""
+"""Statistics over the runs of several arrangements."""
 
 from collections import Counter
 from itertools import pairwise, permutations
@@ -10,7 +10,7 @@ from benchmarks.harness.stream_batch import Arrival, Stream, StreamBatch
 
 
 def batch(seconds: float, token_ids: tuple[int, ...] = (1, 2, 3, 4), hits: int = 0) -> StreamBatch:
-    """One request of a token at once and the others after so many seconds, in as many steps as tokens."""
+    """Returns one request with a token at once and the others after `seconds`, in as many steps as tokens."""
     arrivals = (Arrival(0.0, 1), Arrival(seconds, len(token_ids) - 1))
     return StreamBatch((Stream(arrivals, token_ids, 2, 6, 3, hits),))
 

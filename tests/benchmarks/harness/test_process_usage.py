@@ -1,4 +1,4 @@
-"""What a process holds, and whether it grows."""
+"""A process's resources, and whether they grow."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Which lines of a log tell of a fault that nobody handled."""
+"""Finding log lines that report an unhandled fault."""
 
 import io
 import logging
@@ -14,7 +14,7 @@ from service_runtime.process.logs import configure_logs, get_logger
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What a service would have logged."""
+    """Yields a log as a service would write it."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     stream = io.StringIO()

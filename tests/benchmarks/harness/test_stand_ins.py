@@ -1,4 +1,4 @@
-"""Drafters of no use and a planner that waits: they do what they are measured for."""
+"""Useless drafters and a planner that waits: they behave as the benchmarks assume."""
 
 from types import SimpleNamespace
 
@@ -40,7 +40,7 @@ def test_a_liar_answers_every_verdict_within_its_credit() -> None:
         assert reader.merge(proposal, tree, tokens).added == SPEC.max_tree_nodes
         assert max(proposal.log_probs) == min(proposal.log_probs) > -0.02
         assert not drafter.busy
-        # Sometimes a lie happens to be true, and what hangs below it then stays in the trees of both sides.
+        # Sometimes a false token happens to be right; the nodes below it then stay in the trees of both sides.
         committed = list(proposal.token_ids) if step % 3 == 2 else [51]
         tokens += committed
         tree.commit(committed)

@@ -1,4 +1,4 @@
-"""Results as data: written and read again, the newest first; documents that say what the data says."""
+"""Results as data: reading back what was written, newest first, and documents that match the data."""
 
 import argparse
 import json

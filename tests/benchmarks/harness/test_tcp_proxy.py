@@ -1,4 +1,4 @@
-"""The benchmarks' own TCP proxy: what it does to the bytes and connections it carries."""
+"""The benchmarks' TCP proxy: its effects on the bytes and connections it carries."""
 
 import asyncio
 import random
@@ -11,11 +11,11 @@ from benchmarks.harness.tcp_proxy import TcpProxy, flipped
 from tests.harness.waiting import PATIENCE, TRIES
 
 SOON = 0.2
-"""Seconds within which what is to stay out would have come."""
+"""Seconds after which data that must not arrive would have arrived."""
 
 
 class EchoServer:
-    """Sends back what it gets, and counts the connections that ended with a reset."""
+    """Echoes its input, and counts the connections that ended with a reset."""
 
     def __init__(self) -> None:
         self.accepted = 0
@@ -64,7 +64,7 @@ async def connect(proxy: TcpProxy) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 async def eventually(look: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not look():  # noqa: ASYNC110 (what is looked at has no event)
+        while not look():  # noqa: ASYNC110 (the condition has no event)
             await asyncio.sleep(0.01)
 
 
@@ -90,7 +90,7 @@ async def test_it_delays_a_round_trip_by_both_ways(proxy: TcpProxy) -> None:
 
 
 async def test_what_is_sent_at_once_is_delayed_at_once(proxy: TcpProxy) -> None:
-    """A delay is a long line, not a slow one: ten messages under way together take one delay."""
+    """A delay is latency, not a low rate: ten messages in transit together take one delay."""
     clock = asyncio.get_running_loop().time
     reader, writer = await connect(proxy)
     proxy.set_delay(0.5)
@@ -102,7 +102,7 @@ async def test_what_is_sent_at_once_is_delayed_at_once(proxy: TcpProxy) -> None:
         assert await reader.readexactly(10) == bytes(range(10))
         took = clock() - started
         assert took >= 1.0
-        if took < 10 * 1.0:  # else one after the other, or the machine had no time for this test
+        if took < 10 * 1.0:  # longer if delays add up, or if the machine was too busy for this test
             return
     pytest.fail("it takes a delay for each")
 

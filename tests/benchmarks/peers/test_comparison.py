@@ -1,4 +1,4 @@
-"""What is said of peers: their best settings, equal outputs, ratios within a run, and who was not measured."""
+"""Comparison with peers: their best settings, equal outputs, ratios within a run, and peers that were not measured."""
 
 from importlib.util import find_spec
 
@@ -11,7 +11,7 @@ from benchmarks.peers.comparison import Contestant, agreement, best, described, 
 
 
 def timing(rate: float, tokens: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Timing:
-    """A request that decodes at a rate, after a prompt of a second."""
+    """Returns a request that decodes at a rate, after a prompt of one second."""
     seconds = (len(tokens) - 1) / rate
     return Timing(1.0 + seconds, seconds, len(tokens) - 1, tokens, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""A peer's process: asked in turn, stopped in between, and its failures told."""
+"""A peer's process: used in turn, stopped in between, with its failures reported."""
 
 import time
 from collections.abc import Iterator
@@ -42,14 +42,14 @@ ORDER = {"method": "plain", "target": "some", "threads": 2}
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PeerProcess]:
     monkeypatch.setattr(peer_process, "PLACE", tmp_path)
     (tmp_path / "counting.py").write_text(COUNTING)
-    monkeypatch.chdir(tmp_path)  # where its process looks for the module, too
+    monkeypatch.chdir(tmp_path)  # where its process also looks for the module
     running = PeerProcess(Peer("counting", "counting", (Method("plain"),)), 2, [0])
     yield running
     running.stop()
 
 
 def stops(process: PeerProcess) -> bool:
-    """Signals take their time on a busy machine."""
+    """Waits until the process is stopped: signals take a while on a busy machine."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T":

@@ -1,4 +1,4 @@
-"""Figures of the benchmark of requests at once."""
+"""Figures of the benchmark of simultaneous requests."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""What becomes of requests that come whether or not there is room, and what is made of it."""
+"""Open-loop load: requests that arrive regardless of capacity, and the figures computed from them."""
 
 import math
 
@@ -12,7 +12,7 @@ OBJECTIVE = Objective(1.0, 0.1)
 
 
 def answer(asked_at: float, first: float, tokens: int, gap: float = 0.05) -> Answer:
-    """A request whose tokens come one by one."""
+    """Returns a request whose tokens arrive one by one."""
     arrivals = tuple(Arrival(asked_at + first + gap * index, 1) for index in range(tokens))
     return Answer(asked_at, asked_at, arrivals, tuple(range(tokens)), finished=True)
 
@@ -48,7 +48,7 @@ def test_only_what_is_within_the_window_counts() -> None:
     figures = LoadFigures.of(answers, 1.0, 10.0, OBJECTIVE)
     assert figures.requests == 4
     assert figures.goodput == pytest.approx(10 / 9)
-    assert figures.completed == pytest.approx((10 + 10) / 9)  # the early one was to come before
+    assert figures.completed == pytest.approx((10 + 10) / 9)  # the early one was due before the window
     assert figures.refused == 0.5
     assert figures.refusal_seconds == pytest.approx(0.04)
     assert figures.least_retry == 0.5

@@ -23,7 +23,7 @@ def test_prompts_share_prefixes_within_a_run_only() -> None:
 
 
 def batch(first: float, cached: int) -> StreamBatch:
-    """Two tokens, the second a second after the first."""
+    """Returns a request with two tokens, the second a second after the first."""
     arrivals = (Arrival(first, 1), Arrival(first + 1.0, 1))
     return StreamBatch((Stream(arrivals, (7, 8), 2, 0, 0, 0, prompt_tokens=100, cached_tokens=cached),))
 

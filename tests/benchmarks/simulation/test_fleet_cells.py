@@ -1,4 +1,4 @@
-"""What whole fleets take their steps from: small simulations of trees, and how far they stand for larger ones."""
+"""The steps of whole fleets, taken from small simulations of trees, and how far these represent larger ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A fleet in virtual time keeps the laws that any fleet keeps, and comes out as computed by hand where it can be."""
+"""A fleet in virtual time obeys the laws of any fleet, and matches hand-computed results where there are any."""
 
 import math
 from dataclasses import replace
@@ -18,14 +18,14 @@ from benchmarks.simulation.simulated_setting import Curve
 
 PAIR = gpu_like()
 BARE = ModelPairTimes("bare", "assumed", Curve.flat(0.030), Curve.flat(0.003), Agreement.of(0.75))
-"""Nothing but steps."""
+"""A pair whose steps cost only their fixed time."""
 AWAY = 5.0
 ALONE = {"reading": False, "target_share": 1, "draft_share": 1}
 
 
 @pytest.fixture(scope="module")
 def drafted() -> RemoteSpeculation:
-    """With drafters 5 ms away; cells are simulated once."""
+    """Speculation with drafters 5 ms away; cells are simulated once."""
     return RemoteSpeculation(Cells(PAIR, 0.005, steps=100))
 
 

@@ -1,4 +1,4 @@
-"""Calibrations are read as they were written, and what is wrong with one is told by field."""
+"""Calibrations are read back as written, and errors in one name the field."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Policies in virtual time: what can be computed by hand comes out."""
+"""Policies in virtual time, against results computed by hand."""
 
 import json
 import math
@@ -80,7 +80,7 @@ def test_plain_decoding_takes_a_step_a_token(curve: type[Curve], streams: int) -
 
 @pytest.mark.parametrize("round_trip", [0.0, 0.02])
 def test_a_chain_that_is_drafted_then_verified_takes_the_sum_of_its_parts(round_trip: float) -> None:
-    """One step of the drafter a token, a round trip, and a step of the target."""
+    """One drafter step per token, a round trip, and a step of the target."""
     length, tokens = 5, 6000
     tally = draft_then_verify(
         setting(round_trip=round_trip, target=Curve((1,), (TARGET,)), draft=Curve((1,), (DRAFT,)), tokens=tokens),

@@ -1,4 +1,4 @@
-"""What drafters are told in virtual time: as much, and as often, as the services would."""
+"""Verdicts to drafters in virtual time: the same ones, and as often, as from the services."""
 
 import itertools
 from collections.abc import Callable
@@ -25,7 +25,7 @@ OPENED_WITH = 64
 
 
 class HeardDrafter(SimulatedDrafter):
-    """Keeps what it is told."""
+    """Records the verdicts it receives."""
 
     def __init__(
         self, clock: VirtualClock, growth: Growth, cost: StepCost, send: Callable[[dict[int, Proposal]], None]
@@ -34,7 +34,7 @@ class HeardDrafter(SimulatedDrafter):
         self.heard: list[Verdict] = []
 
     def receive(self, verdicts: list[Verdict]) -> None:
-        """See SimulatedDrafter."""
+        """Records verdicts before the simulated drafter handles them."""
         self.heard.extend(verdicts)
         super().receive(verdicts)
 

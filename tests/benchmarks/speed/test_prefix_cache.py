@@ -8,7 +8,7 @@ from benchmarks.speed.prefix_cache import CHATS, SYSTEM, Case, figures, identica
 
 
 def batch(first: float, *, cached: int = 0, token: int = 7) -> StreamBatch:
-    """Two tokens, the second a second after the first."""
+    """Returns a request with two tokens, the second a second after the first."""
     arrivals = (Arrival(first, 1), Arrival(first + 1.0, 1))
     return StreamBatch((Stream(arrivals, (token, 8), 2, 0, 0, 0, prompt_tokens=100, cached_tokens=cached),))
 

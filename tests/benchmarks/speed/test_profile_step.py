@@ -1,4 +1,4 @@
-"""What steps took between two readings."""
+"""Times of steps by part, between two readings."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from draftwire import StepTimes
 
 
 def times(steps: int, seconds: float) -> StepTimes:
-    """The n-th part took n times as long as the first."""
+    """Returns times in which the n-th part took n times as long as the first."""
     return StepTimes(steps, *(seconds * number for number in range(1, 9)), cpu_around_forward=seconds / 2)
 
 

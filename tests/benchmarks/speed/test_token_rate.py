@@ -20,7 +20,7 @@ def test_rates_are_of_whole_buckets() -> None:
 
 def test_tokens_of_long_steps_are_spread_over_them() -> None:
     rate = TokenRate(start=100.0)
-    rate.add(99.0, 100.05, 5)  # what came before the first bucket is not counted there
+    rate.add(99.0, 100.05, 5)  # tokens before the first bucket are not counted
     for step in range(10):
         rate.add(100.05 + step * 0.37, 100.05 + (step + 1) * 0.37, 8)
     assert sum(rate.arrived) == 85

@@ -1,4 +1,4 @@
-"""What the SDK does for training: scores, traffic, and commands that say what they need."""
+"""The SDK's part of training: scores, traffic, and commands that report missing requirements."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The data set: what is written is read, a crash costs one record, and it does not grow beyond its bound."""
+"""The data set: reading back what was written, a crash that costs one record, and the bound on its size."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Expected acceptance is what drawing with the same noise shows."""
+"""Expected acceptance matches drawing with the same noise."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_the_same_model_is_always_accepted() -> None:
 
 
 class Fixed(torch.nn.Module):
-    """Says after each token that the next one is the token plus one, with probability 1/2, or any other."""
+    """Predicts the current token plus one with probability 1/2, and every other token equally."""
 
     def forward(self, input_ids: torch.Tensor, use_cache: bool) -> object:
         logits = torch.zeros(*input_ids.shape, VOCABULARY)
@@ -47,13 +47,13 @@ class Fixed(torch.nn.Module):
 
 
 def test_each_distribution_is_compared_at_its_own_position() -> None:
-    """Texts of different lengths side by side, of which the draft is right at some positions."""
+    """Texts of different lengths side by side; the draft is right at some positions."""
     half = math.log(0.5)
     right = example_of([1, 2, 3, 4], 2, [[3], [4], [5]], [[half]] * 3)
     wrong = example_of([5, 6], 2, [[9]], [[half]])
     found = measure(Fixed(), [right, wrong], batch_size=2)
     assert (found.positions, found.agreement) == (4, 0.75)
-    # The known token's share of: itself, and what others may have in each of the two.
+    # 1 / (1 for the known token + 1 for the target's other tokens + 1 for the draft's), all with probability 1/2.
     assert measure(Fixed(), [right], batch_size=1).coupled == pytest.approx(1 / 3)
     assert str(found).endswith("75.0 % greedy (4 positions)")
 

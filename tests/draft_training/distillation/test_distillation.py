@@ -1,4 +1,4 @@
-"""From prompts to a checkpoint that a drafter service loads, at once and in two goes."""
+"""From prompts to a checkpoint that a drafter service loads, at once or with an interruption."""
 
 import json
 from collections.abc import Sequence

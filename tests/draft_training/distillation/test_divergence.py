@@ -1,4 +1,4 @@
-"""Divergences over sparse targets: their values, their bounds, and which way they pull."""
+"""Divergences over sparse targets: their values, their bounds, and their gradients' direction."""
 
 import itertools
 
@@ -11,7 +11,7 @@ VOCABULARY = 50
 
 
 def two(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a target and a draft, [20, vocabulary] each."""
+    """Returns logits of a target and a draft, [20, vocabulary] each."""
     generator = torch.Generator().manual_seed(seed)
     target = 2 * torch.randn(20, VOCABULARY, generator=generator)
     return target, target + torch.randn(20, VOCABULARY, generator=generator)
@@ -23,7 +23,7 @@ def sparse(kind: Divergence, target: torch.Tensor, draft: torch.Tensor, top: int
 
 
 def whole(kind: Divergence, target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
-    """By the textbook, of all tokens."""
+    """Computes the textbook divergence over all tokens."""
     q, p = target.double().softmax(1), draft.double().softmax(1)
     if kind == "forward-kl":
         return (q * (q / p).log()).sum(1)

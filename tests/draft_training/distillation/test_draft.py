@@ -1,4 +1,4 @@
-"""A trained draft as it is written."""
+"""A trained draft as written to disk."""
 
 import stat
 from pathlib import Path

@@ -35,7 +35,7 @@ def test_a_few_examples_are_learned_by_heart(draft: Path, examples: list[Example
     while not trainer.done:
         losses.append(trainer.step(examples.__getitem__, len(examples)))
     after = measure(model, examples, batch_size=3)
-    # From a draft that is far off, only forward-kl gets there soon.
+    # From a distant draft, only forward-kl gets close quickly.
     assert losses[-1] < (0.1 if kind == "forward-kl" else 0.9) * losses[0]
     assert after.coupled > before.coupled + (0.5 if kind == "forward-kl" else 0.05)
 

@@ -1,4 +1,4 @@
-"""Heads learn what a target says, an interrupted training goes on, and the command line says what goes wrong."""
+"""Heads learn the target's output, interrupted training resumes, and the command line reports errors."""
 
 import json
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_the_checkpoint_of_another_training_is_refused(base: PreTrainedModel, tm
 
 
 def test_each_head_is_asked_for_the_token_of_its_own_place(base: PreTrainedModel, tmp_path: Path) -> None:
-    """A target whose next token says all that follows: each head is right about its own place and no other."""
+    """The target's next token determines all later ones: each head must be right about its own offset and no other."""
     document = [3 + place % 5 for place in range(64)]
     training = MedusaTraining(heads=3, steps=150, batch=2, window=32, learning_rate=3e-2)
     made = trainer(base, tmp_path, training, [document])

@@ -1,4 +1,4 @@
-"""What becomes of a checkpoint on trial, by what the traffic shows."""
+"""The outcome of a checkpoint's trial, decided by the traffic."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def served(accepted: int, *drafters: str) -> ServedRequest:
 
 
 class Pool:
-    """The client's drafters: notes what is asked, and answers what a test says."""
+    """The client's drafters: records the calls, and answers as a test specifies."""
 
     def __init__(self, load: str = "serving", ends: str = "") -> None:
         self.asked: list[str] = []
@@ -61,7 +61,7 @@ class Follower:
         self._backlog = [served(30, "old")] * 5
 
     def take(self, seconds: float) -> list[ServedRequest]:
-        if self._backlog:  # what finished before the trial
+        if self._backlog:  # requests that finished before the trial
             taken, self._backlog = self._backlog, []
             return taken
         taken, self._requests = self._requests[:3], self._requests[3:]

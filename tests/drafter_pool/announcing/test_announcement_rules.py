@@ -1,4 +1,4 @@
-"""Who may announce which drafter: nobody sends the verifier, its prompts and its token where he likes."""
+"""Rules for announcements: nobody can direct the verifier, its prompts and its token to an address of their choice."""
 
 import asyncio
 from pathlib import Path
@@ -101,7 +101,7 @@ async def test_no_token_is_shown_in_the_clear_to_whoever_asks_for_it(
 
 
 async def test_coming_and_going_leaves_nothing(verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a new name each time: what is kept of a drafter ends with it."""
+    """Each announcement has a new name; nothing is kept of a drafter that has left."""
     monkeypatch.setattr(roster, "_FORGET_SECONDS", 0.0)
     tasks = len(asyncio.all_tasks())
     for number in range(300):

@@ -43,7 +43,7 @@ def test_better_is_never_worse() -> None:
 
 
 def withdrawn(new_mean: float, rng: random.Random, looks: int = 100) -> int | None:
-    """After how many samples of each side a new drafter is found worse; None if it is not."""
+    """Returns the number of samples per side after which a new drafter is found worse; None if it is not."""
     new, old = Sample(), Sample()
     for count in range(1, looks + 1):
         new.add(rng.gauss(new_mean, 0.5))
@@ -54,7 +54,7 @@ def withdrawn(new_mean: float, rng: random.Random, looks: int = 100) -> int | No
 
 
 def test_equal_drafters_are_hardly_ever_told_apart() -> None:
-    """docs/protocol.md states the rate; it is what looking at every sample, a hundred times, makes of t < -3."""
+    """docs/protocol.md states the rate; testing t < -3 after each of a hundred samples gives it."""
     rng = random.Random(11)
     false_alarms = sum(withdrawn(2.0, rng) is not None for _ in range(2000))
     assert false_alarms / 2000 < 0.03

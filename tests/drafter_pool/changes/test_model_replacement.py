@@ -1,4 +1,4 @@
-"""A drafter's service loads another model: its sequences follow, make before break, under the same name."""
+"""A drafter service loads another model: its sequences move, make before break, and its name stays."""
 
 import asyncio
 from typing import Any
@@ -116,7 +116,7 @@ async def test_the_old_stream_breaks_meanwhile(verifier: InProcessVerifier, list
 
 
 async def test_real_models(verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter) -> None:
-    """The address of one real drafter is taken over by another while requests run."""
+    """One real drafter takes over the address of another while requests run."""
     requests = [order([index + 3, 8], max_tokens=50, sampling=sampled()) for index in range(3)]
     alone = [await verifier.plain(request) for request in requests]
     await verifier.pool.membership.attach("stranger:1", "drafter")

@@ -1,4 +1,4 @@
-"""Changes of the pool that outlive the calls that asked for them."""
+"""Changes of the pool that outlive the calls that requested them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ async def operations() -> AsyncIterator[PoolOperations]:
 
 
 class Work:
-    """Counts how often it begins, and ends when told."""
+    """Counts how often it starts, and ends when it may."""
 
     def __init__(self) -> None:
         self.begun = 0

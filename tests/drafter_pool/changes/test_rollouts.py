@@ -1,4 +1,4 @@
-"""A new drafter gets a share of another one's sequences, and takes over or goes."""
+"""Rollouts: a new drafter gets a share of another one's sequences, then replaces it or is withdrawn."""
 
 import asyncio
 from typing import Any
@@ -37,7 +37,7 @@ class TestShare:
 
 
 async def many(verifier: InProcessVerifier, count: int, **fields: Any) -> list[asyncio.Task[Any]]:
-    """Requests that run and are held."""
+    """Starts requests and holds them after one step."""
     verifier.engine.hold(1)
     return [asyncio.create_task(verifier.generate(order(**fields))) for _ in range(count)]
 
@@ -122,7 +122,7 @@ async def test_a_worse_one_is_withdrawn_by_itself(
     stranger: InProcessDrafter,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The target itself against a drafter that is hardly ever right, until the numbers speak."""
+    """Compares the target itself with a drafter that is hardly ever right, until the difference is significant."""
     monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 8)
     await verifier.pool.membership.attach("twin:1", "")
     await verifier.pool.changes.start_rollout("twin:1", "stranger:1", 0.5)

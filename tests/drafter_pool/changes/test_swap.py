@@ -1,4 +1,4 @@
-"""Drafters change places while requests run: make before break, whatever becomes of the caller or the new drafter."""
+"""Swaps while requests run: make before break, whatever happens to the caller or the new drafter."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ DRAINING = DrafterState.DRAFTER_STATE_DRAINING
 
 
 async def cancelled(call: Any, verifier: InProcessVerifier, condition: Any) -> None:
-    """Begin a call, and give it up when something has happened."""
+    """Starts a call and cancels it once a condition holds."""
     calling = asyncio.create_task(call)
     await verifier.until(condition)
     calling.cancel()
@@ -57,7 +57,7 @@ class TestTheCallerGivesUp:
     async def test_a_swap_that_fails_afterwards_is_no_unseen_exception(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
-        """The fixture looks for those."""
+        """The verifier fixture fails on unhandled exceptions."""
         first = listening("a:1")
         await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
@@ -72,7 +72,7 @@ class TestTheNewOneFails:
     async def test_it_does_not_catch_up(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of two sequences one has moved when the time is up: it stays where it is, the other one with the old."""
+        """One of two sequences has moved when the time is up: it keeps the new drafter, the other one the old."""
         monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 0.3)
         first = listening("a:1")
         await verifier.pool.membership.attach("a:1", "")
@@ -110,7 +110,7 @@ class TestTheNewOneFails:
     async def test_it_refuses_one_sequence_which_goes_on_plainly(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
-        """One sequence's fault is no reason to keep the old drafter."""
+        """A fault of one sequence is no reason to keep the old drafter."""
         first = listening("a:1")
         await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
@@ -226,7 +226,7 @@ async def test_the_new_one_takes_its_leave_while_it_takes_over(verifier: InProce
 async def test_swaps_there_and_back_under_load(
     verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
 ) -> None:
-    """Real drafters, several requests, callers that give up: every token is that of plain decoding."""
+    """With real drafters, several requests and cancelled calls, every token is that of plain decoding."""
     requests = [order([index + 3, 8, 30], max_tokens=200, sampling=sampled()) for index in range(5)]
     alone = [await verifier.plain(request) for request in requests]
     await verifier.pool.membership.attach("twin:1", "")

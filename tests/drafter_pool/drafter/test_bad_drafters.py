@@ -1,4 +1,4 @@
-"""A drafter that lies, breaks the rules or falls silent costs speed, never a token, and never the service."""
+"""A drafter that lies, breaks the rules or falls silent costs speed, but never a token or the service."""
 
 import asyncio
 import math
@@ -35,7 +35,7 @@ SUSPENDED = DrafterState.DRAFTER_STATE_SUSPENDED
 
 
 async def refused(verifier: InProcessVerifier, drafter: Handler) -> ServiceError:
-    """How attaching a drafter fails."""
+    """Returns the error with which attaching a drafter fails."""
     verifier.network.listen("bad:1", drafter)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(ServiceError) as caught:
@@ -292,7 +292,7 @@ class TestProposals:
         await verifier.pool.changes.detach("bad:1")
 
     async def test_log_probabilities_of_minus_infinity(self, verifier: InProcessVerifier) -> None:
-        """A drafter may be sure that a node is wrong."""
+        """A drafter may be certain that a node is wrong."""
         request = order(max_tokens=12)
         plain = await verifier.plain(request)
         drafter = ScriptedDrafter(changed(log_probs=[-math.inf, -math.inf]))
@@ -305,7 +305,7 @@ class TestProposals:
 class TestSequenceErrors:
     @pytest.mark.parametrize("count", [1, 2, 3])
     async def test_drafters_that_are_full_are_asked_once(self, verifier: InProcessVerifier, count: int) -> None:
-        """Not again and again, each after the other has refused."""
+        """A full drafter is not asked again each time that another one refuses."""
         drafters = [ScriptedDrafter(fault(at_capacity("full", 60.0))) for _ in range(count)]
         for index, drafter in enumerate(drafters):
             verifier.network.listen(f"full:{index + 1}", drafter.converse)
@@ -401,7 +401,7 @@ class TestSequenceErrors:
 
 class TestStream:
     async def test_garbage_after_the_handshake(self, verifier: InProcessVerifier) -> None:
-        """Messages of no known kind are passed over; `opened` of what is not open, too."""
+        """Unknown messages are ignored, as is `opened` for a sequence that is not open."""
         garbage = [
             pb.DraftResponse(),
             pb.DraftResponse(opened=pb.SequenceOpened(sequence_id=5, epoch=5)),
@@ -446,7 +446,7 @@ class TestStream:
     async def test_a_drafter_that_does_not_read(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What waits for it is bounded; its stream ends, and a new one begins."""
+        """The queue of messages to the drafter is bounded: its stream ends, and a new one begins."""
         monkeypatch.setattr(drafter_stream, "_MAX_QUEUED", 4)
         left = 0
 
@@ -467,7 +467,7 @@ class TestStream:
         assert verifier.state("deaf:1").sequences == 0
 
     async def test_a_drafter_that_says_no_opened(self, verifier: InProcessVerifier) -> None:
-        """Proposals count all the same; only a swap waits for `opened`."""
+        """The drafter's proposals count all the same; only a swap waits for `opened`."""
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         drafter = ScriptedDrafter(right([*PROMPT, *plain.token_ids]), says_opened=False)
@@ -492,7 +492,7 @@ class TestStream:
     async def test_a_flood_ends_the_stream_and_a_few_end_the_drafter(
         self, verifier: InProcessVerifier, flood: Answer
     ) -> None:
-        """Reading takes time whatever is read: a drafter says as much as it was asked for, and no more."""
+        """Reading costs time whatever is read, so a drafter may send no more than its credit allows."""
         plain = await verifier.plain(order(max_tokens=60))
         drafter = ScriptedDrafter(flood)
         verifier.network.listen("flood:1", drafter.converse)
@@ -502,14 +502,14 @@ class TestStream:
             await verifier.until(lambda: verifier.state("flood:1").state != READY)
             await verifier.until(lambda: verifier.state("flood:1").state in (READY, SUSPENDED))
             if verifier.state("flood:1").state == SUSPENDED:
-                break  # a pause ends some time
+                break  # before the pause ends
         assert verifier.state("flood:1").state == SUSPENDED
         assert StreamBroken(verifier.state("flood:1").last_error).reason_name == "CREDIT_EXCEEDED"
 
     async def test_a_drafter_that_uses_all_its_credit_says_no_more_than_it_may(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One message a node, all of them wrong and so drafted anew after each verdict."""
+        """The drafter sends one message per node. All nodes are wrong, so it drafts them again after each verdict."""
         monkeypatch.setattr(drafter_allowance, "_SLACK", 0)
 
         def one_by_one(opening: Opening) -> Sequence[pb.DraftResponse]:

@@ -1,4 +1,4 @@
-"""Errors of drafters that cannot be reached, or are none."""
+"""Errors of addresses that cannot be reached or that serve no drafter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafters that hang, lie, fill up, come back as another: requests go on, and the pool knows what to do with each."""
+"""Drafters that hang, lie, fill up or return with another model: requests continue, and the pool handles each case."""
 
 import asyncio
 from collections.abc import Sequence
@@ -122,7 +122,7 @@ class TestBreakingTheProtocol:
         assert "foreign" in verifier.state("a:1").last_error.message
 
     async def test_errors_that_are_garbage(self, verifier: InProcessVerifier, listening: Any) -> None:
-        """Their details cannot be read and their text is enormous: neither is the verifier's ruin."""
+        """The errors' details cannot be decoded and their message is huge; the verifier survives both."""
         kind = "type.googleapis.com/google.rpc."
         details = [AnyMessage(type_url=kind + each, value=b"\xff\xff\xff") for each in ("ErrorInfo", "RetryInfo")]
         status = Status(code=3, message="x" * 100_000, details=details)
@@ -192,7 +192,7 @@ class TestFull:
             await verifier.until(lambda: verifier.state("a:1").sequences == 1)
             count = -1
             async with asyncio.timeout(PATIENCE):
-                while count != len(drafter.opened):  # one that was refused may have been under way
+                while count != len(drafter.opened):  # a refused opening may still have been in transit
                     count = len(drafter.opened)
                     await asyncio.sleep(0.5)
             assert verifier.state("a:1").sequences == 1

@@ -1,4 +1,4 @@
-"""Drafters that keep to the letter of the protocol and mean harm: what they get, and what becomes of them."""
+"""Malicious drafters that obey the letter of the protocol: which requests they get, and when they are suspended."""
 
 import asyncio
 import math
@@ -30,18 +30,18 @@ def time() -> SimulatedClocks:
 
 @pytest.fixture
 async def verifier(checkpoint: Path, time: SimulatedClocks) -> AsyncIterator[InProcessVerifier]:
-    """One whose time stands still."""
+    """A verifier whose clock stands still."""
     async with in_process_verifier(checkpoint, max_tree_nodes=64, drafter_clocks=time.clocks) as made:
-        made.pool.drafting._choice._rng.random = lambda: 1.0  # no exploring
+        made.pool.drafting._choice._rng.random = lambda: 1.0  # no exploration
         made.engine.drafts_awaited = True
         yield made
 
 
 class Chameleon:
-    """Drafts rubbish, and says that it is another one now."""
+    """Drafts useless tokens and claims again and again that its model was replaced."""
 
     def __init__(self, every: int) -> None:
-        """every: openings after which its model is replaced."""
+        """every: number of openings after which its model is replaced."""
         self.opened: list[pb.OpenSequence] = []
         self._every = every
         self.models = 0
@@ -73,7 +73,7 @@ async def test_one_that_is_always_new_does_not_get_all_requests(
         output = await verifier.generate(order(max_tokens=12))
         assert output.token_ids == plain.token_ids
         await verifier.until(lambda: not verifier.pool._replacements._following)
-        time.now += 6  # it keeps to the pace at which models may change
+        time.now += 6  # respects the minimum time between model changes
     assert chameleon.models > 1
     assert len(honest.opened) >= 12
     assert verifier.state("honest:1").accepted_tokens > 10 * verifier.state("liar:1").accepted_tokens
@@ -136,7 +136,7 @@ class TestEcho:
     async def test_what_is_committed_is_not_said_for_ever(
         self, verifier: InProcessVerifier, listening: Callable[..., ScriptedDrafter]
     ) -> None:
-        """A token that is committed already, again and again, by the length that the opening had."""
+        """Proposes the same committed token again and again, with the committed length of the opening."""
 
         def echo(opening: Opening) -> Sequence[pb.DraftResponse]:
             begun = liar.opened[-1].committed_length
@@ -178,7 +178,7 @@ class TestAccount:
         listening: Callable[..., ScriptedDrafter],
         said: Callable[[Opening], pb.DraftResponse],
     ) -> None:
-        """A step takes 50 ms; what is said to a verdict takes half of one to read, whatever comes of it."""
+        """A step takes 50 ms. Reading the answer to a verdict takes half of that, whether or not it is useful."""
         verifier.engine.drafts_awaited = False
         time.reading = 0.5e-3
         plain = await verifier.plain(order(max_tokens=60))
@@ -225,7 +225,7 @@ class TestSpeed:
         messages: int,
         claimed: float,
     ) -> None:
-        """16 ms after a verdict three right tokens come, and it claims that the last one took 50 us."""
+        """Three right tokens arrive 16 ms after a verdict, and the drafter claims that the last one took 50 µs."""
         plain = await verifier.plain(order())
         text = [*PROMPT, *plain.token_ids]
 
@@ -258,13 +258,13 @@ class TestSpeed:
         answer = right([*PROMPT, *plain.token_ids])
 
         def honest(opening: Opening) -> Sequence[pb.DraftResponse]:
-            time.now += 0.001  # what its steps take, as it says
+            time.now += 0.001  # the step time that it reports
             return answer(opening)
 
         listening("honest:1", honest)
         await verifier.pool.membership.attach("honest:1", "")
         for _ in range(4):
-            time.now += 5  # nobody asks for anything
+            time.now += 5  # no requests meanwhile
             await verifier.generate(order())
         state = verifier.state("honest:1")
         assert state.accepted_per_second > 1000
@@ -280,7 +280,7 @@ class TestHonest:
         await verifier.pool.membership.attach("b:1", "")
         for _ in range(10):
             await verifier.generate(order(max_tokens=4))
-        time.now += 61  # models do not change every minute
+        time.now += 61  # immediate trials of a new model are a minute apart
         plain = await verifier.plain(order())
         text = [*PROMPT, *plain.token_ids]
         async with Running(verifier):

@@ -1,4 +1,4 @@
-"""Verdicts as an opening holds and writes them."""
+"""Verdicts as an opening stores and writes them."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ async def opening() -> DrafterOpening:
 
 @pytest.fixture
 def outcomes() -> Iterator[SequenceOutcome]:
-    """Steps of one sequence of 10 tokens, each with a hidden state."""
+    """Yields steps of one sequence of 10 tokens, each with a hidden state."""
 
     def steps() -> Iterator[SequenceOutcome]:
         length = 10

@@ -1,4 +1,4 @@
-"""Who drafts, by what their time is worth."""
+"""The choice of a drafter by the worth of its time."""
 
 import random
 from collections import Counter
@@ -10,7 +10,7 @@ from drafter_pool.standing.drafter_stats import DraftingSpeed
 
 
 def drafter(name: str, accepted_per_second: float | None, sequences: int = 0) -> Any:
-    """What a choice looks at; None has not been measured."""
+    """Returns the part of a drafter that the choice reads; a speed of None is unmeasured."""
     speed = DraftingSpeed()
     if accepted_per_second is not None:
         for _ in range(32):

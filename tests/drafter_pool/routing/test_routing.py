@@ -1,4 +1,4 @@
-"""Which drafters a request gets: by labels, by number, by what their time is worth."""
+"""The drafters that a request gets: by labels, by number, by the worth of their time."""
 
 import asyncio
 from pathlib import Path
@@ -99,7 +99,7 @@ class TestLabels:
 
 class TestByWorth:
     async def test_the_better_one_gets_the_requests(self, verifier: InProcessVerifier, listening: Any) -> None:
-        verifier.pool.drafting._choice._rng.random = lambda: 1.0  # no exploring
+        verifier.pool.drafting._choice._rng.random = lambda: 1.0  # no exploration
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         text = [*PROMPT, *plain.token_ids]
@@ -209,6 +209,6 @@ class TestSeveralAtOnce:
             assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
             assert all(output.finished.speculation.accepted_tokens > 0 for output in outputs)
             assert hedging.state("twin:1").draft_tokens > 0
-            # Whether a stranger's node is ever the one to verify is the planner's decision; it did draft.
+            # The planner decides whether a stranger's node is ever verified; it did draft.
             assert hedging.state("stranger:1").step_time.ToNanoseconds() > 0
         await verifier.until(lambda: twin.model.pool.used == stranger.model.pool.used == 0)

@@ -1,4 +1,4 @@
-"""When a drafter that breaks the protocol is left alone."""
+"""The circuit breaker: when a drafter that breaks the protocol is suspended, and for how long."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a drafter's time is worth."""
+"""The measured worth of a drafter's time."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Bounds of a drafter's messages."""
+"""Bounds on a drafter's messages."""
 
 import pytest
 

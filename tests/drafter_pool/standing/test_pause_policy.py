@@ -1,4 +1,4 @@
-"""A drafter of which nothing is worth verifying is told less and asked for less, until something is."""
+"""A drafter with nothing worth verifying gets fewer verdicts and less credit, until that changes."""
 
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier
 
 @pytest.fixture(autouse=True)
 def tireless() -> None:
-    """Not here."""
+    """Overrides the fixture that disables pausing."""
 
 
 TIMED = 0.9e-3
@@ -282,7 +282,7 @@ async def test_that_it_is_paused_is_told(dear: InProcessVerifier) -> None:
 
 
 def oracle(plain: Sequence[int]) -> ScriptedDrafter:
-    """It drafts the next token, and is right."""
+    """Returns a drafter that drafts the next token and is right."""
 
     def knows(opening: Opening) -> Sequence[DraftResponse]:
         done = len(opening.tokens) - len(PROMPT)

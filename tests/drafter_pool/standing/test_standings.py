@@ -1,4 +1,4 @@
-"""The standing of an address, whatever model answers there."""
+"""The standing of an address, whichever model answers there."""
 
 import gc
 
@@ -13,7 +13,7 @@ from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 @pytest.fixture(autouse=True)
 def tireless() -> None:
-    """Drafters pay what they cost: their accounts are the subject."""
+    """Overrides the fixture that disables pausing: accounts are the subject of these tests."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The draft loop with drafters that do what a test wants."""
+"""The draft loop, with scripted drafters."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ SPEC = DraftSpec([1, 2], SamplingParams(), 8, 20)
 
 
 class ScriptedDrafter:
-    """Grows one node for every opened or committed sequence; records what it was told."""
+    """Grows one node for every opened or committed sequence; records its calls."""
 
     def __init__(self) -> None:
         self.clock = StepClock()
@@ -118,7 +118,7 @@ async def test_faults_close_one_sequence() -> None:
         (full, "AT_CAPACITY"),
         (bad, "OUT_OF_SYNC"),
     ]
-    loop.commit([Commit(bad, 3, [1])])  # crossed with the report
+    loop.commit([Commit(bad, 3, [1])])  # sent before the report arrived
     assert await loop.open_sequences() == 1
     await loop.stop()
     assert ("commit", good) in drafter.calls

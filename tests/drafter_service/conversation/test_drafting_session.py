@@ -25,7 +25,7 @@ PROMPT = [5, 9, 14, 23, 42, 7]
 
 
 async def broken(stream: Any) -> StreamBroken:
-    """How the drafter ended the stream."""
+    """Returns the error with which the drafter ended the stream."""
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(StreamBroken) as caught:
             async for _ in stream:
@@ -34,7 +34,7 @@ async def broken(stream: Any) -> StreamBroken:
 
 
 async def slots_used(drafter: InProcessDrafter) -> int:
-    """KV slots held once the drafter has done all it was told."""
+    """Returns the KV slots in use once the drafter has handled all commands."""
     return (await drafter.status()).used_slots
 
 
@@ -157,7 +157,7 @@ class TestDrafting:
             for _ in range(10):
                 await verifier.until(lambda: mirror.tree.root.children)
                 await drafter.open_sequences()
-                assert mirror.tree.size <= credit  # and the reader would raise CREDIT_EXCEEDED
+                assert mirror.tree.size <= credit  # in addition, the reader would raise CREDIT_EXCEEDED
                 await verifier.commit({1: mirror.best_path()[:1]})
 
     async def test_a_verdict_may_give_less_credit_until_the_next_one(self, drafter: InProcessDrafter) -> None:
@@ -169,7 +169,7 @@ class TestDrafting:
                 other = next(token for token in range(50, 60) if token not in mirror.tree.root.children)
                 await verifier.commit({1: [other]}, max_tree_nodes=most)
                 await verifier.until(lambda: mirror.tree.size)
-                for number in range(20):  # at least as many steps
+                for number in range(20):  # at least this many steps
                     await drafter.open_sequences()
                     await verifier.ping(number)
                     await verifier.until(lambda number=number: number in verifier.pongs)  # type: ignore[misc]
@@ -191,14 +191,14 @@ class TestDrafting:
             await verifier.open(1, PROMPT, credit=1000)
             mirror = verifier.mirrors[1]
             await verifier.until(lambda: mirror.tree.size)
-            for _ in range(20):  # at least as many steps
+            for _ in range(20):  # at least this many steps
                 await drafter.open_sequences()
             await verifier.close(1)
             await verifier.end()
             assert 1 <= mirror.tree.size <= 3
 
     async def test_nothing_is_drafted_beyond_the_shared_vocabulary(self, drafter: InProcessDrafter) -> None:
-        """Two verifiers with the same tokenizer, one with a smaller output layer, in the same batch."""
+        """Two verifiers with the same tokenizer, one with a smaller output layer, share a batch."""
         small = model_info_pb2.ModelInfo(tokenizer_sha256="our-hash", vocab_size=60)
         async with drafter.connected(model=small) as narrow, drafter.connected() as wide:
             narrow.vocab_size = 60  # the reader refuses anything beyond
@@ -243,7 +243,7 @@ class TestDrafting:
     async def test_whatever_the_verdicts_proposals_fit_and_slots_come_back(
         self, drafter: InProcessDrafter, seed: int
     ) -> None:
-        """Verdicts that cross with proposals, new openings, closings, in any order, on two streams."""
+        """Verdicts that cross with proposals, openings and closings come in any order, on two streams."""
         rng = random.Random(seed)
 
         async def converse(verifier: VerifierSide) -> None:
@@ -294,7 +294,7 @@ class TestSequenceFaults:
     async def test_a_verdict_about_nothing(self, drafter: InProcessDrafter) -> None:
         async with drafter.connected() as verifier:
             await verifier.send_verdict(8, 9, [5], epoch=2)
-            await verifier.send_verdict(8, 10, [5], epoch=2)  # crossed with the error: answered once
+            await verifier.send_verdict(8, 10, [5], epoch=2)  # sent before the error arrived: answered only once
             reason, error = await verifier.error(8)
             assert (reason, error.epoch) == ("UNKNOWN_SEQUENCE", 2)
             await verifier.end()
@@ -318,7 +318,7 @@ class TestSequenceFaults:
         async with make_drafter(max_sequences=2) as drafter, drafter.connected() as verifier:
             for sequence_id in (1, 2):
                 await verifier.open(sequence_id, PROMPT)
-            await verifier.open(3, PROMPT, chunk=2)  # the refused opening's later chunks are no new fault
+            await verifier.open(3, PROMPT, chunk=2)  # the later chunks of the refused opening are not another fault
             reason, error = await verifier.error(3)
             assert reason == "AT_CAPACITY"
             assert detail(error.status, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() > 0
@@ -415,7 +415,7 @@ class TestEpochs:
             await verifier.open(1, PROMPT)
             await verifier.until(lambda: verifier.mirrors[1].tree.size)
             await verifier.open(1, PROMPT[::-1], epoch=2)
-            await verifier.send_verdict(1, len(PROMPT) + 1, [5], epoch=1)  # of the old one: ignored
+            await verifier.send_verdict(1, len(PROMPT) + 1, [5], epoch=1)  # for the old epoch: ignored
             await verifier.until(lambda: verifier.mirrors[1].tree.size)
             assert verifier.opened == [(1, 1), (1, 2)]
             assert await drafter.open_sequences() == 1

@@ -1,4 +1,4 @@
-"""Whatever a verifier sends, the drafter goes on and the other streams notice nothing."""
+"""The drafter survives everything that a verifier may send, and other streams are unaffected."""
 
 import asyncio
 import os
@@ -21,13 +21,13 @@ HELLO = Request(hello=model_info_pb2.PeerInfo(protocol_revision=1))
 
 
 class Garbage:
-    """Messages that are nearly right, wrong, contradictory, huge, or not even messages any more."""
+    """Generates messages that are nearly right, wrong, contradictory, huge, or have random bytes changed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
 
     def number(self, usual: int) -> int:
-        """Mostly small, now and then an edge of what fits."""
+        """Returns a mostly small number, sometimes an extreme one."""
         rng = self._rng
         if rng.random() < 0.9:
             return rng.randrange(usual + 1)
@@ -95,7 +95,7 @@ class Garbage:
         return rng.choice([HELLO, Request()])
 
     def mutated(self) -> Any:
-        """A message, a third of the time with some of its bytes changed, if that is still one."""
+        """Returns a message; a third of the time some of its bytes are changed, if it can still be decoded."""
         message = self.message()
         if self._rng.random() < 0.67:
             return message
@@ -105,12 +105,12 @@ class Garbage:
                 raw[self._rng.randrange(len(raw))] = self._rng.randrange(256)
         try:
             return Request.FromString(bytes(raw))
-        except DecodeError:  # the transport ends the stream for it; see test_interceptors.py
+        except DecodeError:  # the transport would end the stream; see test_interceptors.py
             return message
 
 
 async def throw(drafter: InProcessDrafter, seed: int, messages: int) -> int:
-    """Sends garbage, connecting anew whenever the drafter has had enough; returns how often it had."""
+    """Sends garbage, reconnecting whenever the drafter ends the stream; returns how often it did."""
     garbage, sent, ends = Garbage(seed), 0, 0
     while sent < messages:
         async with in_process_call(drafter.servicer.converse) as stream:
@@ -141,7 +141,7 @@ async def throw(drafter: InProcessDrafter, seed: int, messages: int) -> int:
 
 
 async def orderly(drafter: InProcessDrafter, steps: int) -> list[list[int]]:
-    """A verifier that follows its drafter; returns the first children it was told of, step by step."""
+    """Follows its drafter like a real verifier; returns the first children that were proposed, step by step."""
     found = []
     async with drafter.connected() as verifier:
         await verifier.open(1, PROMPT, max_length=len(PROMPT) + steps + 5)

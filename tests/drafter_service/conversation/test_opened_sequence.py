@@ -1,4 +1,4 @@
-"""What log and trace tell of a drafter's sequences."""
+"""Logs and traces of a drafter's sequences."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ def recorded() -> RecordedSpans:
 
 @asynccontextmanager
 async def connected(checkpoint: Path, recorded: RecordedSpans) -> AsyncIterator[VerifierSide]:
-    """A verifier's side of a stream to a drafter that traces."""
+    """The verifier's side of a stream to a drafter with tracing."""
     settings = DrafterSettings(model=str(checkpoint), kv_slots=4096, threads=1)
     shutdown = Shutdown()
     async with ModelChanges(settings, shutdown, Loader(), recorded.tracing).running() as changes:

@@ -1,4 +1,4 @@
-"""Signs of life, and what a stream may ask of the drafter."""
+"""Pings and idle streams, and the limits on a stream's requests."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ GONE = StreamBroken.of(grpc.StatusCode.CANCELLED, "gone")
 
 
 async def broken(verifier: VerifierSide) -> StreamBroken:
-    """How the drafter ended the stream."""
+    """Returns the error with which the drafter ended the stream."""
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(StreamBroken) as caught:
             async for message in verifier.stream:
@@ -49,7 +49,7 @@ class TestPing:
             await model.hangs()
             await verifier.ping(1)
             await verifier.stream.write(Request(verdicts=verdict_pb2.VerdictBatch(verdicts=[{"sequence_id": 9}])))
-            await verifier.error(9)  # the event loop goes on
+            await verifier.error(9)  # the event loop is not blocked
             assert verifier.pongs == []
             model.let_go()
             await verifier.until(lambda: verifier.pongs == [1])
@@ -66,7 +66,7 @@ class TestIdle:
 
     async def test_any_message_keeps_it(self, make_drafter: MakeDrafter) -> None:
         async with make_drafter(stream_idle_seconds=2) as drafter, drafter.connected() as verifier:
-            for number in range(30):  # longer than the limit
+            for number in range(30):  # longer than the limit in total
                 await verifier.ping(number)
                 await asyncio.sleep(0.1)
             await verifier.until(lambda: len(verifier.pongs) == 30)
@@ -98,7 +98,7 @@ class TestCapacity:
     async def test_a_flood_costs_the_stream_it_came_on_and_no_other(
         self, drafter: InProcessDrafter, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
-        """While the thread is in a long step, one verifier sends more than may wait."""
+        """While the thread is in a long step, one verifier sends more commands than may wait."""
         monkeypatch.setattr(draft_loop, "_MAX_WAITING", 300)
         async with drafter.connected() as flooding, drafter.connected() as other:
             await other.open(1, PROMPT)
@@ -118,7 +118,7 @@ class TestCapacity:
                         await flooding.stream.write(Request(open=opening(1, [1], epoch=epoch, max_length=256)))
                         await flooding.send_verdict(1, 1 + len(prompt), prompt, epoch=epoch)
 
-            if kind == "openings":  # each is an opening's own fault
+            if kind == "openings":  # an opening in excess fails alone
                 async with asyncio.timeout(PATIENCE):
                     writing = asyncio.create_task(flood())
                     assert (await flooding.error(1))[0] == "AT_CAPACITY"

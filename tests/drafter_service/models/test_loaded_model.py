@@ -23,7 +23,7 @@ def test_a_model_presents_itself(checkpoint: Path) -> None:
     assert list(info.eos_token_ids) == [1]
     assert info.parameters > 10_000
     assert loaded.model.pool.used == 0
-    # keys and values, 2 layers, 2 heads of 8, 2 bytes; and the slot for padding
+    # keys and values, 2 layers, 2 heads of size 8, 2 bytes each; one extra slot for padding
     assert loaded.model.cache.bytes == 1001 * 2 * 2 * 2 * 8 * 2
 
 

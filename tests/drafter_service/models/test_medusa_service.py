@@ -1,4 +1,4 @@
-"""A drafter service with Medusa heads: it drafts from the hidden states that verdicts bring."""
+"""A drafter service with Medusa heads, which drafts from the hidden states in verdicts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ CAPABLE = [CAPABILITY_HIDDEN_STATES]
 
 
 def write_heads(directory: Path, *, offset: int = 0) -> Path:
-    """Two heads; the first guesses token i + offset where a state's number i is the largest, the second 100 more."""
+    """Writes two heads. For a state whose largest element is i, they predict tokens i + offset and i + offset + 100."""
     heads = MedusaHeads(2, 0, HIDDEN, VOCABULARY).requires_grad_(False)
     for index, head in enumerate(heads):
         head[0].weight.zero_()
@@ -79,9 +79,9 @@ async def commit(verifier: VerifierSide, sequence_id: int, token: int, hidden_st
 
 
 async def loaded(load: ModelLoad) -> ModelLoad:
-    """A load that has ended."""
+    """Waits for a load to end."""
     async with asyncio.timeout(PATIENCE):
-        while load.state == ModelLoadState.MODEL_LOAD_STATE_LOADING:  # noqa: ASYNC110 - nobody tells when it has
+        while load.state == ModelLoadState.MODEL_LOAD_STATE_LOADING:  # noqa: ASYNC110 - its end has no event
             await asyncio.sleep(0.01)
     return load
 

@@ -1,4 +1,4 @@
-"""Another model takes the place of the one that is served."""
+"""Another model replaces the one that is served."""
 
 import asyncio
 import gc
@@ -54,7 +54,7 @@ class TestChange:
             during = await info(drafter)
             assert during.last_load == begun
             assert during.info == before.info
-            await old.commit({1: path[:1]})  # it drafts while the other loads
+            await old.commit({1: path[:1]})  # it drafts while the other model loads
             await old.until(lambda: old.mirrors[1].tree.size >= 4)
 
             drafter.loader.let.set()
@@ -96,7 +96,7 @@ class TestChange:
                     await drafted(verifier, 1)
 
     async def test_the_old_models_memory_comes_back(self, drafter: InProcessDrafter, other: Path) -> None:
-        """At once, and not when the collector of cycles comes by."""
+        """The old model is freed at once, without waiting for the garbage collector."""
         models: weakref.WeakSet[Any] = weakref.WeakSet([drafter.model, drafter.model.model, drafter.model.cache])
         async with drafter.connected() as verifier:
             await verifier.open(1, PROMPT)
@@ -164,7 +164,7 @@ class TestChange:
 class TestFailure:
     @pytest.fixture(autouse=True)
     async def still_serves(self, drafter: InProcessDrafter) -> AsyncIterator[None]:
-        """Whatever fails, a stream that runs and one that begins get the model that was there."""
+        """After each failure, running and new streams have the model that was served before."""
         model = (await info(drafter)).info
         async with drafter.connected() as verifier:
             yield
@@ -220,7 +220,7 @@ class TestFailure:
 
 
 async def test_who_may_name_a_model_of_the_hub(make_drafter: MakeDrafter, checkpoint: Path, other: Path) -> None:
-    """The operator always; callers only what the operator named, or with a setting."""
+    """The operator may name any; callers only models that the operator named, unless a setting allows more."""
     for allowed in (False, True):
         seen: list[tuple[str, bool]] = []
 
@@ -252,7 +252,7 @@ class TestRequests:
         await loaded(drafter, tmp_path / "missing", "two")
         assert (await load(drafter, other, "one")).state == SERVING
         assert (await load(drafter, tmp_path / "missing", "two")).state == FAILED
-        assert len(drafter.loader.settings) == 3  # the first model's included
+        assert len(drafter.loader.settings) == 3  # including the first model's
         assert (await loaded(drafter, other)).state == SERVING
         assert len(drafter.loader.settings) == 4
 
@@ -312,7 +312,7 @@ class TestStatus:
 
 
 async def test_drafting_does_not_see_what_a_load_does_to_torch(drafter: InProcessDrafter) -> None:
-    """transformers sets the process's default type while it makes a model."""
+    """transformers sets the process-wide default dtype while it creates a model."""
     sampling = sampling_pb2.SamplingParams(temperature=1.2, top_k=30, top_p=0.9, min_p=0.01, seed=9)
     trees = []
     for dtype in (torch.float32, torch.bfloat16):

@@ -1,4 +1,4 @@
-"""What is noted of each verifier."""
+"""The account of each verifier."""
 
 from drafter_service.verifiers.shares import VerifierShares
 

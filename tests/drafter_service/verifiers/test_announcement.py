@@ -1,4 +1,4 @@
-"""A drafter that makes itself known."""
+"""A drafter that announces itself."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""One drafter, two verifiers, of which one floods it."""
+"""One drafter with two verifiers, one of which floods it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ PROMPT = list(range(5, 45))
 
 
 async def flood(verifier: VerifierSide, sequences: int, drafted: int) -> None:
-    """Opens sequences, and waits until so many of them are drafted for. A tree of one node leaves room to reckon with:
-    a sequence takes 41 slots, and 32 are left for its tree."""
+    """Opens sequences, and waits until `drafted` of them are drafted for. Trees of one node keep the slots countable: a
+    sequence takes 41 slots, and 32 are left for its tree."""
     for number in range(sequences):
         await verifier.open(number, [number + 3, *PROMPT], max_length=100, credit=1)
     await verifier.until(lambda: len(verifier.opened) == drafted)
 
 
 async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) -> None:
-    """The slots of four sequences, twelve of one verifier, none of which ends: a second one is drafted for all the
-    same, and keeps its half."""
+    """One verifier opens twelve endless sequences where four have room. A second verifier still gets half of the room
+    and keeps it."""
     async with make_drafter(kv_slots=300, max_tree_nodes=16) as drafter:
         async with drafter.connected("greedy") as greedy, drafter.connected("modest") as modest:
             await flood(greedy, 12, drafted=4)
@@ -43,7 +43,7 @@ async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) ->
             assert metric(drafter, "drafting_verifier_used_slots", verifier="modest") == 82
             assert metric(drafter, "drafting_verifier_waiting_sequences", verifier="greedy") == 10
             assert metric(drafter, "drafting_verifier_preemptions_total", verifier="greedy") == 2
-            # What gave way follows its verdicts still, and is drafted for when there is room again.
+            # Preempted sequences still receive their verdicts, and are drafted for again once there is room.
             newest = 3
             await greedy.commit({newest: [7]})
             await modest.close(1, 2)
@@ -120,6 +120,6 @@ async def test_who_is_told_of_whom(
         set_caller(None if role is None else Caller("alice", frozenset({role})))
         request = pb.DrafterServiceGetModelInfoRequest()
         answer = pb.DrafterServiceGetModelInfoResponse()
-        while not answer.HasField("status"):  # the thread may be slow to say what it holds
+        while not answer.HasField("status"):  # the thread may be slow to report
             answer = await drafter.servicer.GetModelInfo(request, None)  # type: ignore[arg-type]
         assert [each.name for each in answer.status.verifiers] == names

@@ -1,4 +1,4 @@
-"""Weights by verifier, as they are given."""
+"""Parsing of weights by verifier."""
 
 import pytest
 

@@ -33,7 +33,7 @@ def console(verifier: RunningService) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens the page. What it complains about, apart from answers that are errors, fails the test."""
+    """Opens the page. Page errors and console warnings fail the test, except for failed requests."""
     complaints: list[str] = []
     pages: list[Page] = []
 

@@ -1,4 +1,4 @@
-"""Steps that tests make on the console's page."""
+"""Steps that tests perform on the console's page."""
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -6,9 +6,9 @@ from tests.harness.waiting import PATIENCE
 
 PROMPT = "def read_config(path):\n"
 REPEATING = "for index in range(10):\n    print(index)\n" * 6
-"""What drafters that look up earlier text have guesses for, and wrong ones too."""
+"""A prompt for which lookup drafters have right and wrong guesses."""
 SEED = 4
-"""Its output goes on to the end of the context."""
+"""A seed whose output does not end before the end of the context."""
 MARKUP = "<img src=x onerror='document.title=\"taken\"'><script>document.title='taken'</script>"
 
 expect.set_options(timeout=PATIENCE * 1000)

@@ -30,7 +30,7 @@ def test_tokens_show_where_they_come_from(page: Page, client: Client, good_draft
     assert float(page.locator("#figure-speed").inner_text()) > 0
     assert float(page.locator("#figure-plain").inner_text().split()[0]) > 0
     row = page.get_by_role("row").filter(has_text="good")
-    expect(row).to_contain_text(re.compile(r"[\d.]+ ms"))  # its times, with the next state
+    expect(row).to_contain_text(re.compile(r"[\d.]+ ms"))  # its times arrive with the next state
 
 
 def test_rejected_drafts_are_seen_for_a_moment(page: Page) -> None:

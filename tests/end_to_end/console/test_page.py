@@ -1,4 +1,4 @@
-"""The page itself: its words, its looks, its keys."""
+"""The page itself: its texts, its themes, its keys."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ selector => {
     .map(element => [element.outerHTML, contrast(element)]);
 }
 """
-"""The contrast of each visible text to its ground."""
+"""Returns the contrast of each visible text with its background."""
 FOCUSED = """() => {
   const {name, id, parentElement} = document.activeElement;
   return name || id || parentElement.className;
@@ -129,7 +129,7 @@ def test_a_phone(open_page: Callable[..., Page], console: str, client: Client, g
         return context.measureText(each.placeholder).width > each.clientWidth - 20;
     }).map(each => each.placeholder)""")
     assert cut == []
-    expect(page.get_by_text("generates,")).to_be_hidden()  # no keys on a phone
+    expect(page.get_by_text("generates,")).to_be_hidden()  # a phone has no keys
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:
@@ -159,7 +159,7 @@ def test_an_api_key_is_asked_for_and_kept_in_the_tab(
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name="Cancel").click()
         expect(page.locator("#verifier")).to_have_text("a valid API key is required")
-        page.wait_for_timeout(2500)  # the page tries again, but does not ask
+        page.wait_for_timeout(2500)  # the page retries without asking
         expect(dialog).to_be_hidden()
         page.get_by_role("button", name="Generate").click()
         for key in ("guess", "secret"):

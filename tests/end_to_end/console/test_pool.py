@@ -1,4 +1,4 @@
-"""The pool of drafters on the page, and what it shows of services that fail."""
+"""The drafter pool on the page, and its display of failing services."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def test_a_swap_in_the_middle(page: Page) -> None:
     form = page.locator("#replace")
     form.get_by_label("Drafter").select_option("before")
     form.get_by_label("By").fill("local:suffix")
-    # By the page itself, with the first token of the old one: the text may be over before anybody else has clicked.
+    # The page itself clicks at the old drafter's first token: the request may end before the test could click.
     page.evaluate("""() => {
         const tokens = document.getElementById("tokens");
         const button = [...document.querySelectorAll("#replace button")].find(each => each.textContent === "Swap");
@@ -62,7 +62,7 @@ def test_a_rollout(page: Page, good_drafter: str, bad_drafter: str) -> None:
     expect(page.locator("#drafters tbody tr:not(.message)")).to_have_count(1)
     page.reload()
     expect(page.locator("#verifier")).to_contain_text("target")
-    expect(ended).to_have_count(0)  # of another time
+    expect(ended).to_have_count(0)  # it ended before the page was loaded
 
 
 def test_detach(page: Page) -> None:
@@ -73,7 +73,7 @@ def test_detach(page: Page) -> None:
     rows = page.locator("#drafters tbody tr:not(.message)")
     expect(rows).to_have_count(1)
     dialog = page.get_by_role("dialog")
-    for answer, left in (("Cancel", 1), ("Detach", 0)):  # the last one is asked about
+    for answer, left in (("Cancel", 1), ("Detach", 0)):  # detaching the last one asks for confirmation
         page.get_by_role("button", name="Detach lookup").click()
         expect(dialog).to_contain_text("lookup is the only drafter")
         expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
@@ -88,7 +88,7 @@ def test_a_drafter_that_fails_says_so_in_a_row_of_its_own(page: Page, start_draf
     drafter = start_drafter("draft-untrained")
     attach(page, drafter.address, "")
     row = page.locator("#drafters tbody tr:not(.message)")
-    expect(row.locator("th")).to_have_text(f"{drafter.address}draft-untrained")  # the model, and the address once
+    expect(row.locator("th")).to_have_text(f"{drafter.address}draft-untrained")  # the model, and the address only once
     expect(page.locator("#drafters tr.message")).to_be_hidden()
     drafter.kill()
     expect(row).to_contain_text("unreachable")
@@ -176,7 +176,7 @@ def test_a_drafters_colour_follows_from_its_name(open_page: Callable[..., Page],
 
     names = ["zebra", "apple", "mango"]
     first = open_page(console)
-    attach(first, "local:ngram", "earlier")  # takes the first colour, where they go by arrival
+    attach(first, "local:ngram", "earlier")  # takes the first colour, if colours follow the order of arrival
     client.drafters.detach("earlier")
     for name, address in zip(names, ("local:ngram", "local:suffix", "local:lookahead"), strict=False):
         attach(first, address, name)
@@ -191,7 +191,7 @@ def test_a_drafters_colour_follows_from_its_name(open_page: Callable[..., Page],
 
 
 def test_names_that_would_have_one_colour(page: Page) -> None:
-    """Six names have six looks, in whatever order they come; more share them."""
+    """Six names get six different styles, in whatever order they come; further names share them."""
     page.evaluate("""async () => {
         window.sources = await import(new URL("console/static/sources.js", document.baseURI));
         window.looks = names => { sources.assignSources(names); return names.map(sources.classOf); };

@@ -1,4 +1,4 @@
-"""A request by way of the console: what is asked of the verifier, and what is told."""
+"""A request through the console: what the verifier receives, and the events that the page receives."""
 
 import grpc
 import httpx
@@ -67,7 +67,7 @@ def test_a_reader_that_goes_cancels_the_request(http: httpx.Client, verifier: Fa
 
 def test_a_reader_that_goes_before_the_first_token(http: httpx.Client, verifier: FakeVerifier) -> None:
     verifier.hang_after = 0
-    for seconds in (0.5, 5, 50):  # on a busy machine it may have gone before the verifier has heard of it
+    for seconds in (0.5, 5, 50):  # on a busy machine it may be gone before the verifier has seen the request
         with pytest.raises(httpx.ReadTimeout):
             http.post(GENERATE, json=ASKED, timeout=seconds)
         if verifier.calls:

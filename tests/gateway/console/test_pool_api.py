@@ -1,4 +1,4 @@
-"""Changes of the pool by way of the console."""
+"""Changes of the pool through the console."""
 
 import grpc
 import httpx

@@ -1,4 +1,4 @@
-"""The page and its files, who may call the API, and what its errors look like."""
+"""The page and its files, access to the API, and the form of its errors."""
 
 from html.parser import HTMLParser
 
@@ -13,7 +13,7 @@ GENERATE = "/console/api/generate"
 
 
 class References(HTMLParser):
-    """Collects what a page loads, and whatever a strict policy would refuse."""
+    """Collects the files that a page loads, and everything that a strict policy would refuse."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def test_bad_input_is_refused_by_its_field(http: httpx.Client, body: bytes, fiel
 
 
 def test_only_json_is_read(http: httpx.Client, verifier: FakeVerifier) -> None:
-    """A form of another site could send text/plain without asking."""
+    """A form on another site could send text/plain without a preflight."""
     answer = http.post(GENERATE, content=b'{"prompt": "a"}', headers={"Content-Type": "text/plain"})
     assert answer.status_code == 415
     assert verifier.requests == []

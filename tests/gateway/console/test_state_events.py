@@ -1,4 +1,4 @@
-"""The state as pages follow it."""
+"""The stream of states that pages follow."""
 
 import threading
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ def test_the_state_comes_at_once_and_again(http: httpx.Client, verifier: FakeVer
     http.post("/console/api/rollouts/start", json={"old": "a", "new": "b", "share": 0.25})
     with http.stream("GET", STATE) as response:
         events = read_events(response)
-        states = [next(events) for _ in range(3)]  # the first, one of the fake's change, one of the clock
+        states = [next(events) for _ in range(3)]  # the first one, one for the fake's change, one by the timer
         assert not verifier.cancelled.is_set()
     assert [name for name, _ in states] == ["state"] * 3
     state = states[0][1]

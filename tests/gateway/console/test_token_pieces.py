@@ -1,4 +1,4 @@
-"""Whose token each part of a text is."""
+"""The drafter that each part of a text is attributed to."""
 
 from draftwire import Chunk
 from gateway.console.token_pieces import TokenPieces
@@ -15,7 +15,7 @@ def test_text_is_split_at_the_tokens() -> None:
 
 
 def test_text_that_lags_behind_its_tokens() -> None:
-    """Held back for a stop string, or because a character is not whole yet."""
+    """Text is held back for a stop string, or because a character is incomplete."""
     pieces = TokenPieces()
     assert pieces.take(chunk("", [0], ["a"])) == []
     assert pieces.take(chunk("ab", [1, 2], [None, "b"])) == [("a", "a"), ("b", None)]

@@ -1,4 +1,4 @@
-"""Who may call."""
+"""API keys: who may call."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What becomes of requests whose clients leave, read slowly or wait for a gateway that ends: real sockets."""
+"""Clients that leave, read slowly or wait for a gateway that shuts down, over real sockets."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def gateway(fake: TellingVerifier, start_gateway: StartGateway) -> GatewayProces
 
 
 def post(gateway: GatewayProcess, body: dict[str, object]) -> socket.socket:
-    """Send a request, and read nothing."""
+    """Sends a request and reads nothing."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(gateway.address)
@@ -100,7 +100,7 @@ async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> N
 
     async def send(message: Any) -> None:
         sent.append(message)
-        if len(sent) == 5:  # as uvicorn does when its buffer is full
+        if len(sent) == 5:  # blocks like uvicorn with a full buffer
             await asyncio.Event().wait()
 
     scope = {
@@ -168,7 +168,7 @@ GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @asynccontextmanager
 async def serving(**bounds: Any) -> AsyncIterator[int]:
-    """The port of a server of connections with these bounds, whose responses are larger than what a system keeps."""
+    """Runs a server of connections with these bounds, whose responses exceed the system's buffers; yields its port."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send(
@@ -264,6 +264,6 @@ def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, s
                 httpx.get(f"{gateway.url}/health", timeout=PATIENCE)
             except httpx.TransportError:
                 return True
-            return False  # the connection before was not over yet, so it was the one that is held
+            return False  # the previous connection was still open, so `held` was refused instead
 
     sometimes(turned_away, "the second one is turned away")

@@ -1,4 +1,4 @@
-"""Errors of a real verifier have the names that the client sent, and repeat no more of its text than they need."""
+"""Errors of a real verifier use the client's field names, and repeat no more of its text than necessary."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ async def test_names(
 async def test_names_of_a_conversation(
     http: httpx.AsyncClient, fake: TellingVerifier, body: dict[str, Any], field: str, param: str
 ) -> None:
-    await http.get("/v1/models")  # the next call is the one that fails
+    await http.get("/v1/models")  # so that the next call is the failing one
     fake.failures.append(rich_status(grpc.StatusCode.INVALID_ARGUMENT, f"{field}: is wrong", "INVALID_FIELD", (field,)))
     error = (await http.post(CHAT, json=DEFAULTS[CHAT] | body)).json()["error"]
     place = "logit_bias: token 5" if param == "logit_bias" else param

@@ -1,4 +1,4 @@
-"""Requests whose ends are unclear: a proxy in front may see others in them than the gateway does. Raw sockets."""
+"""Ambiguously framed requests, which a proxy may split differently than the gateway does, over raw sockets."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ CHUNKS = "2\r\n{}\r\n0\r\n\r\n"
 
 
 class Server:
-    """Answers every request, and keeps what it was asked."""
+    """Answers every request, and records its path."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -35,7 +35,7 @@ class Server:
         await send({"type": "http.response.body", "body": b"ok"})
 
     async def answer(self, sent: str) -> bytes:
-        """All that comes until the server closes the connection."""
+        """Returns everything received until the server closes the connection."""
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(sent.encode())
@@ -109,7 +109,7 @@ async def test_clear_requests_are_answered_one_after_the_other(server: Server) -
 
 
 async def test_a_broken_body_after_the_answer_closes_the_connection(server: Server) -> None:
-    """The gateway answers 401 and 413 before a body is over."""
+    """The gateway answers 401 and 413 before it has read the body."""
     server.reads = False
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

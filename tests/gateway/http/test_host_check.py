@@ -1,4 +1,4 @@
-"""Under which names the gateway answers: a web page elsewhere does not get at it through a browser on this machine."""
+"""The Host names that the gateway accepts: a foreign web page cannot reach it through a local browser."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Pages of other origins: what they have a browser ask for is refused by the gateway itself."""
+"""Requests from pages of other origins are refused by the gateway itself."""
 
 import httpx
 import pytest
@@ -56,7 +56,7 @@ async def test_its_own_page_and_other_clients_are_not(http: httpx.AsyncClient, h
 
 
 async def test_reading_is_left_to_the_browser(http: httpx.AsyncClient) -> None:
-    """A link from elsewhere leads to the page, and monitors may be pages."""
+    """Links from elsewhere lead to the page, and monitors may be pages."""
     for path in ("/", "/health", "/v1/models"):
         answer = await http.get(path, headers={"origin": EVIL, "sec-fetch-site": "cross-site"})
         assert answer.status_code == 200 and "access-control-allow-origin" not in answer.headers

@@ -1,4 +1,4 @@
-"""Traces of real processes, from an HTTP request to the drafters, as a collector gets them."""
+"""Traces of real processes, from an HTTP request to the drafters, as a collector receives them."""
 
 import itertools
 from collections.abc import Iterator
@@ -51,18 +51,18 @@ def traced(logs: Path) -> Iterator[Traced]:
 
 
 def named(spans: list[CollectedSpan], service: str, name: str) -> CollectedSpan:
-    """The one span of a service whose name begins so."""
+    """Returns the one span of a service whose name begins with `name`."""
     (found,) = [span for span in spans if span.service == f"draftwire-{service}" and span.name.startswith(name)]
     return found
 
 
 def lines(service: RunningService | GatewayProcess, name: str) -> list[dict[str, Any]]:
-    """What a service has logged of a request."""
+    """Returns the lines that a service has logged about a request."""
     return [event for event in service.events() if event.get("request_id") == name]
 
 
 def logged(service: RunningService | GatewayProcess, name: str, what: str) -> list[dict[str, Any]]:
-    """Its lines of one kind, once there is one."""
+    """Waits for log lines of one kind about a request."""
     return eventually(lambda: [event for event in lines(service, name) if event["event"] == what], f"{what} of {name}")
 
 
@@ -71,7 +71,7 @@ def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
     plays = itertools.count()
 
     def play() -> tuple[str, str] | None:
-        """Its name and its trace, if both have drafted."""
+        """Returns the request's name and trace, if both drafters have drafted."""
         number = next(plays)
         mine, trace = f"mine-{number}", f"{TRACE[:-2]}{number:02x}"
         headers = {"traceparent": f"00-{trace}-{CALLER}-01", "tracestate": "us=1", "x-request-id": mine}
@@ -106,7 +106,7 @@ def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
     assert {span.parent for span in (*parts, *drafts)} == {request.id}
     assert {span.message.trace_state for span in spans} == {"us=1"}
 
-    # The parts are the request, without a gap.
+    # The parts cover the request without a gap.
     times = [(part.message.start_time_unix_nano, part.message.end_time_unix_nano) for part in parts]
     assert [begin for begin, _ in times[1:]] == [end for _, end in times[:-1]]
 
@@ -147,7 +147,7 @@ def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
         assert "caught up" in draft.events
     assert drafts[1].attributes["draftwire.committed_tokens"] > drafts[0].attributes["draftwire.committed_tokens"]
 
-    # The lines of the log are found by the name that the client knows, and by the trace.
+    # Log lines are found by the client's request name, and by the trace.
     (line,) = logged(traced.gateway, mine, "request")
     assert (line["trace_id"], line["span_id"]) == (trace, http.id)
     logged(traced.verifier, f"{mine}-0", "call finished")
@@ -185,12 +185,12 @@ def test_a_refused_request_is_a_failed_span(traced: Traced) -> None:
 
 
 def test_a_trace_that_is_not_recorded_leaves_nothing(traced: Traced) -> None:
-    """Whoever began it decides."""
+    """The caller that begins a trace decides whether it is recorded."""
     trace = TRACE[:-1] + "e"
     headers = {"traceparent": f"00-{trace}-{CALLER}-00", "x-request-id": "unrecorded"}
     url = f"{traced.gateway.url}/v1/completions"
     assert httpx.post(url, json=BODY | {"max_tokens": 4}, headers=headers, timeout=PATIENCE).status_code == 200
-    # Spans are sent in the order in which they end.
+    # Spans are sent in the order in which they end, so this trace arrives after the first.
     httpx.post(
         url, json=BODY | {"max_tokens": 4}, headers={"traceparent": f"00-{TRACE[:-1]}f-{CALLER}-01"}, timeout=PATIENCE
     )

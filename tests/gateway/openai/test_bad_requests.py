@@ -1,4 +1,4 @@
-"""Requests that cannot be served, and limits, before a verifier without a model."""
+"""Requests that cannot be served, and limits, in front of a verifier without a model."""
 
 import asyncio
 import json
@@ -144,7 +144,7 @@ async def test_errors_of_the_verifier(
     http: httpx.AsyncClient, fake: TellingVerifier, stream: bool, code: Any, reason: str | None,
     fields: tuple[str, ...], status: int, param: str | None, name: str | None,
 ) -> None:  # fmt: skip
-    await http.get("/v1/models")  # the next call is the one that fails
+    await http.get("/v1/models")  # so that the next call is the failing one
     fake.failures.append(rich_status(code, "it is so", reason, fields))
     error = await fails(http, {"stream": stream}, status)
     assert error["param"] == param
@@ -231,7 +231,7 @@ async def test_a_body_that_is_too_large(open_gateway: OpenGateway) -> None:
         assert response.status_code == 413
         assert response.json()["error"]["code"] == "request_too_large"
 
-    async def parts() -> Any:  # no length is declared
+    async def parts() -> Any:  # without a declared length
         for _ in range(30):
             yield b" " * 100
 

@@ -1,4 +1,4 @@
-"""Chat completions, by OpenAI's client, of a verifier without a model."""
+"""Chat completions with OpenAI's client and a verifier without a model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Completions, by OpenAI's client, of a verifier without a model."""
+"""Completions with OpenAI's client and a verifier without a model."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ async def test_choices_have_seeds_in_order(client: openai.AsyncOpenAI) -> None:
 async def test_a_seed_of_our_own_is_told_and_repeats(client: openai.AsyncOpenAI) -> None:
     first: Any = await client.completions.create(model="fake", prompt=PROMPT, max_tokens=6)
     seed = first.choices[0].seed
-    assert seed < 2**53  # a number that JavaScript has
+    assert seed < 2**53  # exact in JavaScript
     again = await client.completions.create(model="fake", prompt=PROMPT, max_tokens=6, seed=seed)
     assert again.choices[0].text == first.choices[0].text
 
@@ -122,7 +122,7 @@ async def test_an_echo_begins_with_the_prompt(client: openai.AsyncOpenAI, stream
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_prompt_alone(client: openai.AsyncOpenAI, stream: bool) -> None:
-    """As harnesses score texts."""
+    """Evaluation harnesses score texts this way."""
     asked: dict[str, Any] = {"model": "fake", "prompt": [PROMPT, "ab"], "max_tokens": 0, "echo": True, "logprobs": 1}
     if stream:
         usage = {"include_usage": True}

@@ -1,4 +1,4 @@
-"""Log-probabilities, forms and changes to logits through the gateway, before a real verifier."""
+"""Log-probabilities, structured outputs and logit changes through the gateway, in front of a real verifier."""
 
 import json
 from collections.abc import Iterator

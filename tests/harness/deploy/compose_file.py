@@ -1,4 +1,4 @@
-"""docker-compose.yml as Compose reads it: variables resolved, and the services of a profile."""
+"""Reads docker-compose.yml as Compose does: resolves variables and selects the services of a profile."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ _VARIABLE = re.compile(
 
 
 def variables(text: str) -> set[str]:
-    """The names of the variables in a text."""
+    """Returns the names of the variables that a text refers to."""
     return {found["plain"] or found["name"] for found in _VARIABLE.finditer(text)} - {None}
 
 
 def interpolated(text: str, environment: Mapping[str, str]) -> str:
-    """A text with its variables in place, by the rules of the Compose specification (those without nesting).
+    """Substitutes variables by the rules of the Compose specification, except nested ones.
 
     Raises:
-        ValueError: a variable without a value and without a default, or a dollar that begins none.
+        ValueError: a variable has neither a value nor a default, or a dollar sign does not start a variable.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -53,9 +53,9 @@ def _resolved(node: Any, environment: Mapping[str, str]) -> Any:
 def read_compose(
     path: Path, environment: Mapping[str, str], profile: str | None = None, *, overrides: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """The file, resolved, with others on top of it; with a profile, without the services that it leaves out.
+    """Returns the resolved file, merged with `overrides`; a profile drops the services that it does not include.
 
-    A variable of a service without a value is the environment's own, and goes where that has none.
+    A service's variable without a value takes the value of the environment, and is dropped if that has none.
     """
     file = _read(path, environment)
     for override in overrides:
@@ -70,10 +70,10 @@ def read_compose(
 
 
 def merged(base: Any, override: Any, key: str = "") -> Any:
-    """Two files as Compose puts them together: mappings by key, volumes by where they are mounted.
+    """Merges two files as Compose does: mappings by key, volumes by mount point.
 
     Raises:
-        ValueError: another list in both, which is not known here.
+        ValueError: both files have some other list, whose merging is not implemented here.
     """
     if isinstance(base, dict) and isinstance(override, dict):
         return base | {name: merged(base.get(name), value, name) for name, value in override.items()}
@@ -90,5 +90,5 @@ def _read(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def environment_of(service: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """The variables of a service as they are written."""
+    """Returns a service's variables as written in the file."""
     return list(service.get("environment", {}).items())

@@ -1,4 +1,4 @@
-"""The services of a compose file as processes of this machine, each as its container would have it."""
+"""Runs the services of a compose file as local processes, each with the settings of its container."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def wait_for_drafters(client: Client) -> None:
 
 
 class Running:
-    """A service's process, with the environment that its container has and its addresses on this machine."""
+    """A service's process, with its container's environment and addresses on this machine."""
 
     def __init__(self, image: Image, address: str, environment: dict[str, str], log: Path) -> None:
         own = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTWIRE_")}
@@ -47,7 +47,7 @@ class Running:
             )
 
     def probe(self, *options: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-        """The health check of its container, with further options and variables."""
+        """Runs the container's health check with further options and variables."""
         program, *arguments = self._healthcheck
         assert program == "draftwire"
         return subprocess.run(
@@ -69,7 +69,7 @@ class Running:
             time.sleep(0.2)
 
     def stop(self) -> int:
-        """Ends it by the images' signal; returns its exit status."""
+        """Stops the process with the images' stop signal and returns its exit status."""
         self.process.terminate()
         try:
             return self.process.wait(PATIENCE)
@@ -81,10 +81,10 @@ class Running:
 
 @contextmanager
 def running_services(services: Mapping[str, Any], place: Path) -> Iterator[dict[str, Running]]:
-    """Those of our services that a file has, by name, healthy.
+    """Starts those services of a file that are built from this repository; yields them by name once healthy.
 
-    services: as `read_compose` has them. place: a directory for logs. Ports are free ones, and paths those of what a
-    container has mounted.
+    services: from `read_compose`. place: a directory for logs. Ports of containers are replaced by free ones, and their
+    paths by those of the mounted files.
     """
     found = {name: each for name, each in services.items() if "build" in each}
     images = {name: Dockerfile(ROOT / "Dockerfile").image(each["build"]["target"]) for name, each in found.items()}
@@ -94,7 +94,7 @@ def running_services(services: Mapping[str, Any], place: Path) -> Iterator[dict[
         here[f"{name}:{port}"] = lasting_address()
 
     def mapped(name: str, text: str) -> str:
-        """A value with the ports and paths of this machine. Services listen on all its addresses, as in containers."""
+        """Replaces ports and paths by those of this machine. Services listen on all its addresses, as in containers."""
         for there, address in here.items():
             text = text.replace(there, address)
             if there.startswith(f"{name}:"):

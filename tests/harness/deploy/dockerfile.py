@@ -1,4 +1,4 @@
-"""A Dockerfile's stages, and the runtime settings of their images."""
+"""Parses a Dockerfile: its stages, and the runtime settings of their images."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from dockerfile_parse import DockerfileParser
 
 @dataclass
 class Stage:
-    """One stage: its base, and its instructions with their values, in order."""
+    """One stage: its base image and its instructions with their values, in order."""
 
     name: str
     base: str
@@ -20,13 +20,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Image:
-    """The image of a stage, built on the stages below it."""
+    """The image of a stage, with the stages it is built on."""
 
     stages: tuple[Stage, ...]
-    """From the lowest to the stage itself."""
+    """From the lowest one to the stage itself."""
 
     def values(self, instruction: str) -> list[str]:
-        """The values of an instruction, those of lower stages first."""
+        """Returns the values of an instruction, those of lower stages first."""
         return [value for stage in self.stages for name, value in stage.instructions if name == instruction]
 
     @property
@@ -41,7 +41,7 @@ class Image:
 
     @property
     def healthcheck(self) -> list[str]:
-        """The command of the health check, which has to be in the form without a shell."""
+        """Returns the health check's command, which must be in exec form."""
         found = re.search(r" CMD (\[.*\])$", self.values("HEALTHCHECK")[-1])
         assert found is not None
         command: list[str] = json.loads(found[1])
@@ -49,7 +49,7 @@ class Image:
 
 
 class Dockerfile:
-    """The stages of a file by name."""
+    """Parses a Dockerfile into its stages, by name."""
 
     def __init__(self, path: Path) -> None:
         self.stages: dict[str, Stage] = {}
@@ -62,7 +62,7 @@ class Dockerfile:
                 stage.instructions.append((entry["instruction"], entry["value"]))
 
     def image(self, target: str) -> Image:
-        """The image of a target."""
+        """Returns the image of a target."""
         stages = [self.stages[target]]
         while stages[0].base in self.stages:
             stages.insert(0, self.stages[stages[0].base])

@@ -1,4 +1,4 @@
-"""Kustomizations as `kubectl apply -k` builds them, as far as deploy/kubernetes goes; anything else is refused."""
+"""Builds kustomizations like `kubectl apply -k`, as far as deploy/kubernetes needs it; anything else is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,22 @@ _KEYS = {
     "initContainers": ("name",),
     "volumes": ("name",),
     "env": ("name",),
-    "ports": ("containerPort", "port"),  # of a container, of a service
+    "ports": ("containerPort", "port"),  # ports of a container and of a service
     "volumeMounts": ("mountPath",),
 }
-"""Lists whose items a patch changes one by one, and what they go by; other lists are replaced as a whole."""
+"""Lists that a patch merges item by item, with the fields that identify an item; it replaces other lists as a whole."""
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file."""
+    """Returns the objects of a file."""
     return [each for each in yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader) if each is not None]
 
 
 def build(directory: Path) -> list[dict[str, Any]]:
-    """The objects of a kustomization.
+    """Returns the objects of a kustomization.
 
     Raises:
-        ValueError: it has something that is not known here, or a patch for an object that is not there.
+        ValueError: a field is not supported here, or a patch is for an object that does not exist.
     """
     told = _told(directory, "resources", "components", "patches", "images")
     objects = []
@@ -51,7 +51,7 @@ def build(directory: Path) -> list[dict[str, Any]]:
 
 
 def _told(directory: Path, *known: str) -> dict[str, Any]:
-    """Returns a directory's kustomization. Raises ValueError for fields that are not known here."""
+    """Returns a directory's kustomization. Raises ValueError for unsupported fields."""
     told: dict[str, Any]
     (told,) = read_objects(directory / "kustomization.yaml")
     if unknown := set(told) - {"apiVersion", "kind", *known}:
@@ -60,12 +60,12 @@ def _told(directory: Path, *known: str) -> dict[str, Any]:
 
 
 def identity(each: dict[str, Any]) -> tuple[str, str, str]:
-    """Kind, namespace and name."""
+    """Returns an object's kind, namespace and name."""
     return each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]
 
 
 def merged(base: Any, patch: Any, key: str = "") -> Any:
-    """A strategic merge: mappings by key, some lists by their items' own; null and `$patch: delete` take away."""
+    """Applies a strategic merge: mappings by key, some lists by their items' keys; null and `$patch: delete` remove."""
     if isinstance(base, dict) and isinstance(patch, dict):
         together = {name: merged(base.get(name), value, name) for name, value in patch.items()}
         return {name: value for name, value in (base | together).items() if value is not None}
@@ -82,7 +82,7 @@ def merged(base: Any, patch: Any, key: str = "") -> Any:
 
 
 def _name(key: str, item: dict[str, Any]) -> Any:
-    """Returns the key of a list's item."""
+    """Returns the key that identifies an item of a list."""
     return next(item[name] for name in _KEYS[key] if name in item)
 
 

@@ -1,4 +1,4 @@
-"""The metrics in docs/metrics.md, to compare with those served."""
+"""The metrics that docs/metrics.md lists, to compare with those that are served."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 
 
 class Row(NamedTuple):
-    """A metric as the document has it."""
+    """One metric, as a row of the document."""
 
     name: str
-    """As it is served, `_total` and `_info` included."""
+    """The served name, including `_total` or `_info`."""
     kind: str
     labels: frozenset[str]
     meaning: str
 
 
 def documented(heading: str) -> list[Row]:
-    """The metrics in the document's section of a heading, in its order."""
+    """Returns the metrics in the section under a heading, in the document's order."""
     section = _DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(draftwire:\w+)` \| (\w+) \| (.*?) \| (.*) \|$", section, re.MULTILINE)
     return [Row(name, kind, frozenset(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows]
 
 
 def served(families: Iterable[Metric]) -> list[Row]:
-    """The metrics of a service that has been at work; those without samples have no labels."""
+    """Returns the metrics of a service that has done some work; a metric without samples has no labels."""
     suffix = {"counter": "_total", "info": "_info"}
     return [
         Row(

@@ -1,4 +1,4 @@
-"""The Prometheus queries of deploy/prometheus and deploy/grafana."""
+"""The Prometheus queries in deploy/prometheus and deploy/grafana."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
 
 
 class Query(NamedTuple):
-    """An expression and where it stands."""
+    """An expression and the place it is used."""
 
     place: str
     expression: str
 
 
 def rules() -> list[dict[str, Any]]:
-    """All rules, recording and alerting ones."""
+    """Returns all rules, recording and alerting ones."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
     return [rule for group in groups for rule in group["rules"]]
 
 
 def panels() -> list[dict[str, Any]]:
-    """All panels of all dashboards."""
+    """Returns all panels of all dashboards."""
     return [panel for path in DASHBOARDS for panel in json.loads(path.read_text())["panels"]]
 
 
 def dashboard_queries(rate_interval: str) -> list[Query]:
-    """Everything that dashboards ask for, of all verifiers."""
+    """Returns all queries of the dashboards, for all verifiers."""
     return [
         Query(
             f"{panel['title']}: {target['legendFormat']}",

@@ -1,4 +1,4 @@
-"""A drafter's metrics as its collector gives them."""
+"""Reads a drafter's metrics from its collector."""
 
 from prometheus_client import CollectorRegistry
 

@@ -1,4 +1,4 @@
-"""The real drafter service without its process and port."""
+"""Runs the real drafter service in this process, without a port."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tests.harness.verifier.loaded_models import loaded_model
 
 @dataclass
 class InProcessDrafter:
-    """A drafter whose `servicer.converse` takes calls."""
+    """A drafter; `servicer.converse` takes its calls."""
 
     model: PackedModel
     changes: ModelChanges
     servicer: DrafterServicer
 
     async def sequences(self) -> int:
-        """Returns the open sequences, once all earlier commands are done."""
+        """Returns the number of open sequences once all earlier commands are done."""
         return (await self.changes.serving.status()).open_sequences
 
 
 @asynccontextmanager
 async def in_process_drafter(checkpoint: Path, **settings: Any) -> AsyncIterator[InProcessDrafter]:
-    """Runs a drafter."""
+    """Runs a drafter with the given checkpoint and settings."""
     chosen = DrafterSettings(**({"model": str(checkpoint), "kv_slots": 4096} | settings))
     with loaded_model(checkpoint, chosen.kv_slots) as model:
         async with _drafter(chosen, model) as made:

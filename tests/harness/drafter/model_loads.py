@@ -1,4 +1,4 @@
-"""Loads of another model into a running drafter, by its service."""
+"""Calls a running drafter's LoadModel."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 
 async def load(drafter: InProcessDrafter, model: Path | str, request_id: str = "") -> Any:
-    """LoadModel as a client calls it."""
+    """Calls LoadModel as a client does."""
     request = drafter_service_pb2.LoadModelRequest(model=str(model), request_id=request_id)
     return (await drafter.servicer.LoadModel(request, None)).load  # type: ignore[arg-type]
 
@@ -34,7 +34,7 @@ async def info(drafter: InProcessDrafter) -> Any:
 
 
 async def loaded(drafter: InProcessDrafter, model: Path | str, request_id: str = "") -> Any:
-    """LoadModel and its end."""
+    """Calls LoadModel and waits until the load has ended."""
     await load(drafter, model, request_id)
     await eventually(lambda: drafter.changes.last_load.state != LOADING)  # type: ignore[union-attr]
     return (await info(drafter)).last_load

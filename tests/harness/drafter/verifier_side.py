@@ -1,4 +1,4 @@
-"""The verifier's side of a Draft stream, for tests: it sends scripted messages and mirrors the trees."""
+"""The verifier's side of a Draft stream: sends scripted messages and mirrors the trees."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class Mirror:
     reader: ProposalReader
 
     def best_path(self) -> list[int]:
-        """First children from the root down."""
+        """Returns the tokens of the path of first children, from the root down."""
         path, node = [], self.tree.root
         while node.children:
             node = next(iter(node.children.values()))
@@ -77,7 +77,7 @@ class VerifierSide:
         )
 
     async def commit(self, commits: dict[int, Sequence[int]], max_tree_nodes: int | None = None) -> None:
-        """Sends verdicts and follows them."""
+        """Sends verdicts and applies them to the mirrors."""
         verdicts = []
         for sequence_id, tokens in commits.items():
             mirror = self.mirrors[sequence_id]
@@ -96,7 +96,7 @@ class VerifierSide:
         )
 
     async def send_verdict(self, *args: Any, **changes: Any) -> None:
-        """Sends a verdict without following it."""
+        """Sends a verdict without applying it to the mirror."""
         batch = verdict_pb2.VerdictBatch(verdicts=[self.verdict(*args, **changes)])
         await self.stream.write(Request(verdicts=batch))
 
@@ -112,14 +112,14 @@ class VerifierSide:
             self._take(await self._read())
 
     async def error(self, sequence_id: int) -> tuple[str, drafter_service_pb2.SequenceError]:
-        """The next error of a sequence, with its reason."""
+        """Waits for the next error of a sequence; returns its reason and the message."""
         await self.until(lambda: any(error.sequence_id == sequence_id for error in self.errors))
         found = next(error for error in self.errors if error.sequence_id == sequence_id)
         self.errors.remove(found)
         return detail(found.status, error_details_pb2.ErrorInfo).reason, found
 
     async def end(self) -> None:
-        """Ends this side and reads to the drafter's end."""
+        """Closes this side of the stream and reads until the drafter ends its own."""
         await self.stream.close()
         async with asyncio.timeout(PATIENCE):
             async for message in self.stream:
@@ -170,7 +170,7 @@ class VerifierSide:
 
 
 def opening(sequence_id: int, tokens: Sequence[int], *, epoch: int = 1, credit: int = 16, **changes: Any) -> Any:
-    """An OpenSequence in one chunk."""
+    """Returns an OpenSequence with all tokens in one chunk."""
     fields = {
         "sampling": sampling_pb2.SamplingParams(temperature=0.0, seed=7),
         "max_length": len(tokens) + 50,
@@ -182,7 +182,7 @@ def opening(sequence_id: int, tokens: Sequence[int], *, epoch: int = 1, credit: 
 
 
 def detail(status: Any, kind: Any) -> Any:
-    """A google.rpc detail of a status."""
+    """Returns a google.rpc detail of a status."""
     found = kind()
     assert any(each.Unpack(found) for each in status.details), f"no {kind.__name__} in {status}"
     return found

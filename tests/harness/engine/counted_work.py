@@ -1,4 +1,4 @@
-"""Counts the Python instructions of a call: the same on every machine, however busy it is."""
+"""Counts the Python bytecode instructions of a call: the count does not depend on the machine or its load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def instructions(call: Callable[[], object]) -> int:
-    """Number of bytecode instructions that a call executes, those of functions it calls included."""
+    """Returns the number of bytecode instructions that a call executes, including the functions it calls."""
     count = 0
 
     def follow(frame: FrameType, event: str, _: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The verifier's side of a drafter without a model: reads its proposals, and commits a test's tokens."""
+"""The verifier's side of a drafter without a model: reads its proposals and commits a test's tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ VOCABULARY = 1000
 
 
 class DrafterReader:
-    """One sequence of a drafter, and the verifier's mirror of its tree. A proposal that contradicts itself, the credit
-    or what was committed fails the test."""
+    """One sequence of a drafter and the verifier's mirror of its tree. A proposal that contradicts itself, the credit
+    or the committed tokens fails the test."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class DrafterReader:
         drafter.open(key, DraftSpec(self.tokens, SamplingParams(), max_tree_nodes, max_length, vocab_size))
 
     def grow(self) -> None:
-        """Lets the drafter draft until it has nothing to do."""
+        """Calls the drafter until it has nothing left to draft."""
         while self.drafter.busy:
             self.take(self.drafter.grow().proposals)
 
     def take(self, proposals: dict) -> None:
-        """Reads a proposal for this sequence, if there is one."""
+        """Merges a proposal for this sequence, if there is one."""
         if self.key in proposals:
             proposal = proposals[self.key]
             assert proposal.committed_length == len(self.tokens), "nothing is stale within one thread"
@@ -57,7 +57,7 @@ class DrafterReader:
         return [node.token for node in walked]
 
     def likeliest(self) -> list[int]:
-        """The tokens of the likeliest path."""
+        """Returns the tokens of the most likely path."""
         path, node = [], self.tree.root
         while node.children:
             node = max(node.children.values(), key=lambda child: child.log_prob)
@@ -65,7 +65,7 @@ class DrafterReader:
         return path
 
     def follow(self, tokens: Sequence[int]) -> int:
-        """Commits tokens as a verifier does that verifies the whole tree; returns the number of steps."""
+        """Commits tokens like a verifier that verifies the whole tree; returns the number of steps."""
         rest, steps = list(tokens), 0
         while rest:
             count = min(len(self.tree.walk(rest)) + 1, len(rest))

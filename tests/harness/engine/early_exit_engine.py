@@ -1,4 +1,4 @@
-"""Engines whose drafter is an early exit of the target."""
+"""Engines whose drafter is an early exit of the target model."""
 
 from speculative_engine.drafters.early_exit import EarlyExitDrafter
 from speculative_engine.engine.engine_limits import EngineLimits
@@ -16,7 +16,7 @@ SPECS = specs_of(PROMPTS, COUNT, SAMPLING)
 
 
 class Attached(VerificationEngine):
-    """Attaches its drafters to every sequence."""
+    """An engine that attaches all its drafters to every sequence."""
 
     def add(self, spec: SequenceSpec) -> None:
         super().add(spec)
@@ -33,7 +33,7 @@ class Attached(VerificationEngine):
 def engine_with(
     layers: int | None, model: PackedModel, seconds: float = 1.0, share: float = 0.01, **limits: int
 ) -> Attached:
-    """An engine whose steps cost `seconds` whatever is in them; a round of drafting is said to take `share` of that."""
+    """Returns an engine with steps of `seconds` at any size; a drafting round is assumed to take `share` of a step."""
     limits.setdefault("max_sequences", 8)
     engine = Attached(model, StepCost([1, 64], [seconds, seconds]), EngineLimits(**limits))
     if layers is not None:

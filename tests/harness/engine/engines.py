@@ -28,7 +28,7 @@ from speculative_engine.tree.token_tree import Node
 VOCABULARY = 300
 GREEDY = SamplingParams(temperature=0.0)
 
-# Every model has three layers, and weights large enough that attention is sharp and logits far apart.
+# Every model has three layers, and weights large enough for sharp attention and well-separated logits.
 _SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -78,11 +78,11 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
     "SmolLM3": _SIZES,
     "Glm": {**_SIZES, "head_dim": 16},
 }
-"""transformers' class prefix -> arguments of its configuration."""
+"""Maps transformers' class prefix to the arguments of its configuration."""
 
 
 def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> PreTrainedModel:
-    """A random model of an architecture of the library; biases and norms are random, too."""
+    """Returns a random transformers model of an architecture, with random biases and norms."""
     config_class = getattr(transformers, f"{name}TextConfig", None) or getattr(transformers, f"{name}Config")
     config = config_class(**{**ARCHITECTURES.get(name, _SIZES), **changes})
     torch.manual_seed(seed)
@@ -95,24 +95,24 @@ def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **c
 
 
 def packed(model: PreTrainedModel, slots: int = 4000, buckets: StepBuckets | None = None) -> PackedModel:
-    """A packed copy; `model` stays as the library made it."""
+    """Returns a packed copy; `model` itself is not changed."""
     return PackedModel(copy.deepcopy(model), slots, buckets=buckets)
 
 
 def random_tokens(count: int, seed: int = 0) -> list[int]:
-    """Token ids beyond the special ones."""
+    """Returns random token ids other than the special ones."""
     rng = random.Random(seed)
     return [rng.randrange(3, VOCABULARY) for _ in range(count)]
 
 
 @torch.inference_mode()
 def plain_logits(model: PreTrainedModel, tokens: Sequence[int]) -> torch.Tensor:
-    """The library's own logits after each of `tokens`, without any cache: [tokens, vocabulary]."""
+    """Returns transformers' own logits after each of `tokens`, without any cache: [tokens, vocabulary]."""
     return model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0]
 
 
 def error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference in units of the expected logits' standard deviation."""
+    """Returns the largest difference, in standard deviations of the expected logits."""
     return ((found.float() - expected.float()).abs().max() / expected.float().std()).item()
 
 
@@ -131,11 +131,11 @@ def walk(
     chunk: int = 11,
     together: bool = True,
 ) -> Rows:
-    """Runs texts through the model as the engine would if the target's tokens were theirs.
+    """Runs texts through the model as the engine would if the target drew their tokens.
 
-    The first `prompts[i]` tokens of text i are its prompt, computed in chunks of up to `chunk` tokens; then steps
-    verify random trees with siblings, part right and part wrong, or one token at a time if `trees` is off. Returns the
-    logits of every row by the tokens up to and including the row's own.
+    The first `prompts[i]` tokens of text i are its prompt, computed in chunks of up to `chunk` tokens. Then steps
+    verify random trees with siblings, partly right and partly wrong, or one token at a time if `trees` is off. Returns
+    the logits of every row, keyed by the tokens up to and including the row's own.
     """
     rng = random.Random(seed)
     rows: Rows = {}
@@ -155,7 +155,7 @@ def walk(
 
 
 class _Run:
-    """One text on its walk."""
+    """One text of a walk."""
 
     def __init__(self, index: int, text: Sequence[int], prompt: int, rng: random.Random):
         self.text = list(text)
@@ -171,7 +171,7 @@ class _Run:
         self._job.lay_out(builder, model.pool)
 
     def _grow(self) -> list[Node]:
-        """Adds random nodes to the tree; those to verify, parents before children."""
+        """Adds random nodes to the tree; returns those to verify, parents before children."""
         rng, sequence = self._rng, self.sequence
         parent = sequence.tree.root
         for token in self.text[len(sequence.tokens) : len(sequence.tokens) + rng.randint(0, 5)]:
@@ -193,7 +193,7 @@ class _Run:
         return nodes
 
     def settle(self, logits: torch.Tensor, model: PackedModel, rows: Rows) -> int:
-        """Notes the rows' logits, commits the text's own path, and returns the number of rows."""
+        """Records the rows' logits, commits the text's own path, and returns the number of rows."""
         sequence, job = self.sequence, self._job
         if not job.sampled_positions:
             job.commit([])
@@ -203,7 +203,7 @@ class _Run:
         for node, row in zip(job.nodes, logits[1:], strict=False):
             path = node.path_from(sequence.tree.root)
             rows[prefix + tuple(step.token for step in path)] = row
-        # As if the target had drawn the text: after the root, and after each node on its path.
+        # As if the target had drawn the text: one token after the root and one after each node on its path.
         drawn = [self.text[p] if p < len(self.text) else -1 for p in job.sampled_positions]
         accepted, tokens = job.walk(AskedRows(drawn, None, logits, logits, None))
         job.commit(accepted)
@@ -215,7 +215,7 @@ class _Run:
 
 
 def check_against_plain(model: PreTrainedModel, rows: Rows) -> float:
-    """The largest `error` of the rows against the library's own forwards of each path."""
+    """Returns the largest `error` of the rows against transformers' own forward passes of each path."""
     worst = 0.0
     covered: dict[tuple[int, ...], tuple[int, int]] = {}
     paths: list[tuple[int, ...]] = []
@@ -223,7 +223,7 @@ def check_against_plain(model: PreTrainedModel, rows: Rows) -> float:
         if prefix not in covered:
             covered.update({prefix[: end + 1]: (len(paths), end) for end in range(len(prefix))})
             paths.append(prefix)
-    # Shorter paths go on with any token: nothing before sees it.
+    # Pad shorter paths with an arbitrary token: attention is causal, so no earlier position sees it.
     longest = len(paths[0])
     with torch.inference_mode():
         batch = torch.tensor([[*path, *[0] * (longest - len(path))] for path in paths])
@@ -237,10 +237,10 @@ def check_against_plain(model: PreTrainedModel, rows: Rows) -> float:
 
 
 class ScriptedDrafter:
-    """Proposes a given continuation of each sequence, with wrong siblings beside it and wrong tokens within."""
+    """Proposes a given continuation of each sequence, with wrong siblings and some wrong tokens."""
 
     def __init__(self, outputs: dict[int, list[int]], *, accuracy: float = 0.85, siblings: bool = True, seed: int = 0):
-        """outputs: what each sequence will generate. accuracy: chance that a right token is drafted at all."""
+        """outputs: the tokens each sequence will generate. accuracy: probability that a right token is drafted."""
         self._outputs = outputs
         self._accuracy = accuracy
         self._siblings = siblings
@@ -248,11 +248,11 @@ class ScriptedDrafter:
         self._next_id: dict[int, int] = {}
 
     def open(self, sequence_id: int) -> None:
-        """A new sequence, or one that is attached again."""
+        """Opens a sequence, a new one or one that is attached again."""
         self._next_id[sequence_id] = 1
 
     def propose(self, spec: SequenceSpec, committed: int) -> Proposal | None:
-        """New nodes after `committed` tokens, or None at the end of what is known."""
+        """Proposes nodes below `committed` tokens; returns None at the end of the known output."""
         text = [*spec.tokens, *self._outputs[spec.sequence_id]]
         first = self._next_id[spec.sequence_id]
         tokens: list[int] = []
@@ -276,7 +276,7 @@ class ScriptedDrafter:
 
 @dataclass
 class Generated:
-    """Output of a run of the engine."""
+    """The output of an engine run."""
 
     tokens: dict[int, list[int]] = field(default_factory=dict)
     finishes: dict[int, Finish] = field(default_factory=dict)
@@ -286,7 +286,7 @@ class Generated:
 
 
 def engine_of(model: PackedModel, **limits: int) -> VerificationEngine:
-    """An engine for which drafting always pays: a step costs the same whatever its rows, and is said to take long."""
+    """Returns an engine for which drafting always pays: its steps have a high and constant cost."""
     limits = {"max_sequences": 8, "prefix_cache": True, **limits}
     return VerificationEngine(model, StepCost([1, 64], [1.0, 1.0]), EngineLimits(**limits))
 
@@ -333,6 +333,6 @@ def generate(
 def specs_of(
     prompts: Sequence[Sequence[int]], count: int, sampling: SamplingParams | Sequence[SamplingParams] = GREEDY
 ) -> list[SequenceSpec]:
-    """One sequence a prompt, `count` tokens each."""
+    """Returns one sequence per prompt, with `count` tokens each."""
     params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
     return [SequenceSpec(index, prompt, len(prompt) + count, params[index]) for index, prompt in enumerate(prompts)]

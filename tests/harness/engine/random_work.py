@@ -1,4 +1,4 @@
-"""Random batches, stored keys and jobs."""
+"""Random batches, stored keys and verification jobs."""
 
 import random
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def ragged_batch(group_size: int, seed: int = 0) -> PackedBatch:
-    """A prompt chunk, a tree with siblings, a sequence's first token, and two branches with contexts of their own."""
+    """Returns a prompt chunk, a tree with siblings, a sequence's first token, and two branches with own contexts."""
     rng = np.random.default_rng(seed)
     free = iter((rng.permutation(SLOTS - 1) + 1).tolist())
     builder = BatchBuilder()
@@ -44,7 +44,7 @@ def stored(kv_heads: int, dim: int, seed: int) -> torch.Tensor:
 
 
 def random_job(rng: random.Random, number: int) -> VerificationJob:
-    """Up to 40 nodes, deep or wide, of few tokens, so that paths are long."""
+    """Returns a job of up to 40 nodes, deep or wide. Few distinct tokens make long matching paths likely."""
     sequence = Sequence(SequenceSpec(number, [1], 200, SamplingParams(temperature=0.0)))
     nodes = []
     for _ in range(rng.randint(0, 40)):
@@ -56,5 +56,5 @@ def random_job(rng: random.Random, number: int) -> VerificationJob:
 
 
 def walked(drawn: list[int], on_path: list[bool] | None = None) -> AskedRows:
-    """The rows of a job that drew these tokens; the coupled rule reads no logits."""
+    """Returns the rows of a job that drew these tokens; the coupled rule reads no logits."""
     return AskedRows(drawn, on_path, torch.empty(0), torch.empty(0), None)

@@ -1,8 +1,8 @@
-"""A program of two ranks: splits each checkpoint of a directory, and prints what it says beside what the whole says.
+"""Splits each checkpoint of a directory over two ranks and prints their outputs beside those of the whole model.
 
     python -m tests.harness.engine.rank_pair DIRECTORY
 
-One line of JSON from rank 0: by checkpoint, why it was refused, or a `PairReport`.
+Rank 0 prints one line of JSON: for each checkpoint the reason for which it was refused, or a `PairReport`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class PairReport:
     whole: list[list[int]]
     """Tokens of the whole model."""
     plain: list[list[int]]
-    """Tokens of the split one, sequences side by side."""
+    """Tokens of the split model, with the sequences side by side."""
     drafted: list[list[int]]
-    """Tokens of the split model with trees."""
+    """Tokens of the split model, drafted with trees."""
     rejected: int
-    """Draft tokens that were rolled back."""
+    """Number of draft tokens that were rolled back."""
     same_fingerprint: bool
     kv_share: float
-    """Memory of a rank's keys and values, in parts of the whole model's."""
+    """KV cache memory of one rank as a fraction of the whole model's."""
 
 
 def compare(directory: Path, ranks: RankGroup) -> PairReport | None:
-    """Rank 0 compares, the other one follows. Raises ModelLoadError."""
+    """Compares on rank 0 and follows on the other one. Raises ModelLoadError."""
     model = PackedModel.load(str(directory), slots=SLOTS, dtype="float32", ranks=ranks)
     report = run_self_test(model)
     if ranks.rank:
@@ -76,7 +76,7 @@ def compare(directory: Path, ranks: RankGroup) -> PairReport | None:
 
 
 def main() -> None:
-    """Goes through the checkpoints in the order of their names, which is the same at all ranks."""
+    """Processes the checkpoints in the order of their names, so that all ranks agree on it."""
     torch.set_num_threads(1)
     processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
     found: dict[str, object] = {}

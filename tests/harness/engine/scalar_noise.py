@@ -1,10 +1,10 @@
-"""The noise written a second time, from the paper and the definition, one Python number at a time."""
+"""A second implementation of the noise, from the paper and the definition, one Python number at a time."""
 
 import math
 
 
 def scalar_philox(counter: list[int], key: list[int]) -> list[int]:
-    """Philox-4x32-10 in Python's own unbounded integers."""
+    """Computes Philox-4x32-10 with Python's unbounded integers."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -16,7 +16,7 @@ def scalar_philox(counter: list[int], key: list[int]) -> list[int]:
 
 
 def scalar_gumbel(seed: int, position: int, token: int) -> float:
-    """The definition in the docstring of speculative_engine/sampling/gumbel.py."""
+    """Computes the definition in the docstring of speculative_engine/sampling/gumbel.py."""
 
     def word(index: int, domain: int) -> int:
         return scalar_philox([index // 4, position, 0, domain], [seed % 2**32, seed >> 32])[index % 4]

@@ -1,11 +1,11 @@
-"""The slots of an engine add up."""
+"""Checks that the slots of an engine add up."""
 
 from speculative_engine.engine.verification_engine import VerificationEngine
 
 
 def check_slots(engine: VerificationEngine) -> None:
-    """Between steps the slots in use are those of the running sequences' computed tokens, each held by one token after
-    the same ones, and whoever waits has to."""
+    """Checks an engine between steps: the used slots are those of the running sequences' computed tokens, sequences
+    share a slot only for a common prefix, and no sequence waits that could run."""
     queue = engine._queue
     held: dict[int, list[int]] = {}
     for sequence in queue.running.values():

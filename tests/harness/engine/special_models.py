@@ -9,7 +9,7 @@ from tests.harness.engine.engines import tiny_model
 
 
 def truncated(model: torch.nn.Module, layers: int) -> torch.nn.Module:
-    """The library's own model of the first layers, with the same weights."""
+    """Returns transformers' own model of the first layers, with the same weights."""
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = layers
     for name in ("layer_types", "no_rope_layers"):
@@ -22,7 +22,7 @@ def truncated(model: torch.nn.Module, layers: int) -> torch.nn.Module:
 
 
 def early_model(name: str = "Llama", dtype: torch.dtype = torch.float32, **changes: object) -> PreTrainedModel:
-    """A model whose last layer changes little, so that the first two often say the same."""
+    """Returns a model whose last layer changes little, so that its first two layers often predict the same token."""
     model = tiny_model(name, dtype, **changes)
     with torch.no_grad():
         for weight in model.get_decoder().layers[-1].parameters():
@@ -32,5 +32,5 @@ def early_model(name: str = "Llama", dtype: torch.dtype = torch.float32, **chang
 
 
 def llama(dtype: torch.dtype) -> PreTrainedModel:
-    """A model whose layers the compiled library computes, products included where it has any."""
+    """Returns a model whose layers run in the compiled library, including its matrix products where it has them."""
     return tiny_model("Llama", dtype, hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32)

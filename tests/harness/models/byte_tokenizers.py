@@ -1,4 +1,4 @@
-"""Small tokenizers of different families that spell any bytes, and random checkpoints with them."""
+"""Small tokenizers of different families that can encode any bytes, and random checkpoints with them."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def _byte_level(size: int, pattern: str, end: str) -> Tokenizer:
 
 
 def _byte_fallback(size: int, end: str) -> Tokenizer:
-    """As SentencePiece's: characters, and bytes where it lacks them."""
+    """Returns a tokenizer like SentencePiece's: characters, and bytes for unknown ones."""
     tokenizer = Tokenizer(models.BPE(fuse_unk=True))
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
@@ -49,10 +49,10 @@ def _byte_fallback(size: int, end: str) -> Tokenizer:
 
 
 def backend(kind: str) -> Tokenizer:
-    """A tokenizer: `target`, `draft` (as the target's kind, other words) or `fallback` (of another kind)."""
+    """Returns a tokenizer: `target`, `draft` (the target's family, other tokens) or `fallback` (another family)."""
     if kind == "fallback":
         return _byte_fallback(120, END[kind])
-    # The target joins a sign and the word after it, the draft a space; the draft joins runs of other signs.
+    # The target joins a sign and the word after it, the draft a space and a word; the draft joins runs of other signs.
     pattern = r"[^\s\p{L}]?\p{L}+|\s+|." if kind == "target" else r" ?\p{L}+|\p{N}+|[^\p{L}\p{N}]+"
     return _byte_level(380 if kind == "target" else 340, pattern, END[kind])
 

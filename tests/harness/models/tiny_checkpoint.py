@@ -1,4 +1,4 @@
-"""Random checkpoints with a tokenizer, made in an instant, for tests that load a model as a service does."""
+"""Writes random checkpoints with a tokenizer, for tests that load a model as a service does."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ CONTEXT = 256
 def write_checkpoint(
     directory: Path, *, seed: int = 0, vocab_size: int = VOCABULARY, words: int = 100, context: int = CONTEXT
 ) -> Path:
-    """Writes a two-layer float32 Llama and a tokenizer of `words` words; other words, another tokenizer."""
+    """Writes a two-layer float32 Llama with a tokenizer of `words` words; a different count gives another tokenizer."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocab_size,
@@ -31,7 +31,7 @@ def write_checkpoint(
     )
     model = LlamaForCausalLM(config)
     with torch.no_grad():
-        model.lm_head.weight.mul_(5)  # as sure of itself as a trained model, so that trees grow deep
+        model.lm_head.weight.mul_(5)  # as confident as a trained model, so that trees grow deep
     model.save_pretrained(directory)
     vocabulary = {"<s>": 0, "</s>": 1, "<unk>": 2} | {f"w{index}": index + 3 for index in range(words)}
     backend = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))

@@ -21,7 +21,7 @@ def greeting(model: str, **changes: Any) -> DraftResponse:
 
 
 def opened(opening: OpenSequence) -> DraftResponse:
-    """Returns the response of a drafter that answers an opening later."""
+    """Returns the response of a drafter that answers an opening late."""
     return DraftResponse(opened=SequenceOpened(sequence_id=opening.sequence_id, epoch=opening.epoch))
 
 

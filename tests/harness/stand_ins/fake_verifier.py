@@ -1,6 +1,6 @@
-"""A verifier without a model, on a real gRPC server. It makes scripted faults and records the requests.
+"""A verifier without a model, on a real gRPC server. It injects scripted faults and records the requests.
 
-The token at position t of a request is a function of prompt, seed and t, as with a real one; each token is a letter.
+As with a real verifier, the token at position t is a function of prompt, seed and t. Each token is a letter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROMPT_IDS = [ord(letter) for letter in PROMPT]
 
 
 def expected_ids(seed: int, count: int, prompt: Sequence[int] = PROMPT_IDS) -> list[int]:
-    """The tokens of a request."""
+    """Returns the tokens that a request generates."""
     return [97 + (seed * 31 + t * 7 + sum(prompt)) % 26 for t in range(len(prompt), len(prompt) + count)]
 
 
@@ -43,7 +43,7 @@ def text_of(ids: Sequence[int]) -> str:
 
 
 def log_probs_of(token: int, top: int) -> TokenLogProbs:
-    """Made-up numbers: of each token the code of its letter."""
+    """Returns made-up log-probabilities: minus the code of each token's letter."""
 
     def one(token: int) -> TokenLogProb:
         return TokenLogProb(token_id=token, log_prob=-token, text=chr(token), text_bytes=chr(token).encode())
@@ -52,7 +52,7 @@ def log_probs_of(token: int, top: int) -> TokenLogProbs:
 
 
 def prompt_report(request: pb.GenerateRequest, prompt: Sequence[int], at: int) -> pb.PromptReport:
-    """Two tokens of a prompt."""
+    """Returns a report of two prompt tokens."""
     part = prompt[at : at + 2]
     report = pb.PromptReport(
         text=text_of(part),
@@ -75,7 +75,7 @@ def rich_status(
     retry_after: float | None = None,
     domain: str = "draftwire",
 ) -> status_pb2.Status:
-    """A status as the services make them."""
+    """Returns a status with the details that the services attach."""
     status = status_pb2.Status(code=code.value[0], message=message)
     if reason is not None:
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason, domain=domain, metadata={"build": "fake"}))
@@ -92,7 +92,7 @@ def rich_status(
 
 
 class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolServiceServicer):
-    """Serves on a free port from `start` (or `with`) to `stop`. A drafter service like it is at the port too."""
+    """Serves on a free port from `start` (or `with`) to `stop`, together with a fake drafter service."""
 
     def __init__(self) -> None:
         self.requests: list[pb.GenerateRequest] = []
@@ -101,13 +101,13 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.metadata: list[dict[str, str]] = []
         """Metadata of the generation calls."""
         self.break_after: list[int] = []
-        """For each of the next Generate calls, the tokens after which it fails with `break_status`."""
+        """For each of the next Generate calls, the number of tokens after which it fails with `break_status`."""
         self.as_it_breaks: Callable[[], object] = lambda: None
         """Called before a Generate call is interrupted."""
         self.breaks_in_prompt = 0
-        """Number of the next Generate calls that fail between two parts of the prompt's report."""
+        """Number of the next Generate calls that fail between two parts of the prompt report."""
         self.dies_on: str | None = None
-        """The text of a prompt that ends it, as a crash would, after the receipt."""
+        """A prompt whose request kills the verifier, as a crash would, after the receipt is sent."""
         self.break_status = rich_status(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         self.fingerprint = "one target"
         self.numerics = "one arithmetic"
@@ -116,19 +116,19 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.rollouts: list[pool.Rollout] = []
         self.load = drafting.ModelLoad()
         self.load_steps: list[int] = []
-        """States the load is in when it is asked for next, one after the other."""
+        """States that the next queries of the load return, one each."""
         self.hang_after: int | None = None
-        """Tokens after which Generate sends nothing more until it is cancelled."""
+        """Number of tokens after which Generate sends nothing until it is cancelled."""
         self.failures: list[status_pb2.Status] = []
-        """Errors of the next calls, of any kind."""
+        """Errors of the next calls to any method."""
         self.fails_on: dict[str, Any] = {}
         """Errors of calls, by method name."""
         self.fails_for: dict[str, Any] = {}
-        """Errors of Generate, by text."""
+        """Errors of Generate, by prompt text."""
         self.after_break: Callable[[], None] = lambda: None
         """Called before WatchDrafters breaks off."""
         self.skew_drafted = 0
-        """Added to the seed where speculation is on: a verifier that breaks the first law."""
+        """Added to the seed where speculation is on: simulates a verifier whose drafts change the output."""
         self.cancelled = threading.Event()
         self.running = 0
         self.most_running = 0
@@ -142,7 +142,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.proposals: list[Proposal] = []
         """Drafts of callers. As with a real verifier, tokens do not depend on them."""
         self.waits_for_proposals = False
-        """Whether Verify lets its caller draft before each chunk: a second, and before the first two what it takes."""
+        """Whether Verify waits for a draft before each chunk: up to a second, for the first two as long as needed."""
         self.refuses_proposals = False
         self.told_requests: int | None = None
         """Number of requests that it reports."""
@@ -221,14 +221,14 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         with self._lock:
             self.running += 1
             self.most_running = max(self.most_running, self.running)
-        if not context.add_callback(end):  # it is over already
+        if not context.add_callback(end):  # the call is already over
             end()
         assert self._until(lambda: ended.is_set() or self.most_running >= self.gathers)
         if request.WhichOneof("prompt") == "text" and request.text in self.fails_for:
             leave()
             context.abort_with_status(rpc_status.to_status(self.fails_for[request.text]))
         yield from self._events(request, context, ended)
-        leave()  # before the caller hears of the end, and calls again
+        leave()  # before the caller sees the end and calls again
 
     def Verify(self, requests: Iterator[pb.VerifyRequest], context: Any) -> Iterator[pb.VerifyResponse]:
         self.begin("Verify", context)
@@ -292,7 +292,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             numerics=self.numerics,
         )
         if request.text == self.dies_on:
-            time.sleep(0.3)  # the receipt has arrived when work begins, which ends it
+            time.sleep(0.3)  # gives the receipt time to arrive before the process dies
             threading.Thread(target=self.stop).start()
             ended.wait()
             return
@@ -469,7 +469,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
 
 class FakeDrafter(drafting_grpc.DrafterServiceServicer):
-    """A drafter service that only says that it loads models."""
+    """A drafter service that claims to load models."""
 
     def __init__(self, verifier: FakeVerifier) -> None:
         self._fake = verifier

@@ -1,4 +1,4 @@
-"""vLLM as the adapter sees it: a batch whose rows move, prompts in chunks, preemption, greedy verification of chains.
+"""vLLM as the adapter sees it: a batch with moving rows, chunked prompts, preemption, greedy verification of chains.
 
 Its target model is `following`, so every text is known beforehand.
 """
@@ -20,16 +20,16 @@ from draftwire_vllm import RemoteDrafter
 VOCABULARY = 200
 PATIENCE = 50.0
 _FORWARD_SECONDS = 0.005
-"""Time of a step, whatever is in it, so that drafting pays."""
+"""Constant duration of a step, long enough that drafting pays."""
 
 
 def following(tokens: Sequence[int]) -> int:
-    """The token that the target says after these."""
+    """Returns the token that the target generates after these."""
     return (sum((index % 7 + 1) * token for index, token in enumerate(tokens[-9:])) + len(tokens)) % VOCABULARY
 
 
 def text_after(tokens: Sequence[int], count: int) -> list[int]:
-    """The `count` tokens that the target says after these."""
+    """Returns the `count` tokens that the target generates after these."""
     known = list(tokens)
     for _ in range(count):
         known.append(following(known))
@@ -37,7 +37,7 @@ def text_after(tokens: Sequence[int], count: int) -> list[int]:
 
 
 def vllm_config(model: Path, *, draft_tokens: int = 3, max_model_len: int = 4096) -> Any:
-    """The part of a VllmConfig that the adapter reads."""
+    """Returns the parts of a VllmConfig that the adapter reads."""
     return SimpleNamespace(
         speculative_config=SimpleNamespace(num_speculative_tokens=draft_tokens),
         scheduler_config=SimpleNamespace(max_num_seqs=16),
@@ -58,7 +58,7 @@ def vllm_config(model: Path, *, draft_tokens: int = 3, max_model_len: int = 4096
 
 @dataclass
 class Request:
-    """A request of the fake's."""
+    """A request to the fake engine."""
 
     req_id: str
     prompt: list[int]
@@ -87,10 +87,10 @@ class Request:
 
 
 class FakeVllm:
-    """Runs requests step by step, and asks its proposer after each step."""
+    """Runs requests step by step, and calls its proposer after each step."""
 
     def __init__(self, drafter: RemoteDrafter, *, chunk: int = 1 << 20, max_model_len: int = 4096) -> None:
-        """chunk: tokens of a prompt that a step computes."""
+        """chunk: number of prompt tokens that a step computes."""
         self.drafter = drafter
         self.requests: dict[str, Request] = {}
         self.input_batch = SimpleNamespace(req_ids=[])
@@ -110,12 +110,12 @@ class FakeVllm:
         return request
 
     def abort(self, req_id: str) -> None:
-        """Drops a request, as the scheduler does; its next step reports it."""
+        """Drops a request, as the scheduler does; the next step reports it."""
         del self.requests[req_id]
         self._finished.add(req_id)
 
     def step(self) -> None:
-        """One step over all requests but those preempted."""
+        """Runs one step over all requests that are not preempted."""
         batch = [each for each in self.requests.values() if each.req_id not in self.preempted]
         self._random.shuffle(batch)
         self.input_batch.req_ids = [each.req_id for each in batch]
@@ -139,7 +139,7 @@ class FakeVllm:
         for row, request in enumerate(batch):
             lengths[row] = len(request.tokens)
             self._array[row, : len(request.tokens)] = request.tokens
-            self._array[row, len(request.tokens) :] = 77  # what was there before
+            self._array[row, len(request.tokens) :] = 77  # stale contents, as in vLLM's buffer
         proposed = self.drafter.propose(sampled, lengths, self._array, slot_mappings=None)
         assert len(proposed) == len(batch)
         for request, drafts in zip(batch, proposed, strict=True):
@@ -151,7 +151,7 @@ class FakeVllm:
                 self._finished.add(request.req_id)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steps until a condition holds; ever slower, so that drafters get their time on whatever machine."""
+        """Steps until a condition holds, more and more slowly, so that drafters get enough time on any machine."""
         give_up = time.monotonic() + PATIENCE
         pause = 0.002
         while not until():
@@ -161,7 +161,7 @@ class FakeVllm:
             pause = min(0.25, 1.01 * pause)
 
     def preempt(self, req_id: str) -> None:
-        """Leaves a request out from now on; it will compute all of its tokens anew."""
+        """Skips a request from now on; when resumed it computes all of its tokens again."""
         self.preempted.add(req_id)
         self.requests[req_id].computed = 0
         self.requests[req_id].drafts = []

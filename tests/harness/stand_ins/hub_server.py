@@ -1,4 +1,4 @@
-"""A hub of this machine: serves the repositories of a folder as the Hugging Face hub does, or never answers."""
+"""A local stand-in for the Hugging Face hub: serves the repositories of a folder, or never answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves FOLDER/OWNER/NAME as the repository OWNER/NAME; others are not there."""
+    """Serves FOLDER/OWNER/NAME as the repository OWNER/NAME; other repositories do not exist."""
 
     daemon_threads = True
 
@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, *, body: bool) -> None:
         path = self.path.partition("?")[0].strip("/")
-        if path == "api/agent-harnesses":  # the library's own curiosity
+        if path == "api/agent-harnesses":  # requested by the hub library itself
             self._answer(404, b"", {}, body)
             return
         self.server.requests.append(f"{self.command} {self.path}")
@@ -72,12 +72,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Sends nothing."""
+        """Logs nothing."""
 
 
 @contextmanager
 def serving_hub(folder: Path) -> Iterator[HubServer]:
-    """A hub with the repositories of a folder."""
+    """Runs a hub with the repositories of a folder."""
     server = HubServer(folder)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -90,21 +90,21 @@ def serving_hub(folder: Path) -> Iterator[HubServer]:
 
 
 class SilentHub:
-    """Takes connections and never says a word."""
+    """Accepts connections and never answers."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def accept(self, seconds: float) -> socket.socket:
-        """The connection of the next caller, whose request is left without an answer. Raises TimeoutError."""
+        """Accepts the next connection, whose request stays unanswered. Raises TimeoutError."""
         self._listener.settimeout(seconds)
         connection, _ = self._listener.accept()
         connection.settimeout(seconds)
         return connection
 
     def asked(self, what: str) -> list[socket.socket]:
-        """The connections, of those made until now, with requests that name something."""
+        """Returns the waiting connections whose requests contain `what`; closes the others."""
         found = []
         try:
             while True:

@@ -1,4 +1,4 @@
-"""A caller of Verify that drafts as a test scripts it, right or wrong."""
+"""A caller of Verify whose drafts are scripted by a test, right or wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScriptedCaller:
 
     draft: Draft = silent
     hangs_up: bool = False
-    """Whether it ends its side after its first draft."""
+    """Whether it closes its side after its first draft."""
     output: Output = field(default_factory=Output)
     opened: pb.VerifyOpened = field(default_factory=pb.VerifyOpened)
     verdicts: int = 0
@@ -37,7 +37,7 @@ class ScriptedCaller:
         return await self.follow(stream)
 
     async def follow(self, stream: Stream) -> Output:
-        """Reads to the end, drafting."""
+        """Reads to the end of the stream, drafting after each verdict."""
         opening: Opening | None = None
         told: list[int] = []
         async for message in stream:
@@ -75,7 +75,7 @@ class ScriptedCaller:
 
 
 def knowing(text: Sequence[int], count: int = 3) -> Draft:
-    """Drafts what the target is known to say."""
+    """Drafts the tokens that the target will generate."""
 
     def draft(opening: Opening) -> Sequence[Proposal]:
         following = text[len(opening.tokens) : len(opening.tokens) + count]
@@ -85,7 +85,7 @@ def knowing(text: Sequence[int], count: int = 3) -> Draft:
 
 
 def lying(text: Sequence[int]) -> Draft:
-    """Drafts what the target is known not to say."""
+    """Drafts tokens that the target will not generate."""
 
     def draft(opening: Opening) -> Sequence[Proposal]:
         following = text[len(opening.tokens) : len(opening.tokens) + 3]

@@ -1,4 +1,4 @@
-"""A drafter that acts as a test scripts it, right or wrong."""
+"""A drafter whose behaviour is scripted by a test, right or wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Stream = MessageStream[Any, Any]
 
 
 def hello(**changes: Any) -> pb.DraftResponse:
-    """The handshake of a drafter that fits any verifier."""
+    """Returns the handshake of a drafter that is compatible with every verifier."""
     fields = {
         "protocol_revision": 1,
         "min_protocol_revision": 1,
@@ -38,7 +38,7 @@ class Opening:
     next_id: int = 1
 
     def proposal(self, token_ids: Sequence[int], **changes: Any) -> Proposal:
-        """A chain below the last committed token, with what a test wants wrong about it."""
+        """Proposes a chain below the last committed token, with the faults that a test asks for."""
         first = self.next_id
         self.next_id += len(token_ids)
         fields = {
@@ -61,7 +61,7 @@ Answer = Callable[[Opening], Sequence[pb.DraftResponse]]
 
 @dataclass
 class ScriptedDrafter:
-    """Opens what it is asked to open and says `answer(opening)` then and after every verdict."""
+    """Accepts every sequence, and sends `answer(opening)` then and after every verdict."""
 
     failed: ClassVar[list[AssertionError]] = []
     """Faults of the verifier, which the transport would report only to the verifier; conftest checks them."""
@@ -70,23 +70,23 @@ class ScriptedDrafter:
     says_opened: bool = True
     open: dict[int, Opening] = field(default_factory=dict)
     opened: list[pb.OpenSequence] = field(default_factory=list)
-    """Every OpenSequence it got."""
+    """Every OpenSequence it received."""
     errors: list[pb.SequenceError] = field(default_factory=list)
     verdicts: int = 0
     lengths: list[int] = field(default_factory=list)
     """Committed lengths that it received."""
     credits: list[int] = field(default_factory=list)
-    """Of each batch of verdicts; 0: the openings'."""
+    """Credit in each batch of verdicts; 0 keeps the credit of the opening."""
     hellos: list[PeerInfo] = field(default_factory=list)
     ended: int = 0
-    """Streams that the verifier has ended."""
+    """Number of streams that the verifier has ended."""
     alive: bool = True
-    """Whether it answers pings, and anything else."""
+    """Whether it answers pings and everything else."""
     pings: int = 0
     streams: dict[Stream, asyncio.Lock] = field(default_factory=dict)
 
     async def say(self, response: pb.DraftResponse) -> None:
-        """Sends every verifier something unasked."""
+        """Sends every verifier an unsolicited message."""
         for stream, writing in self.streams.items():
             async with writing:
                 await stream.write(response)
@@ -154,7 +154,7 @@ class ScriptedDrafter:
 
 
 def right(text: Sequence[int], count: int = 3) -> Answer:
-    """Proposes what the target is known to say."""
+    """Proposes the tokens that the target will generate."""
 
     def answer(opening: Opening) -> Sequence[pb.DraftResponse]:
         known = len(opening.tokens)

@@ -1,4 +1,4 @@
-"""The verifier without a model, with log-probabilities and the prompt's report where a request asks for them."""
+"""The fake verifier with log-probabilities and a prompt report where a request asks for them."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.harness.stand_ins.fake_verifier import FakeVerifier, text_of
 
 
 def log_probs(token_id: int, top: int) -> token_log_probs_pb2.TokenLogProbs:
-    """The likeliest are the token itself and those after it, at -0.5, -1.5, ..."""
+    """Returns log-probabilities in which the token and its successors are the most likely ones, at -0.5, -1.5, ..."""
     told = token_log_probs_pb2.TokenLogProbs(token=log_prob(token_id, 0), rank=1)
     told.top.extend(log_prob(token_id + offset, offset) for offset in range(top))
     return told
@@ -24,7 +24,7 @@ def log_prob(token_id: int, rank: int) -> token_log_probs_pb2.TokenLogProb:
 
 
 class TellingVerifier(FakeVerifier):
-    """Tells of other tokens than the token itself, and of a prompt at once."""
+    """Reports alternatives to each token, and the whole prompt at once."""
 
     def _events(
         self, request: pb.GenerateRequest, context: Any, ended: threading.Event

@@ -1,4 +1,4 @@
-"""A collector of traces: a real OTLP service on a free port, which keeps what it gets."""
+"""A trace collector: a real OTLP service on a free port that keeps the spans it receives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.waiting import PATIENCE
 
 @dataclass(frozen=True)
 class CollectedSpan:
-    """A span as it came."""
+    """A span as received."""
 
     service: str
     message: trace_pb2.Span
@@ -49,7 +49,7 @@ class CollectedSpan:
         return [event.name for event in self.message.events]
 
     def event(self, name: str) -> dict[str, Any]:
-        """The attributes of the one event of a name."""
+        """Returns the attributes of the one event with this name."""
         (found,) = [event for event in self.message.events if event.name == name]
         return {each.key: _value(each.value) for each in found.attributes}
 
@@ -62,7 +62,7 @@ def _value(value: Any) -> Any:
 
 
 class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):  # type: ignore[misc]
-    """Collects as long as the `with` lasts."""
+    """Collects spans until the `with` block ends."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -81,7 +81,7 @@ class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):  # type: igno
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def trace(self, trace_id: str, complete: Callable[[list[CollectedSpan]], object]) -> list[CollectedSpan]:
-        """The spans of a trace, in the order in which they began, once it is complete."""
+        """Waits until a trace is complete; returns its spans in the order in which they began."""
         deadline = time.monotonic() + PATIENCE
         with self._changed:
             while True:
@@ -94,7 +94,7 @@ class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):  # type: igno
 
     @property
     def spans(self) -> list[CollectedSpan]:
-        """All that came so far."""
+        """Returns all spans received so far."""
         with self._changed:
             return list(self._spans)
 

@@ -1,4 +1,4 @@
-"""The context of a call, of which the service asks for the peer."""
+"""A call's context, from which the service reads the peer."""
 
 
 class From:
@@ -17,7 +17,7 @@ class From:
         return ()
 
     async def send_initial_metadata(self, metadata: object) -> None:
-        """Nobody reads it."""
+        """Does nothing: nobody reads the metadata."""
 
 
 ONE, ONE_AGAIN, OTHER = From("ipv4:10.0.0.7:51234"), From("ipv4:10.0.0.7:51235"), From("ipv6:%5B::1%5D:51234")

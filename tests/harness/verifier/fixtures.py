@@ -1,4 +1,4 @@
-"""Fixtures: a verifier and drafters in this process, for the packages whose tests converse with them."""
+"""Fixtures with a verifier and drafters in this process, for the packages that test their conversation."""
 
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -31,20 +31,20 @@ __all__ = [
 
 @pytest.fixture(scope="session", autouse=True)
 def what_was_there_before() -> None:
-    """Each verifier ends with a garbage collection, to find exceptions nobody saw; torch's own objects are left out."""
+    """Freezes existing objects: each verifier ends with a garbage collection that reveals unhandled exceptions."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The target."""
+    """The target model's checkpoint."""
     return write_checkpoint(tmp_path_factory.mktemp("target"))
 
 
 @pytest.fixture(scope="session")
 def other_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A draft model that agrees with the target by chance only."""
+    """A draft model's checkpoint that agrees with the target by chance only."""
     return write_checkpoint(tmp_path_factory.mktemp("other"), seed=1)
 
 
@@ -56,7 +56,7 @@ async def verifier(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
 
 @pytest.fixture
 async def twin(checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
-    """The target itself as a drafter, at `twin`."""
+    """A drafter that runs the target model itself, at `twin`."""
     async with in_process_drafter(checkpoint) as drafter:
         verifier.network.listen("twin:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
@@ -76,7 +76,7 @@ async def stranger(other_checkpoint: Path, verifier: InProcessVerifier) -> Async
 
 @pytest.fixture
 def listening(verifier: InProcessVerifier) -> Callable[..., ScriptedDrafter]:
-    """Puts a scripted drafter on an address."""
+    """Returns a function that puts a scripted drafter on an address."""
 
     def listen(address: str, *arguments: Any, **fields: Any) -> ScriptedDrafter:
         drafter = ScriptedDrafter(*arguments, **fields)
@@ -101,5 +101,5 @@ def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengthens the time limit of moves, so that a test fails if a swap waits until the limit without need."""
+    """Lengthens the time limit of moves, so that a test fails if a swap waits until the limit unnecessarily."""
     monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 10 * PATIENCE)

@@ -41,7 +41,7 @@ Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]
 
 
 class Network:
-    """Drafters by address. No other address can be reached."""
+    """Maps addresses to drafters. No other address can be reached."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
@@ -50,7 +50,7 @@ class Network:
         """Number of the verifier's calls to each address."""
 
     def listen(self, address: str, handler: Handler) -> None:
-        """From now on `handler` takes the calls to an address."""
+        """Makes `handler` take the calls to an address."""
         self._handlers[address] = handler
 
     async def kill(self, address: str) -> None:
@@ -79,48 +79,48 @@ class Network:
 
 
 class SteadyCost(StepCost):
-    """Steps that cost the same whatever is in them, and so dear that waiting for a guess pays: drafts are used."""
+    """A constant step cost, high enough that waiting for a guess pays: drafts are used."""
 
     def __init__(self) -> None:
         super().__init__([1, 256], [0.05, 0.05])
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learns nothing: how busy the machine is must not decide what a test covers."""
+        """Learns nothing: the machine's load must not decide what a test covers."""
 
 
 class SteppedEngine(VerificationEngine):
-    """An engine whose steps a test can hold back, so that what it does falls into the middle of a request.
+    """An engine whose steps a test can hold back, so that events fall into the middle of a request.
 
-    It does not run ahead of the event loop either: whoever answers to a step at once is heard before the next, however
-    long the system has its threads wait.
+    It never runs ahead of the event loop: an immediate answer to a step arrives before the next step, however long the
+    system delays threads.
     """
 
     TURNS = 16
-    """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
+    """Turns of the event loop between two steps: the most that a verdict and the drafter's answer take."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
         super().__init__(model, SteadyCost(), limits, merging_clock=lambda: 0.0)
         self._loop = asyncio.get_running_loop()
         self._heard = True
-        """Returns whether all messages about the last step have arrived."""
+        """Whether all messages about the last step have arrived."""
         self.wake: Callable[[], None] = lambda: None
-        """Has the thread look again whether there is something to do."""
+        """Makes the thread check again for work."""
         self._changed = threading.Condition()
         self._permits: int | None = None
         self.held = False
-        """Whether a step is held back now; what the engine is told meanwhile it hears after that step."""
+        """Whether a step is held back now; commands posted meanwhile take effect after that step."""
         self.drafts_awaited = False
-        """Whether a step waits until its drafters have drafted: how busy the machine is decides nothing, then."""
+        """Whether a step waits until its drafters have drafted, so that the machine's load decides nothing."""
         self._waiting_since: float | None = None
 
     def hold(self, steps: int) -> None:
-        """Makes so many steps more, then wait."""
+        """Runs this many more steps, then waits."""
         with self._changed:
             self._permits = steps
             self._changed.notify()
 
     def go_on(self) -> None:
-        """Makes all steps there are to make."""
+        """Runs all steps without waiting."""
         with self._changed:
             self._permits = None
             self._changed.notify()
@@ -166,7 +166,7 @@ class SteppedEngine(VerificationEngine):
 
 @dataclass
 class Output:
-    """Output of a request."""
+    """The output of a request."""
 
     started: pb.GenerateStarted = field(default_factory=pb.GenerateStarted)
     token_ids: list[int] = field(default_factory=list)
@@ -200,7 +200,7 @@ class Output:
 
 
 class InProcessVerifier:
-    """A verifier, its engine, and how to use both."""
+    """A verifier with its engine, and methods that use both."""
 
     def __init__(self, verifier: Verifier, engine: SteppedEngine, network: Network) -> None:
         self.verifier = verifier
@@ -220,7 +220,7 @@ class InProcessVerifier:
             yield running
 
     async def generate(self, request: pb.GenerateRequest, remaining: float | None = None) -> Output:
-        """Runs a request to its end. remaining: seconds until its deadline, as its caller told it."""
+        """Runs a request to its end. remaining: seconds until its deadline, as given by the caller."""
         output = Output()
         async with asyncio.timeout(PATIENCE), self.running(request, remaining) as running:
             async for event in running.events():
@@ -228,7 +228,7 @@ class InProcessVerifier:
         return output
 
     async def plain(self, request: pb.GenerateRequest) -> Output:
-        """Runs a request without drafters, and without what others have computed."""
+        """Runs a request without drafters and without the prefix cache."""
         alone = pb.GenerateRequest()
         alone.CopyFrom(request)
         alone.speculation.enabled = False
@@ -236,7 +236,7 @@ class InProcessVerifier:
         return await self.generate(alone)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Waits for something that has no event of its own."""
+        """Waits for a condition that has no event."""
         async with asyncio.timeout(PATIENCE):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
@@ -262,9 +262,9 @@ async def in_process_verifier(
     drafters_per_request: int = 1,
     **options: Any,
 ) -> AsyncIterator[InProcessVerifier]:
-    """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw.
+    """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no unhandled exception.
 
-    Reading what drafters say takes no time here, unless options have other clocks.
+    By default, reading drafters' messages takes no time; `options` can set other clocks.
     """
     options.setdefault("drafter_clocks", DrafterClocks(spent=lambda: 0.0))
     unseen: list[dict[str, Any]] = []
@@ -347,6 +347,6 @@ def sampled() -> SamplingParams:
 
 
 def order(prompt: list[int] | None = None, max_tokens: int = 40, **fields: Any) -> pb.GenerateRequest:
-    """A request that runs on past the end of sequence unless told otherwise."""
+    """Returns a request that ignores the end of sequence by default."""
     fields = {"sampling": greedy(), "ignore_eos": True} | fields
     return pb.GenerateRequest(token_ids=pb.TokenIds(ids=prompt or PROMPT), max_tokens=max_tokens, **fields)

@@ -1,4 +1,4 @@
-"""JSON schemas of all kinds whose values fit into some 150 tokens whatever a model would like to say."""
+"""JSON schemas of all kinds, whose values fit into about 150 tokens whatever the model prefers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Schema = dict[str, Any]
 
 
 def record(properties: dict[str, Any], **more: Any) -> Schema:
-    """An object that has these properties and no others."""
+    """Returns the schema of an object that has exactly these properties."""
     named = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
     return named | more
 

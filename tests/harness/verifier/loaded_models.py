@@ -1,4 +1,4 @@
-"""Tiny models that tests take and give back: loading one costs more than most tests do."""
+"""Lends tiny models to tests: loading one costs more than most tests do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _idle: dict[tuple[Path, int], list[PackedModel]] = {}
 
 @contextmanager
 def loaded_model(checkpoint: Path, slots: int) -> Iterator[PackedModel]:
-    """A model that no other test uses, with an empty KV cache."""
+    """Lends a model that no other test uses, with an empty KV cache."""
     idle = _idle.setdefault((checkpoint, slots), [])
     model = idle.pop() if idle else PackedModel.load(str(checkpoint), slots=slots, dtype="float32")
     yield model

@@ -11,7 +11,7 @@ from tests.harness.verifier.in_process_verifier import PATIENCE, InProcessVerifi
 
 
 async def failure(call: Awaitable[Any]) -> tuple[str, str]:
-    """Code and reason of a call that fails."""
+    """Returns code and reason of a call that fails."""
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(ServiceError) as caught:
             await call

@@ -1,4 +1,4 @@
-"""Clocks of a pool of drafters that a test moves."""
+"""Clocks of a drafter pool that a test sets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from drafter_pool.standing.clocks import DrafterClocks
 
 @dataclass
 class SimulatedClocks:
-    """Time stands still, and nothing takes any, unless a test says so."""
+    """Clocks that stand still unless a test moves them."""
 
     now: float = 1000.0
     spent: float = 0.0
     """Processor time so far."""
     reading: float = 0.0
-    """Processor time that passes from one look at the clock to the next."""
+    """Processor time that passes between two readings of the clock."""
 
     @property
     def clocks(self) -> DrafterClocks:

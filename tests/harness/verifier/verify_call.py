@@ -1,4 +1,4 @@
-"""A caller that drafts itself, connected to a verifier without sockets."""
+"""Connects a caller that drafts itself to a verifier, without sockets."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any

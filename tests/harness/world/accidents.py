@@ -70,11 +70,11 @@ LIES: dict[str, Callable[[random.Random, Any], None]] = {
     "lists of unequal length": _unequal,
     "more nodes than the credit": _flood,
 }
-"""Faults of a proposal."""
+"""Faults of a proposal, by name."""
 
 
 def lie(call: HeldCall, kind: str, rng: random.Random) -> bool:
-    """Spoil the first proposal on the way to the verifier; False when there is none."""
+    """Spoils the first proposal on its way to the verifier; returns False if there is none."""
     for index in range(call.held("down")):
         message = call.message("down", index)
         if message.WhichOneof("message") == "proposals" and message.proposals.proposals:
@@ -85,7 +85,7 @@ def lie(call: HeldCall, kind: str, rng: random.Random) -> bool:
 
 
 def mislead(call: HeldCall, rng: random.Random) -> bool:
-    """Spoil the first verdict on the way to the drafter; False when there is none."""
+    """Spoils the first verdict on its way to the drafter; returns False if there is none."""
     for index in range(call.held("up")):
         message = call.message("up", index)
         if message.WhichOneof("message") == "verdicts":
@@ -100,11 +100,11 @@ def mislead(call: HeldCall, rng: random.Random) -> bool:
 
 
 def duplicate(call: HeldCall, direction: Direction, index: int) -> None:
-    """A message arrives twice."""
+    """Makes a message arrive twice."""
     message = call.message(direction, index)
     call.replace(direction, index, [message, message])
 
 
 def lose(call: HeldCall, direction: Direction, index: int) -> None:
-    """A message never arrives."""
+    """Makes a message never arrive."""
     call.replace(direction, index, [])

@@ -1,4 +1,4 @@
-"""A target that takes a fraction of a millisecond, and draft models that agree with it often, sometimes and never."""
+"""A target with sub-millisecond steps, and draft models that agree with it often, sometimes and never."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Checkpoints:
 
     target: Path
     drafts: dict[str, Path]
-    """By the drafter's name."""
+    """Draft models by the drafter's name."""
 
 
 def write_checkpoints(directory: Path) -> Checkpoints:
-    """Writes them: the good and the poor draft are the target with noise in its weights, the wild one is another."""
+    """Writes the models: good and poor drafts are the target with noise in its weights, the wild one is unrelated."""
     target = write_checkpoint(directory / "target", vocab_size=VOCABULARY, words=VOCABULARY - 3)
     drafts = {"good": _disturbed(target, directory / "good", 0.05), "poor": _disturbed(target, directory / "poor", 0.5)}
     drafts["wild"] = write_checkpoint(directory / "wild", seed=1, vocab_size=VOCABULARY, words=VOCABULARY - 3)
@@ -32,7 +32,7 @@ def write_checkpoints(directory: Path) -> Checkpoints:
 
 
 def _disturbed(source: Path, directory: Path, noise: float) -> Path:
-    """A copy whose weights have noise of so many standard deviations."""
+    """Copies a model, adding noise of `noise` standard deviations to its weights."""
     shutil.copytree(source, directory)
     model = LlamaForCausalLM.from_pretrained(source)
     torch.manual_seed(2)

@@ -1,4 +1,4 @@
-"""Draft streams whose messages wait until a test delivers them, and can meet with accidents on the way."""
+"""Draft streams whose messages wait until a test delivers them and can be spoiled on the way."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import MessageStream, StreamBroken
 
 Direction = Literal["up", "down"]
-"""Up is from the verifier to the drafter."""
+"""Direction of a message; "up" is from the verifier to the drafter."""
 Converse = Callable[[MessageStream[Any, Any]], Awaitable[None]]
 
 _BLAMES = ("OUT_OF_SYNC", "UNKNOWN_SEQUENCE", "MALFORMED_PROPOSAL", "CREDIT_EXCEEDED", "INVALID_FIELD")
-"""Reasons that say the other side has made a mistake; the others say that there is no room."""
+"""Reasons that blame the other side for a mistake; the others report a lack of room."""
 _MOST_HELD = 32
-"""Messages of a drafter that the transport takes; then writing waits."""
+"""Number of a drafter's messages that the transport holds before writing blocks."""
 
 
 class HeldCall(MessageStream[Any, Any]):
     """The drafter's end of a call over the in-process transport.
 
-    Messages are bytes on the way. `None` in `up` is the verifier's end of the stream, which stays the last.
+    Messages in transit are bytes. `None` in `up` is the verifier's end of the stream and stays last.
     """
 
     def __init__(self, stream: MessageStream[Any, Any]) -> None:
@@ -34,13 +34,13 @@ class HeldCall(MessageStream[Any, Any]):
         self.up: deque[bytes | None] = deque()
         self.down: deque[bytes] = deque()
         self.opened: dict[int, int] = {}
-        """Epoch of each sequence that is open by what both sides have sent."""
+        """Epoch of each sequence that is open according to the messages of both sides."""
         self.tainted: set[tuple[int, int]] = set()
-        """Openings (sequence, epoch) whose conversation met with an accident: their trees may differ."""
+        """Openings (sequence, epoch) whose conversation had an accident: their trees may differ."""
         self.story: list[str] = []
-        """Returns the messages and their fates, one line each."""
+        """The messages and what happened to them, one line each."""
         self.unjust: list[str] = []
-        """Faults that one side found with the other although both are honest and no accident happened."""
+        """Faults that one side reported of the other although both are honest and no accident happened."""
         self.over = False
         self._inbox: deque[DraftRequest | None] = deque()
         self._arrived = asyncio.Event()
@@ -72,16 +72,16 @@ class HeldCall(MessageStream[Any, Any]):
     async def close(self, error: ServiceError | None = None) -> None:
         if error is not None:
             await self._stream.close(error)
-        # Else the stream ends when the drafter's handler has returned and what it wrote has arrived.
+        # Otherwise the stream ends once the drafter's handler has returned and its messages have arrived.
 
-    # The way.
+    # In transit.
 
     async def carry(self, converse: Converse) -> None:
         """Lets a drafter take the call."""
         pump = asyncio.create_task(self._pump())
         try:
             await converse(self)
-            while self.down:  # what was written before a clean end arrives
+            while self.down:  # messages written before a clean end still arrive
                 self._taken.clear()
                 await self._taken.wait()
         finally:
@@ -113,7 +113,7 @@ class HeldCall(MessageStream[Any, Any]):
             self._blamed(message.sequence_error)
 
     def _blamed(self, error: SequenceError) -> None:
-        """One side says that the other one has got something wrong."""
+        """Records that one side blames the other for a mistake."""
         if self.opened.get(error.sequence_id) != error.epoch:
             return
         del self.opened[error.sequence_id]
@@ -133,11 +133,11 @@ class HeldCall(MessageStream[Any, Any]):
         return not self.up and not self.down and not self._inbox
 
     def held(self, direction: Direction) -> int:
-        """Messages on the way, without the stream's end."""
+        """Returns the number of messages in transit, without the end of the stream."""
         return len(self.down) if direction == "down" else len(self.up) - (None in self.up)
 
     async def deliver(self, direction: Direction) -> None:
-        """The next message arrives."""
+        """Delivers the next message."""
         if direction == "down":
             message = self.down.popleft()
             self._taken.set()
@@ -151,12 +151,12 @@ class HeldCall(MessageStream[Any, Any]):
         self._arrived.set()
 
     def message(self, direction: Direction, index: int) -> Any:
-        """A message on the way."""
+        """Returns a message in transit."""
         kind: Any = DraftResponse if direction == "down" else DraftRequest
         return kind.FromString((self.down if direction == "down" else self.up)[index])
 
     def replace(self, direction: Direction, index: int, messages: Sequence[Any], *, harmless: bool = False) -> None:
-        """Other messages arrive in a message's place. Those that do not tell the same are no longer compared."""
+        """Replaces a message in transit. Unless the change is `harmless`, the affected trees are no longer compared."""
         way: Any = self.down if direction == "down" else self.up
         if not harmless:
             self._taint([self.message(direction, index), *messages])
@@ -166,7 +166,7 @@ class HeldCall(MessageStream[Any, Any]):
         self._taken.set()
 
     def swap(self, direction: Direction, index: int) -> None:
-        """A message and the one behind it arrive in the other order."""
+        """Swaps a message with the one behind it."""
         way: Any = self.down if direction == "down" else self.up
         self._taint([self.message(direction, index), self.message(direction, index + 1)])
         way[index], way[index + 1] = way[index + 1], way[index]
@@ -180,7 +180,7 @@ class HeldCall(MessageStream[Any, Any]):
 
 
 def _sequences(message: Any) -> list[int]:
-    """The sequences that a message is about."""
+    """Returns the sequences that a message is about."""
     kind = message.WhichOneof("message")
     body = getattr(message, kind)
     if kind in ("open", "opened", "sequence_error"):

@@ -1,4 +1,4 @@
-"""Invariants of a conversation."""
+"""Invariants of the conversation between a verifier and its drafters."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
 
 
 def _untold(world: World) -> set[tuple[int, int]]:
-    """Returns the openings whose drafter is paused and gets all steps at once later."""
+    """Returns the openings whose drafter is paused and gets all missed steps at once later."""
     return {
         (sequence_id, opening.epoch)
         for drafter in world.verifier.pool.roster
@@ -96,7 +96,7 @@ def _untold(world: World) -> set[tuple[int, int]]:
 
 
 def _local_mirrors(world: World) -> None:
-    """A drafter in the verifier is told everything at once, so it has the verifier's tokens and nodes at any time."""
+    """Checks that drafters inside the verifier, which get each update at once, have the verifier's tokens and nodes."""
     for source, drafter in world.engine._local._drafters.items():
         for sequence_id, draft in drafter._drafts.items():
             sequence = world.engine._queue.find(sequence_id)
@@ -114,7 +114,7 @@ def _local_mirrors(world: World) -> None:
 
 
 def _drafts(drafter: Drafter, sequence_id: int, epoch: int) -> list[Any]:
-    """Returns what a drafter holds for an opening: two items if two drafters have used the same count for it."""
+    """Returns a drafter's state for an opening: two items if two drafters have used the same count for it."""
     return [draft for key, draft in drafter.drafts.items() if (key.sequence_id, key.epoch) == (sequence_id, epoch)]
 
 

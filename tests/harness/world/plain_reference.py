@@ -13,7 +13,7 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 
 MOST_TOKENS = 24
-"""Most tokens that a request of these tests asks for."""
+"""Maximum of `max_tokens` in these tests."""
 
 
 class PlainReference:
@@ -24,7 +24,7 @@ class PlainReference:
         self._known: dict[tuple[bytes, bytes], list[int]] = {}
 
     def of(self, request: GenerateRequest) -> list[int]:
-        """The tokens of a request, cut where it asks for."""
+        """Returns the tokens of a request, cut to its limits."""
         key = request.token_ids.SerializeToString(), request.sampling.SerializeToString()
         if key not in self._known:
             self._known[key] = self._decode(request)

@@ -61,7 +61,7 @@ places = st.integers(0, 31)
 
 
 class ProtocolMachine(RuleBasedStateMachine):
-    """Plays one world. Rules that find nothing to happen to do nothing."""
+    """Plays one world. A rule does nothing if there is nothing for it to act on."""
 
     def __init__(
         self, checkpoints: Checkpoints, reference: PlainReference, seen: Counter[str], *, message_seconds: float = 0.0
@@ -76,7 +76,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         return self.world.drafters[name]
 
     def _call(self, place: int, direction: Direction, messages: int = 1) -> HeldCall | None:
-        """A call that has so many messages on the way."""
+        """Picks a call that has at least `messages` messages in transit."""
         calls = [call for call in self.world.calls() if call.held(direction) >= messages]
         return calls[place % len(calls)] if calls else None
 
@@ -105,13 +105,13 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def go_on(self, count: int) -> None:
-        """In turns: the verifier's steps find the proposals that answer the last verdict."""
+        """Takes turns: the verifier's steps find the proposals that answer the last verdict."""
         for _ in range(count):
             self.world.cycle()
 
     @rule(seed=st.integers(0, 1000), count=st.integers(1, 20))
     def go_on_at_random(self, seed: int, count: int) -> None:
-        """Each at a speed of its own: proposals and verdicts cross, more than one of each."""
+        """Runs each part at its own speed, so that several proposals and verdicts cross in transit."""
         rng = random.Random(seed)
         for _ in range(count):
             calls = self.world.calls()
@@ -158,7 +158,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     @precondition(lambda self: sum(not order.done() for order in self.world.orders) < _MOST_ORDERS)
     @rule(place=places, new=members, request=long_requests, before=st.integers(0, 3), after=st.integers(0, 6))
     def swap(self, place: int, new: str, request: GenerateRequest, before: int, after: int) -> None:
-        """Rather a drafter that drafts for somebody, and rather for another one than for itself."""
+        """Swaps preferably a drafter that has sequences, and preferably for a different one."""
         if all(asked.ended for asked in self.world.requests):
             self.world.ask(request)
         self.go_on(before)
@@ -217,7 +217,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         if (call := self._call(place, "up")) is not None:
             self.seen["misled"] += accidents.mislead(call, random.Random(seed))
 
-    # What holds
+    # Invariants
 
     @invariant()
     def everything_holds(self) -> None:
@@ -225,7 +225,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if sys.exc_info()[1] is not self._error_before:
-            self.world.abandon()  # this example has failed already
+            self.world.abandon()  # this example has already failed
             return
         try:
             self.world.close()

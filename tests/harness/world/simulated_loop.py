@@ -1,4 +1,4 @@
-"""An event loop whose time passes when a test says so, and an engine thread whose turns a test gives."""
+"""An event loop whose time a test advances, and an engine thread whose turns a test triggers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from service_runtime.process.engine_thread import EngineThread
 from service_runtime.rpc.backoff import Backoff
 
 _MOST_ROUNDS = 10_000
-"""Rounds of callbacks after which a loop that still has some is taken to run for ever."""
+"""Rounds of callbacks after which a loop that still has some is assumed to run forever."""
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop, run by hand: nothing in it waits for the clock of the machine."""
+    """asyncio's event loop, run by hand: nothing in it depends on the machine's clock."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         super().__init__()
 
     def time(self) -> float:
-        """Seconds that a test has let pass."""
+        """Returns the simulated seconds that have passed."""
         return self._seconds
 
     def settle(self) -> None:
-        """Runs callbacks until there is none that could run now."""
+        """Runs callbacks until none is ready."""
         for _ in range(_MOST_ROUNDS):
             self.call_soon(self.stop)
             self.run_forever()
@@ -37,7 +37,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         raise AssertionError("the event loop never comes to rest")
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass; timers go off in their order."""
+        """Advances time; timers fire in order."""
         end = self._seconds + seconds
         self.settle()
         while self._scheduled and self._scheduled[0].when() <= end:  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ class SteppedThread(EngineThread):
 
 @contextmanager
 def stepped_threads() -> Iterator[list[SteppedThread]]:
-    """Services that start meanwhile get stepped threads, which are listed; back-off has no chance in it."""
+    """Gives services that start meanwhile stepped threads, which are listed, and removes the randomness of back-off."""
     made: list[SteppedThread] = []
     plain = Backoff.__init__
 

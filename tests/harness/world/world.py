@@ -1,7 +1,7 @@
-"""A real verifier and real drafters in one process, in which nothing happens unless a test lets it happen.
+"""A real verifier and real drafters in one process, in which nothing happens unless a test makes it happen.
 
 The event loop, the time, the engines' threads and the messages between the services wait for the test. Everything
-else is what runs in production: requests, pool, links, conversations, engines and models.
+else is production code: requests, pool, links, conversations, engines and models.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ T = TypeVar("T")
 REQUEST_REASONS = ("AT_CAPACITY", "DRAFTER_NOT_FOUND")
 """Reasons for which a request of these tests may be refused."""
 POOL_REASONS = ("DRAFTER_NOT_FOUND", "DRAFTER_UNREACHABLE", "INVALID_FIELD", "HANDSHAKE_EXPECTED", "BUSY")
-"""Why a call to the pool may be: INVALID_FIELD when a drafter is to be swapped for itself, HANDSHAKE_EXPECTED when its
-handshake was lost or came twice, BUSY when another call is at it."""
+"""Reasons for which a call to the pool may be refused: INVALID_FIELD if a drafter is swapped for itself,
+HANDSHAKE_EXPECTED if its handshake was lost or came twice, BUSY if another call is changing it."""
 MAX_TREE_NODES = 8
 LOCAL = "local:suffix?min=1&shared=true"
-"""A drafter in the verifier, by its name and address. It knows what earlier requests said: they are much alike here."""
+"""Name and address of a drafter inside the verifier. It learns from earlier requests, which are much alike here."""
 _VERIFIER_SLOTS = 110
 """Room for two or three requests, so that some wait."""
 _DRAFTER_SLOTS = 128
 _MOST_ROUNDS = 2000
-"""Rounds in which everything that is under way has to come to its end; about so many seconds pass in them."""
+"""Rounds within which all pending work must end; about as many simulated seconds pass in them."""
 
 
 @dataclass
 class Drafter:
-    """One drafter process, as far as there is one."""
+    """One drafter process and its state."""
 
     name: str
     service: InProcessDrafter
     drafting: DraftModelDrafter
     drafts: dict[Any, Any]
-    """Returns its state for each opening."""
+    """The drafter's state for each opening."""
     thread: SteppedThread
     calls: list[HeldCall] = field(default_factory=list)
     up: bool = True
@@ -88,7 +88,7 @@ class Drafter:
 
 @dataclass
 class Request:
-    """A request and what has become of it."""
+    """A request and its outcome so far."""
 
     request: GenerateRequest
     plain: list[int]
@@ -104,7 +104,7 @@ class Request:
 
 
 class World:
-    """Everything, and the hand that moves it. Close or abandon it at the end."""
+    """The whole simulated world and the methods that drive it. Close or abandon it at the end."""
 
     def __init__(
         self, checkpoints: Checkpoints, reference: PlainReference, seen: Counter[str], *, message_seconds: float = 0.0
@@ -115,13 +115,13 @@ class World:
         self.seen = seen
         self.requests: list[Request] = []
         self.orders: list[asyncio.Task[None]] = []
-        """Calls to the pool that are under way or have ended."""
+        """Calls to the pool that are in progress or have ended."""
         self.loop = SimulatedLoop()
         self._patches = ExitStack()
         self.threads = self._patches.enter_context(stepped_threads())
         self.log = self._patches.enter_context(structlog.testing.capture_logs())
         self.sequences: dict[int, Sequence] = {}
-        """Returns the engine's state for each request, ended ones included."""
+        """The engine's state for each request, including ended ones."""
         self._made: list[Any] = []
         self._watch()
         self._services = AsyncExitStack()
@@ -145,7 +145,7 @@ class World:
             )
         )
         self.engine: Any = self.verifier.engine
-        self.engine.wait_seconds = lambda: 0.0  # when to step is the test's to say
+        self.engine.wait_seconds = lambda: 0.0  # the test decides when to step
         self.thread = self.threads[-1]
         self.pool = DrafterPoolServicer(self.verifier.pool)
         for name, checkpoint in checkpoints.drafts.items():
@@ -159,8 +159,8 @@ class World:
             self.verifier.network.listen(drafter.address, drafter.converse)
 
     def _watch(self) -> None:
-        """Notes what engine and drafters hold, whatever they keep it in; and starts with empty KV caches, whatever the
-        world before has done to them."""
+        """Records the state of engine and drafters independently of their own bookkeeping. Also empties the KV
+        caches, whatever the previous world left in them."""
         sequences, made = self.sequences, self._made
 
         class NotedSequence(Sequence):
@@ -201,10 +201,10 @@ class World:
             for model in models:
                 model.pool = SlotPool(model.pool.capacity)
 
-    # What happens
+    # Events
 
     def ask(self, request: GenerateRequest) -> None:
-        """A client asks for something."""
+        """Sends a client's request."""
         asked = Request(request, self.reference.of(request))
         asked.task = self.loop.create_task(self._follow(asked))
         self.requests.append(asked)
@@ -222,14 +222,14 @@ class World:
             asked.refused = error.reason_name
 
     def cancel(self, asked: Request) -> None:
-        """A client goes away."""
+        """Cancels a client's request."""
         assert asked.task is not None
         asked.cancelled = True
         asked.task.cancel()
         self.loop.settle()
 
     def order(self, call: Coroutine[Any, Any, Any]) -> None:
-        """Somebody manages the pool."""
+        """Starts a management call to the pool."""
 
         async def made() -> None:
             try:
@@ -256,28 +256,28 @@ class World:
         self.order(self.pool.SwapDrafter(request, None))
 
     def _known(self, name: str) -> str:
-        """A drafter's name if it is attached, otherwise its address, which attaches it."""
+        """Returns a drafter's name if it is attached, otherwise its address, which attaches it."""
         return name if self.verifier.state(name) is not None else self._address(name)
 
     def _address(self, name: str) -> str:
         return name if name == LOCAL else self.drafters[name].address
 
     def step(self) -> None:
-        """The verifier does its next unit of work."""
+        """Runs the verifier's next unit of work."""
         self.thread.turn()
         self.loop.settle()
 
     def grow(self, drafter: Drafter) -> None:
-        """A drafter does its next unit of work."""
+        """Runs a drafter's next unit of work."""
         drafter.thread.turn()
         self.loop.settle()
 
     def calls(self) -> list[HeldCall]:
-        """All open calls, in a fixed order."""
+        """Returns all open calls, in a fixed order."""
         return [call for drafter in self.drafters.values() for call in drafter.calls]
 
     def deliver(self, call: HeldCall, direction: Direction, count: int = 1) -> None:
-        """Messages arrive."""
+        """Delivers messages."""
         way = call.up if direction == "up" else call.down
         for _ in range(min(count, len(way))):
             if call.over or not way:
@@ -285,7 +285,7 @@ class World:
             self._let(call.deliver(direction))
 
     def deliver_all(self) -> bool:
-        """Everything on the way arrives; whether anything was."""
+        """Delivers all messages in transit; returns whether there were any."""
         anything = False
         for call in self.calls():
             for direction in ("up", "down"):
@@ -294,7 +294,7 @@ class World:
         return anything
 
     def split_opening(self, call: HeldCall, tokens: int) -> bool:
-        """An opening on the way comes in chunks, as a long one does."""
+        """Splits an opening in transit into chunks, as a long one is sent."""
         for index, sent in enumerate(call.up):
             if sent is None:
                 continue
@@ -312,14 +312,14 @@ class World:
         return False
 
     def crash(self, drafter: Drafter, *, restarts: bool) -> None:
-        """A drafter loses its connections and with them all it holds; it takes calls again at once, or later."""
+        """Crashes a drafter: it loses its connections and all state, and takes calls again at once or later."""
         drafter.up = restarts
         self._let(self.verifier.network.kill(drafter.address))
         if restarts:
             self.verifier.network.listen(drafter.address, drafter.converse)
 
     def restart(self, drafter: Drafter) -> None:
-        """A drafter that crashed takes calls again."""
+        """Makes a crashed drafter take calls again."""
         drafter.up = True
         self.verifier.network.listen(drafter.address, drafter.converse)
 
@@ -327,7 +327,7 @@ class World:
         self.loop.advance(seconds)
 
     def cycle(self) -> None:
-        """Runs the events of normal operation."""
+        """Runs one round of normal operation."""
         self.deliver_all()
         for drafter in self.drafters.values():
             self.grow(drafter)
@@ -335,7 +335,7 @@ class World:
         self.step()
 
     def _let(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Lets something happen that may come too late."""
+        """Awaits a coroutine whose event may come too late."""
 
         async def late() -> None:
             try:
@@ -349,7 +349,7 @@ class World:
     # The end
 
     def drain(self) -> None:
-        """Lets everything go on until all requests and calls have ended."""
+        """Runs everything until all requests and calls have ended."""
         waiting = [task for task in (*(asked.task for asked in self.requests), *self.orders) if task is not None]
         for _ in range(_MOST_ROUNDS):
             if all(task.done() for task in waiting):
@@ -363,7 +363,7 @@ class World:
                 task.result()
 
     def rest(self) -> None:
-        """Lets everything go on but the verifier's steps, until nothing is under way."""
+        """Runs everything except the verifier's steps, until nothing is pending."""
         for _ in range(_MOST_ROUNDS):
             busy = self.deliver_all() or not self.thread.idle
             self.thread.listen()
@@ -376,7 +376,7 @@ class World:
         raise AssertionError("the drafters never come to rest")
 
     def close(self) -> None:
-        """Brings everything to its end: every output whole, every slot free."""
+        """Runs everything to its end, and checks that every output is complete and every slot free."""
         self.drain()
         for asked in self.requests:
             if not asked.cancelled and asked.refused is None:
@@ -400,7 +400,7 @@ class World:
         self.abandon()
 
     def abandon(self) -> None:
-        """Ends it as it is."""
+        """Drops everything in its current state."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.settle()

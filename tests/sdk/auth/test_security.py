@@ -1,4 +1,4 @@
-"""What a client shows and to whom, and that it keeps its secrets."""
+"""Credentials of a client: to whom it sends them, and that it keeps them secret."""
 
 from pathlib import Path
 

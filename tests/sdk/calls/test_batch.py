@@ -1,4 +1,4 @@
-"""Batches of which a request fails."""
+"""Batches with a failing request."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_what_was_cancelled_keeps_its_text(verifier: FakeVerifier) -> None
         first, second = error.results
         assert second is error
         assert isinstance(first, RequestCancelledError)
-        if first.partial is not None:  # how far it came before the other failed is chance
+        if first.partial is not None:  # its progress before the other failed depends on timing
             assert first.partial.token_ids == expected_ids(5, len(first.partial.token_ids), [97])
             assert first.partial.finish_reason == "error"
 

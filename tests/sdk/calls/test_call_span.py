@@ -1,4 +1,4 @@
-"""The client's span: the parent of the verifier's, in programs that trace, and nothing in others."""
+"""The client's span: the parent of the verifier's in programs with tracing, absent in others."""
 
 import sys
 
@@ -14,7 +14,7 @@ from tests.harness.waiting import PATIENCE
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> RecordedSpans:
-    """What a program gets that has set its provider. A process can set it once, so tests put it in its place."""
+    """Records the spans of a program that sets a provider. A process can set it only once, so this patches it."""
     made = RecordedSpans()
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: made.provider)
     return made

@@ -1,4 +1,4 @@
-"""Channels are made once, and do not pile up."""
+"""Channels are reused and do not accumulate."""
 
 import grpc
 

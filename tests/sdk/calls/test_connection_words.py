@@ -1,4 +1,4 @@
-"""Errors of connections that fail: real ones, to sockets that do each thing wrong."""
+"""Errors of failing connections, to real sockets that each do one thing wrong."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def credentials(authority: Authority) -> grpc.ServerCredentials:
 
 @contextmanager
 def served(credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
-    """A gRPC server without a service."""
+    """A gRPC server without any service."""
     server = grpc.server(ThreadPoolExecutor(2))
     if credentials is None:
         port = server.add_insecure_port("127.0.0.1:0")
@@ -46,7 +46,7 @@ def served(credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
 
 @contextmanager
 def free_port() -> Iterator[int]:
-    """A port at which nothing listens, and nothing else can begin to."""
+    """A bound port on which nothing listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -139,7 +139,7 @@ def test_a_timeout_says_what_ran_out_and_what_came_before() -> None:
         assert caught.value.reason is ErrorReason.DEADLINE_EXCEEDED
     patient = RetryPolicy(attempts_per_address=1000, initial_backoff=0.01, max_backoff=0.01)
     with free_port() as port, Client(f"127.0.0.1:{port}", retry=patient) as client:
-        for seconds in (0.3, 3, 30):  # on a busy machine it may pass before the first attempt has failed
+        for seconds in (0.3, 3, 30):  # on a busy machine it may expire before the first attempt has failed
             with pytest.raises(DeadlineExceededError) as caught:
                 client.generate("x", timeout=seconds)
             if "nothing" in caught.value.message:

@@ -1,4 +1,4 @@
-"""What a client knows of its verifiers: which of them get requests, and what they told."""
+"""A client's knowledge of its verifiers: which of them get requests, and what they reported."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from draftwire._calls.spreading import ranked
 
 
 class Clock:
-    """Time in the hand of the test."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -57,11 +57,11 @@ def test_many_at_once_are_spread(clock: Clock) -> None:
 def test_what_others_bring_counts_while_it_is_fresh(clock: Clock) -> None:
     endpoints = made(clock, "a", "b")
     best, other = order(b"key", "ab")
-    endpoints.told(endpoints.take(b"key"), "", 31)  # this one, and 30 of others
+    endpoints.told(endpoints.take(b"key"), "", 31)  # this one and 30 of other clients
     assert {each.address: each.others for each in endpoints.statuses()} == {best: 30, other: 0}
     assert [endpoints.take(b"key") for _ in range(5)] == [other] * 5
     clock.now += 10
-    assert endpoints.take(b"key") == best  # it is not known any more
+    assert endpoints.take(b"key") == best  # the report is too old to count
 
 
 def test_a_verifier_that_does_not_tell_its_load_counts_with_ours(clock: Clock) -> None:
@@ -116,7 +116,7 @@ def test_one_that_was_tried_is_taken_last(clock: Clock) -> None:
     endpoints.lost(ranking[1])
     assert endpoints.take(b"key", without={ranking[0]}) == ranking[2]
     endpoints.lost(ranking[2])
-    assert endpoints.take(b"key", without={ranking[0], ranking[2]}) == ranking[1]  # it was not tried
+    assert endpoints.take(b"key", without={ranking[0], ranking[2]}) == ranking[1]  # as it was not tried
     assert endpoints.reachable(without=set(ranking[1:]))
     assert not endpoints.reachable(without=ranking[:1])
 
@@ -124,10 +124,10 @@ def test_one_that_was_tried_is_taken_last(clock: Clock) -> None:
 def test_two_models_behind_one_name_are_told(clock: Clock) -> None:
     endpoints = made(clock, "a", "b")
     endpoints.told("a", "x" * 64, 1)
-    endpoints.told("b", "", 1)  # it does not tell
+    endpoints.told("b", "", 1)  # it does not report its model
     with pytest.raises(ModelMismatchError, match="b has the fingerprint yyyyyyyyyyyy, a has xxxxxxxxxxxx"):
         endpoints.told("b", "y" * 64, 1)
-    endpoints.told("a", "x" * 64, 1)  # which goes on
+    endpoints.told("a", "x" * 64, 1)  # requests to it still work
     with pytest.raises(ModelMismatchError):
         endpoints.told("b", "y" * 64, 1)
 
@@ -140,7 +140,7 @@ def test_a_model_may_change_at_all_verifiers_in_turn(clock: Clock) -> None:
     endpoints.serves("a")
     with pytest.raises(ModelMismatchError):
         endpoints.told("a", "new", 1)
-    endpoints.lost("b")  # nobody knows what it comes back with
+    endpoints.lost("b")  # it may come back with any model
     endpoints.serves("b")
     endpoints.told("a", "new", 1)
     endpoints.told("b", "new", 1)

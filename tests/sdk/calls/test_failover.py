@@ -1,4 +1,4 @@
-"""Going on elsewhere: which address is next, and that no token is lost, doubled or different."""
+"""Failover: which address is next, and that no token is lost, doubled or different."""
 
 import time
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def test_a_request_that_has_begun_waits_for_a_place() -> None:
     full = AtCapacityError("full", retry_after_seconds=2.0)
     for _ in range(10):
         assert tried.next_address() == "a"
-        assert tried.failed(full) == 0.0  # the other one may have one at once
+        assert tried.failed(full) == 0.0  # the other one may have room at once
         assert tried.next_address() == "b"
         assert 1.6 <= tried.failed(full) <= 2.4
 
@@ -226,7 +226,7 @@ def test_a_request_that_has_not_begun_is_told_when_all_are_full(
             fake.failures.append(rich_status(StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=seconds))
         with pytest.raises(AtCapacityError) as told:
             client.generate(PROMPT, max_tokens=4)
-        assert told.value.retry_after_seconds == 0.25  # where there is a place first
+        assert told.value.retry_after_seconds == 0.25  # the shorter one of the two
         assert [each.in_flight for each in client.verifiers] == [0, 0]
 
 
@@ -261,8 +261,8 @@ def test_another_target_is_noticed(verifier: FakeVerifier, second_verifier: Fake
         with pytest.raises(ModelMismatchError, match="another one than the one that began it"):
             for chunk in stream:
                 tokens += chunk.token_ids
-        assert tokens == expected_ids(3, 4)  # nothing of the other one
-        assert client.generate(PROMPT, max_tokens=4, seed=3).token_ids == expected_ids(3, 4)  # a request of its own
+        assert tokens == expected_ids(3, 4)  # no tokens of the other target
+        assert client.generate(PROMPT, max_tokens=4, seed=3).token_ids == expected_ids(3, 4)  # a new request may use it
     assert second_verifier.is_idle()
 
 
@@ -341,7 +341,7 @@ def test_a_stream_that_breaks_without_progress_ends_with_an_error(client: Client
     verifier.break_after = [2, 0, 0, 0]
     with pytest.raises(UnavailableError):
         client.generate(PROMPT, max_tokens=20)
-    assert len(verifier.requests) == 3  # the first, and QUICK's attempts less one without a token
+    assert len(verifier.requests) == 3  # the first request, and QUICK's attempts minus one without progress
 
 
 def test_a_verifier_that_dies(second_verifier: FakeVerifier) -> None:
@@ -381,7 +381,7 @@ async def test_asyncio_gives_up(verifier: FakeVerifier) -> None:
 
 
 class TestARequestThatEndsItsVerifiers:
-    """It ends two of them at most, and says so."""
+    """A request that crashes verifiers is sent to two at most; the error names them."""
 
     POISON = "poison"
 

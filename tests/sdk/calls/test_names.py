@@ -1,4 +1,4 @@
-"""Verifiers behind a DNS name: what is looked up, when, and where calls go then."""
+"""Verifiers behind a DNS name: what is looked up, when, and where calls then go."""
 
 import socket
 from typing import Any
@@ -31,7 +31,7 @@ def test_what_is_no_name(address: str) -> None:
 
 
 def infos(*hosts: str) -> list[tuple[Any, ...]]:
-    """What `getaddrinfo` says."""
+    """Returns hosts in the form of `getaddrinfo`."""
     return [
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (host, 5, 0, 0))
         if ":" in host
@@ -107,12 +107,12 @@ def test_a_lookup_that_fails_changes_nothing() -> None:
 def test_names_are_looked_up_again_beside_the_calls() -> None:
     now = 100.0
     endpoints = Endpoints([Verifier(NAME)], clock=lambda: now)
-    assert not endpoints.old()  # stale: that is for the call itself
+    assert not endpoints.old()  # never resolved: the call itself does that
     endpoints.update({NAME: ("a",)})
     assert not endpoints.old()
     now += NAMES_SECONDS
     assert endpoints.old()
-    assert not endpoints.old()  # somebody does it
+    assert not endpoints.old()  # a lookup is in progress
     now += NAMES_SECONDS
     endpoints.update({NAME: ("a", "b")})
     assert not endpoints.old()
@@ -129,7 +129,7 @@ def test_addresses_alone_are_never_looked_up() -> None:
 
 
 class Zone:
-    """What the name means; every lookup is noted."""
+    """The addresses of the name, with a count of lookups."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.addresses: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ async def test_a_verifier_that_is_new_behind_the_name_is_found(
         with FakeVerifier() as third:
             zone.addresses = (third.address, verifier.address)
             monkeypatch.setattr(endpoints_module, "NAMES_SECONDS", 0.0)
-            for number in range(200):  # many keys: the new one is to have its share of them
+            for number in range(200):  # enough keys that the new one gets its share of them
                 await client.generate(f"{number}", max_tokens=2)
                 if third.requests:
                     break

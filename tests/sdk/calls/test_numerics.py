@@ -1,4 +1,4 @@
-"""A request goes on only where the numerics are those that it began with."""
+"""A request continues only on verifiers with the numerics that it began with."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ ANEW = RetryPolicy(
 
 
 def lose(verifier: FakeVerifier, tokens: int = 4) -> None:
-    """The verifier breaks off after so many tokens, and is not there any more."""
+    """Makes the verifier break off after `tokens` tokens and refuse all later calls."""
     verifier.break_after = [tokens]
     verifier.as_it_breaks = lambda: verifier.failures.extend([rich_status(StatusCode.UNAVAILABLE, "gone")] * 20)
 
@@ -78,7 +78,7 @@ def test_a_stream_hands_out_nothing_of_the_other(
             for chunk in client.stream(PROMPT, max_tokens=11, seed=3):
                 tokens += chunk.token_ids
         assert tokens == expected_ids(3, 4)
-        assert client.generate(PROMPT, max_tokens=11, seed=3).token_ids == expected_ids(3, 11)  # one of its own
+        assert client.generate(PROMPT, max_tokens=11, seed=3).token_ids == expected_ids(3, 11)  # a new request
         assert [each.in_flight for each in client.verifiers] == [0, 0]
         assert client.verifiers[1].numerics == OTHER
 
@@ -145,7 +145,7 @@ def test_one_that_reports_none_is_equal_to_none_but_such(
 def test_a_verifier_that_nobody_can_stand_in_for_is_told_so(
     verifier: FakeVerifier, second_verifier: FakeVerifier
 ) -> None:
-    """Then it finishes its requests when it shuts down, and does not hand them over."""
+    """A verifier without a possible replacement finishes its requests at shutdown and does not hand them over."""
     second_verifier.numerics = OTHER
     with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
         for number in range(20):
@@ -160,15 +160,15 @@ def test_a_verifier_that_nobody_can_stand_in_for_is_told_so(
 def test_the_choice_is_of_those_that_may_go_on() -> None:
     endpoints = Endpoints(in_order("a", "b", "c"))
     endpoints.told("b", "x", 1, "other")
-    assert endpoints.take(b"", without={"a"}, numerics="one") == "c"  # which is not known
+    assert endpoints.take(b"", without={"a"}, numerics="one") == "c"  # its numerics are unknown
     endpoints.told("c", "x", 1, "another")
-    assert endpoints.take(b"", without={"a"}, numerics="one") in "bc"  # what is known may be old
+    assert endpoints.take(b"", without={"a"}, numerics="one") in "bc"  # the known numerics may be outdated
     assert endpoints.take(b"", without={"a"}, never={"b"}, numerics="one") == "c"
     assert endpoints.take(b"", without={"a", "c"}, never={"b", "c"}) == "a"
     endpoints.lost("b")
     assert endpoints.statuses()[1].numerics == ""
     endpoints.told("a", "x", 1, "one")
-    assert endpoints.replaceable("a")  # b may come back with any
+    assert endpoints.replaceable("a")  # b may come back with other numerics
     endpoints.computes("b", "other")
     assert not endpoints.replaceable("a")
 
@@ -191,7 +191,7 @@ def test_those_that_may_go_on_vanish_from_behind_their_name() -> None:
 def test_a_whole_result_is_begun_anew_where_they_vanish(
     verifier: FakeVerifier, second_verifier: FakeVerifier, with_asyncio: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that began stays away, and then its address does, too."""
+    """The verifier that began stays away; then the name no longer resolves to its address."""
     lose(verifier)
     second_verifier.numerics = OTHER
     first, second = verifier.address, second_verifier.address

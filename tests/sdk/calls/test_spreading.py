@@ -1,4 +1,4 @@
-"""Which verifier a request goes to, by itself: ranking, bounds and keys."""
+"""The choice of a verifier for a request: ranking, bounds and keys."""
 
 import math
 import random
@@ -54,7 +54,7 @@ def test_the_order_they_are_given_in_does_not_matter() -> None:
 
 
 def test_the_ranking_is_the_same_everywhere() -> None:
-    """In another process, release or language, or gateways side by side would send a prefix to different verifiers."""
+    """A ranking that differed by process, release or language would make parallel gateways spread a shared prefix."""
     assert [each.address for each in ranked(b"You are a helpful assistant.", verifiers(4))] == RANKING
 
 
@@ -70,7 +70,7 @@ RANKING = ["host-2:50051", "host-3:50051", "host-1:50051", "host-0:50051"]
 def test_no_verifier_has_more_than_the_bound(
     weights: list[float], bound: float, keys: list[int], chance: random.Random
 ) -> None:
-    """Requests come, with few keys, and go, in any order."""
+    """Requests with few distinct keys come and go in any order."""
     among = [Verifier(f"host-{number}:1", weight) for number, weight in enumerate(weights)]
     loads = {each.address: 0 for each in among}
     running: list[str] = []

@@ -1,4 +1,4 @@
-"""A client at a service of another kind."""
+"""A client that is connected to another kind of service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERIFIER, DRAFTER = "draftwire.v1.VerifierService", "draftwire.v1.DrafterService
 
 @contextmanager
 def serving(*services: str, tells_health: bool = True) -> Iterator[str]:
-    """A server with the health of these services, and none of their methods."""
+    """A server that reports the health of these services and has none of their methods."""
     server = grpc.server(ThreadPoolExecutor(4))
     if tells_health:
         servicer = health.HealthServicer()

@@ -35,7 +35,7 @@ SHORT = ("--max-tokens", "4", "--runs", "2", "--temperature", "0")
 
 
 def request(tokens: str, *arrivals: tuple[float, int], drafted: int = 0, accepted: int = 0) -> Request:
-    """Each letter is a token; without arrivals one comes every second."""
+    """Returns a request whose letters are tokens; by default one arrives each second."""
     stats = SpeculationStats(len(tokens) - accepted, len(tokens), drafted, accepted, 0, [])
     came = arrivals or tuple((float(second), 1) for second in range(1, len(tokens) + 1))
     return Request(tuple(Arrival(*each) for each in came), tuple(map(ord, tokens)), stats)
@@ -70,7 +70,7 @@ def test_tokens_of_a_chunk_share_the_time_since_the_last_one() -> None:
 
 
 def test_ratios_are_taken_within_a_run() -> None:
-    """The second run has a machine half as fast: that changes no ratio."""
+    """The second run is on a machine half as fast, which must not change any ratio."""
     good = method("good")
     turns = [
         turn(good, 2.0, request("abcd")),
@@ -148,7 +148,7 @@ def test_what_methods_ask_for() -> None:
     assert (good.drafters, good.prediction, good.acceptance) == (["good"], None, "threshold")
     alone = Method("prediction", predicts=True).speculation("expected")
     assert (alone.drafters, alone.prediction) == (None, "expected")
-    assert alone.labels  # so that none of the pool's drafters drafts beside it
+    assert alone.labels  # a label that no drafter of the pool has, so that none drafts beside it
 
 
 def test_what_methods_need() -> None:
@@ -178,7 +178,7 @@ def test_prompts_of_the_checkout() -> None:
     for prompt in by_task["edit"]:
         assert prompt.prediction
         shared = set(prompt.text.splitlines()) & set(prompt.prediction.splitlines())
-        assert len(shared) > len(prompt.prediction.splitlines()) / 2, prompt.name  # it is the same file, edited
+        assert len(shared) > len(prompt.prediction.splitlines()) / 2, prompt.name  # the same file, edited
         assert prompt.prediction not in prompt.text
     assert all(prompt.prediction is None for prompt in by_task["code"] + by_task["text"])
 
@@ -329,7 +329,7 @@ def test_only_exact_methods_have_to_agree() -> None:
 
 @pytest.mark.parametrize(("told", "word"), [(True, "in distribution"), (False, "no")])
 def test_what_is_lossless_is_what_the_verifier_told(told: bool, word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rejection beside a drafter that is not trusted is not."""
+    """Rejection with an untrusted drafter is not lossless."""
     other = method("good@rejection", acceptance="rejection")
     second = request("ab", drafted=1, accepted=1)
     second = replace(second, stats=replace(second.stats, lossless=told))
@@ -377,7 +377,7 @@ def test_methods_take_turns_on_the_same_requests(
     assert done.code == 0, done.err
     for heading in ("code, T = 0", "SPEED-UP", "ROLLBACK", "MEMORY"):
         assert heading in done.out
-    asked = verifier.requests[3:]  # the first ones only warm up
+    asked = verifier.requests[3:]  # the first three are warm-up requests
     assert len(asked) == 2 * 3 * 3
     by_turn = [
         (each.sampling.seed, each.text, each.speculation.drafter_names[0] if each.speculation.enabled else "plain")

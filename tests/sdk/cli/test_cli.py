@@ -1,4 +1,4 @@
-"""The command line, in process and against a verifier without a model."""
+"""The command line, run in process and against a verifier without a model."""
 
 import json
 from pathlib import Path
@@ -335,7 +335,7 @@ def test_drafter_errors(command: Command, verifier: FakeVerifier) -> None:
 
 def test_watch_prints_every_state(command: Command, verifier: FakeVerifier) -> None:
     lost = rich_status(StatusCode.INTERNAL, "over", "INTERNAL")
-    verifier.break_after = [0]  # after two states; the call that follows fails
+    verifier.break_after = [0]  # after two states; the following call fails
 
     verifier.after_break = lambda: verifier.failures.append(lost)
     done = command("drafters", "watch", "--json")

@@ -1,4 +1,4 @@
-"""A command loads what it needs and none of the others: health checks run `draftwire probe` all the time."""
+"""A command loads only the modules it needs: health checks run `draftwire probe` all the time."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ finally:
 
 
 def loaded(*arguments: str) -> set[str]:
-    """The modules of commands, and of the library that draws, which a command has loaded by its end."""
+    """Returns the modules of commands, and of the rendering library, that a command has loaded by its end."""
     code = LOADED.format(arguments=list(arguments))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     return set(done.stderr.splitlines()[-1].split())

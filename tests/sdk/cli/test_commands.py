@@ -12,7 +12,7 @@ from tests.harness.waiting import PATIENCE
 
 
 def install(directory: Path, name: str, value: str) -> None:
-    """Write the metadata of an installed package that has one command."""
+    """Writes the metadata of an installed package that has one command."""
     metadata = directory / f"draftwire_{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: draftwire-{name}\nVersion: 1.0\n")
@@ -20,7 +20,7 @@ def install(directory: Path, name: str, value: str) -> None:
 
 
 def draftwire(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line with the packages of a directory."""
+    """Runs the command line with the packages of a directory."""
     path = os.pathsep.join([str(directory), *sys.path])
     return subprocess.run(
         [sys.executable, "-m", "draftwire.cli", *arguments],
@@ -33,7 +33,7 @@ def draftwire(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def listed(output: str) -> list[str]:
-    """The commands of a help text, in its order."""
+    """Returns the commands of a help text, in its order."""
     return re.findall(r"^│ (\w+) {2,}\S", output.partition("Commands")[2], re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The demo with services that have no model: its story, its child processes, and that they always end."""
+"""The demo with services that have no model: its steps and its child processes, which always end."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def drafters() -> tuple[DemoDrafter, DemoDrafter, Kill]:
 
 
 def told(client: Client, screen: Screen, verifier: FakeVerifier) -> Report:
-    """The story, told again where the request was over before its drafters were swapped and killed."""
+    """Runs the demo's steps, again if the request ended before its drafters were swapped and killed."""
     verifier.delay = 0.01
 
     def once() -> Report | None:
@@ -144,8 +144,8 @@ def make_models(directory: Path) -> None:
     (directory / "inflate.py").write_text("")
 
 
-# A shell starts its background jobs with SIGINT ignored, and ignoring is inherited. It is undone in the new process
-# itself: with code between fork and exec gRPC, whose threads this process has, can crash the child (grpc/grpc#43055).
+# A shell starts its background jobs with SIGINT ignored, and children inherit that. The new process itself undoes it:
+# code between fork and exec can crash the child, as this process has threads of gRPC (grpc/grpc#43055).
 DEMO = """
 import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)

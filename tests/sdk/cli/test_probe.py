@@ -1,4 +1,4 @@
-"""`draftwire probe` against servers that are well, ill, silent and gone."""
+"""`draftwire probe` against servers that are healthy, unhealthy, silent and gone."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ Status = health_pb2.HealthCheckResponse
 
 @pytest.fixture
 def servicer() -> health.HealthServicer:
-    """The health of a server, as grpcio-health-checking serves it."""
+    """A server's health, as grpcio-health-checking serves it."""
     made = health.HealthServicer()
     made.set("", Status.SERVING)
     made.set(SERVICE, Status.NOT_SERVING)
@@ -45,14 +45,14 @@ def address(servicer: health.HealthServicer) -> Iterator[str]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A port that takes connections and never says a word."""
+    """A port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
 @pytest.fixture
 def gone() -> str:
-    """A port at which nobody listens."""
+    """A port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -70,7 +70,7 @@ def gateway() -> Iterator[Callable[..., str]]:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Keep quiet."""
+                """Logs nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         servers.append(server)
@@ -135,7 +135,7 @@ def test_the_address_of_the_environment(command: Command, address: str, monkeypa
 
 
 def test_a_gateway(command: Command, gateway: Callable[..., str], monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
-    monkeypatch.setenv("http_proxy", f"http://{gone}")  # what is near is not asked through a proxy
+    monkeypatch.setenv("http_proxy", f"http://{gone}")  # local addresses bypass the proxy
     url = gateway(200)
     assert command("probe", "--address", url).out == f"{url} is serving\n"
     ill = gateway(503)
@@ -155,7 +155,7 @@ def test_a_gateway_that_does_not_answer(command: Command, gone: str, silent: str
 def test_over_tls(
     command: Command, servicer: health.HealthServicer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the variables that the probed service itself has."""
+    """Uses the variables of the probed service itself."""
     authority, stranger = Authority(tmp_path), Authority(tmp_path / "other")
     own, client = authority.issue("server", "verifier"), authority.issue("client", "client")
     server = grpc.server(ThreadPoolExecutor(2))
@@ -170,7 +170,7 @@ def test_over_tls(
         assert command("probe", "--timeout", "2").code == 1
         monkeypatch.setenv("DRAFTWIRE_TLS_CA", str(authority.file))
         monkeypatch.setenv("DRAFTWIRE_TLS_SERVER_NAME", "verifier")
-        assert command("probe", "--timeout", "2").code == 1  # it has no certificate to show
+        assert command("probe", "--timeout", "2").code == 1  # it has no client certificate
         monkeypatch.setenv("DRAFTWIRE_TLS_CLIENT_CERT", str(client.cert))
         monkeypatch.setenv("DRAFTWIRE_TLS_CLIENT_KEY", str(client.key))
         assert command("probe").out == f"{address} is serving\n"

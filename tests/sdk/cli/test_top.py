@@ -1,4 +1,4 @@
-"""``draftwire top``: the figures made of two readings, and how they are shown where there is little room."""
+"""``draftwire top``: figures computed from two readings, and their layout where there is little room."""
 
 import json
 from dataclasses import replace
@@ -33,8 +33,8 @@ def drafter(name: str, **fields: Any) -> Drafter:
 
 
 def reading(at: float, steps: int, *drafters: Drafter, started: datetime = STARTED, preemptions: int = 0) -> Sample:
-    """A verifier that has made so many steps: 10 ms each, 8 of them the pass and 1 waiting; two sequences, three
-    tokens."""
+    """Returns a verifier's counters after `steps` steps of 10 ms: 8 ms forward, 1 ms wait, 1 ms wire. Each step has two
+    sequences and commits three tokens."""
     response = pb.GetModelInfoResponse()
     response.model.model_id = "target"
     response.started_at.FromDatetime(started)
@@ -78,7 +78,7 @@ def test_the_planner_beside_plain_decoding() -> None:
     assert planner.last_draft_tokens == 6
     plain_step = 0.008 * 6 / 7  # a pass of 2 rows instead of 7
     assert planner.plain_tokens_per_second == pytest.approx(2 / plain_step)
-    assert planner.speed_up == pytest.approx(3 / 0.009 / (2 / plain_step))  # the wire is there in both
+    assert planner.speed_up == pytest.approx(3 / 0.009 / (2 / plain_step))  # without wire time
     assert planner.waits_per_second == 7.5
     assert planner.gained_tokens_per_second == 75
 

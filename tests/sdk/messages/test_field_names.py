@@ -1,4 +1,4 @@
-"""Fields of the contract as parameters of the SDK, in messages alone."""
+"""Fields of the contract appear in messages as parameters of the SDK."""
 
 from __future__ import annotations
 

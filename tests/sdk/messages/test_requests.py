@@ -1,4 +1,4 @@
-"""Requests as they go on the wire."""
+"""Requests in their wire format."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The services' programs: their names, their versions, a wrong flag, and what is not installed."""
+"""The services' programs: their names, their versions, a wrong flag, and missing packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAMS = {
     "draftwire-gateway": "gateway",
 }
 THE_SDKS = ("grpc", "grpc_status", "google", "typing_extensions.py")
-"""What the SDK needs, as it lies among the installed packages."""
+"""The SDK's dependencies, as named in site-packages."""
 
 
 def run(*command: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -41,7 +41,7 @@ def run(*command: str, path: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A folder in which scripts are made as an installation makes them."""
+    """A folder of scripts like those that an installation creates."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         scripts = tomllib.load(file)["project"]["scripts"]
     for name, entry in scripts.items():
@@ -91,7 +91,7 @@ def test_a_wrong_flag_is_one_line_with_the_likeliest(module: str) -> None:
 def test_without_its_extra_one_line_says_what_to_install(
     module: str, extra: str, missing: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """The interpreter sees the SDK's own packages and no other."""
+    """The interpreter sees only the SDK's own packages."""
     for name in THE_SDKS:
         spec = importlib.util.find_spec(name.removesuffix(".py"))
         assert spec is not None

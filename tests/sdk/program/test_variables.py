@@ -1,4 +1,4 @@
-"""The list of environment variables is that of what is read."""
+"""The documented environment variables are those that are read."""
 
 from __future__ import annotations
 

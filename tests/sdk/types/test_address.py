@@ -1,4 +1,4 @@
-"""Addresses without a port, which gRPC would look for at port 443."""
+"""Addresses without a port, for which gRPC would use port 443."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client may be told of its verifiers."""
+"""The ways to specify a client's verifiers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The metrics over HTTP: what is asked rightly is answered, all else is told why, and nobody takes up room for long."""
+"""Metrics over HTTP: valid requests are answered, others get an error, and no client holds a connection for long."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ class Sample(Collector):
         self.times.observe(1.5)
 
     def collect(self) -> Iterator[Metric]:
-        asyncio.get_running_loop()  # it may read what belongs to the loop
+        asyncio.get_running_loop()  # raises outside the event loop: a collector may read what belongs to the loop
         if self.fault is not None:
             raise self.fault
         yield counter("tokens", "Tokens.", {"a": 3, 'b "\n': 4}, ["drafter"])
@@ -56,14 +56,14 @@ async def get(server: MetricsServer, path: str = "/metrics", method: str = "GET"
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for something that has no event of its own."""
+    """Waits for a condition that has no event."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def raw(server: MetricsServer, request: bytes) -> bytes:
-    """What comes back for some bytes, until the server closes."""
+    """Sends bytes and returns the response up to the server's close."""
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
@@ -124,7 +124,7 @@ async def test_head_has_no_body(server: MetricsServer) -> None:
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS client\r\n\r\n", b"400"),
         (b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 30000 + b"\r\n\r\n", b"431"),
-        (b"GET /metrics HTTP/1.1\r\n\r\n", b"400"),  # without a host
+        (b"GET /metrics HTTP/1.1\r\n\r\n", b"400"),  # without a Host header
     ],
 )
 async def test_what_is_no_request_is_refused(server: MetricsServer, request_bytes: bytes, status: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Times by part as a message."""
+"""The message with step times by part."""
 
 from service_runtime.observability.step_times import step_times
 

@@ -1,4 +1,4 @@
-"""A service to send signals to: python probe_service.py MODE FLAGS. Its drain and its tasks are what MODE says."""
+"""A service to send signals to: python probe_service.py MODE FLAGS. MODE selects its drain and its tasks."""
 
 import asyncio
 import subprocess
@@ -17,7 +17,7 @@ from service_runtime.rpc.serving import serve
 
 
 class Slow:
-    """One call that goes on until it is told to end."""
+    """One call that runs until it is released."""
 
     def __init__(self) -> None:
         self.released = asyncio.Event()

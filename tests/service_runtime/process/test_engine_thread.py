@@ -1,4 +1,4 @@
-"""Commands for the engine's thread, how many of them may wait, and questions to a thread that ends."""
+"""Commands for an engine thread: how many may wait, and calls to a thread that ends."""
 
 import asyncio
 import threading

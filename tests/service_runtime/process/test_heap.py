@@ -1,4 +1,4 @@
-"""Memory is given back after large messages."""
+"""Memory is returned to the system after large messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ def resident() -> int:
 
 
 def leave_holes() -> list[bytes]:
-    """Allocate a lot and free most of it; what is kept has the heap keep its pages."""
+    """Allocates a lot and frees most of it; the rest keeps the heap's pages from being returned."""
     blocks = [bytes(BLOCK) for _ in range(BLOCKS)]
     return blocks[::64]
 

@@ -23,7 +23,7 @@ ROOT = PROBE.parents[2]
 
 
 class Service:
-    """A running probe and what it has logged."""
+    """A running probe and the log it has written."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -111,7 +111,7 @@ async def test_a_second_signal_leaves_at_once() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("mode", ["loading", "importing"])
 async def test_before_it_serves_a_signal_ends_it_at_once(mode: str, number: signal.Signals) -> None:
-    """What it waits for would take hours."""
+    """The start that is interrupted would take hours."""
     async with started(mode) as service:
         assert service.process.stdout is not None
         line = await service.process.stdout.readline()
@@ -131,7 +131,7 @@ async def test_the_first_line_tells_build_and_settings_and_the_next_what_nothing
 ) -> None:
     monkeypatch.setenv("DRAFTWIRE_MAX_CONECTIONS", "7")
     monkeypatch.setenv("DRAFTWIRE_MAX_CONNECTIONS", "8")
-    monkeypatch.setenv("DRAFTWIRE_GATEWAY_LISTEN", "127.0.0.1:1")  # the gateway's
+    monkeypatch.setenv("DRAFTWIRE_GATEWAY_LISTEN", "127.0.0.1:1")  # a variable of the gateway
     async with started("broken", "--listen", "127.0.0.1:0") as service:
         assert await service.finish() == 1
     starting, unknown, _ = service.log

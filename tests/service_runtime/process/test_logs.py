@@ -25,7 +25,7 @@ def restore() -> Iterator[None]:
 
 
 def records(output: io.StringIO, *loggers: str) -> list[dict[str, Any]]:
-    """What these loggers wrote. What other tests left to be freed may log in this process at any time."""
+    """Returns the records of these loggers. Objects left behind by earlier tests may log in this process, too."""
     lines = [json.loads(line) for line in output.getvalue().splitlines()]
     return [record for record in lines if record["logger"].startswith(loggers)]
 
@@ -120,7 +120,7 @@ def test_bytes_that_grpc_cannot_read_are_a_line_and_no_failure_of_ours() -> None
 
 
 async def test_a_method_whose_name_is_no_text_is_a_line(serve_probe: Any, make_probe: Any) -> None:
-    """As bits flipped on the way make it. gRPC fails before any handler or interceptor is asked."""
+    """Flipped bits produce such a name. gRPC fails before it calls any handler or interceptor."""
     output = io.StringIO()
     configure_logs("json", "info", output)
     async with serve_probe(make_probe()) as running:

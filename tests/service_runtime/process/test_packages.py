@@ -1,4 +1,4 @@
-"""Programs look for the packages of their extra before they start."""
+"""Programs check for the packages of their extra before they start."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Ranks as the settings and torchrun's variables say them."""
+"""Ranks, from the settings and torchrun's variables."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from service_runtime.process.settings import load_settings
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """As torchrun starts the second of four processes."""
+    """Sets the variables of the second of four processes, as torchrun does."""
     variables = {"TORCHELASTIC_RUN_ID": "run", "RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -17,7 +17,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_alone_a_process_is_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    monkeypatch.setenv("RANK", "3")  # somebody else's
+    monkeypatch.setenv("RANK", "3")  # not set by torchrun
     settings = load_settings(RankSettings, [])
     assert (settings.rank, settings.tensor_parallel) == (0, 1)
 

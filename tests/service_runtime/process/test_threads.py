@@ -19,7 +19,7 @@ async def test_the_result_and_the_fault_come_back() -> None:
 
     with pytest.raises(KeyError):
         await call_in_thread(lambda: fail(KeyError("k")), name="long", shutdown=shutdown)
-    with pytest.raises(RuntimeError, match="SystemExit"):  # which would end the event loop
+    with pytest.raises(RuntimeError, match="SystemExit"):  # SystemExit itself would end the event loop
         await call_in_thread(lambda: fail(SystemExit(3)), name="long", shutdown=shutdown)
 
 

@@ -6,7 +6,7 @@ from service_runtime.rpc.backoff import Backoff
 
 
 class Highest(random.Random):
-    """Draws the upper end always."""
+    """Always draws the upper bound."""
 
     def uniform(self, a: float, b: float) -> float:
         return b

@@ -1,4 +1,4 @@
-"""What a caller may hold open: connections that say nothing, too many of them, too many calls, too large headers."""
+"""Limits on what a caller may hold open: idle connections, many connections, many calls, large headers."""
 
 import asyncio
 from contextlib import suppress
@@ -40,7 +40,7 @@ async def test_one_that_says_nothing_is_closed(
     async with serve_probe(make_probe()) as running:
         reader, writer = await asyncio.open_connection("127.0.0.1", running.server.bound_port)
         async with asyncio.timeout(PATIENCE):
-            await reader.read()  # returns at the end
+            await reader.read()  # returns when the server closes the connection
         writer.close()
 
 
@@ -62,7 +62,7 @@ async def test_one_without_calls_is_closed_and_one_with_a_call_is_not(
                 await idle.wait_for_state_change(state)
         await running.server.set_serving(False)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-        await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)  # it connects again by itself
+        await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)  # reconnects by itself
         watch.cancel()
 
 
@@ -70,7 +70,7 @@ async def test_there_are_so_many_at_once_and_no_more(serve_probe: Any, make_prob
     async with serve_probe(make_probe(), max_connections=2) as running:
         held = [await asyncio.open_connection("127.0.0.1", running.server.bound_port) for _ in range(2)]
         for reader, _ in held:
-            assert await reader.read(1)  # the server's first words: it is one of those that count
+            assert await reader.read(1)  # the server's first bytes show that it counts this connection
         assert not await healthy(running.server.address)
         for _, writer in held:
             writer.close()
@@ -90,7 +90,7 @@ async def test_a_connection_runs_so_many_calls_at_once_and_no_more(serve_probe: 
         return request
 
     async with serve_probe(make_probe(unary_unary=wait), max_calls_per_connection=3) as running:
-        # The first call brings the server's settings to the client.
+        # The first call delivers the server's settings to the client.
         stub: Any = health_pb2_grpc.HealthStub(running.channel)
         await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         calls = [running.method("unary_unary")(b"x") for _ in range(8)]
@@ -103,7 +103,7 @@ async def test_a_connection_runs_so_many_calls_at_once_and_no_more(serve_probe: 
         async with asyncio.timeout(PATIENCE):
             answers = await asyncio.gather(*calls, return_exceptions=True)
         assert most == 3
-        # gRPC refuses one that comes before the call whose place it takes is all over; clients may try it again.
+        # gRPC refuses a call that arrives before the one whose place it takes is fully closed; clients may retry it.
         refused = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
         assert all(error.code() is grpc.StatusCode.UNAVAILABLE for error in refused)
         assert answers.count(b"x") == 8 - len(refused) >= 3
@@ -125,7 +125,7 @@ async def test_large_metadata_ends_the_call_before_its_handler(serve_probe: Any,
 
 
 async def test_a_flood_of_pings_ends_the_connection(serve_probe: Any, make_probe: Any) -> None:
-    """HTTP/2 by hand: no client of gRPC would do so."""
+    """Speaks raw HTTP/2: no gRPC client would send this."""
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
     ping = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + b"12345678"
@@ -143,7 +143,7 @@ async def test_a_flood_of_pings_ends_the_connection(serve_probe: Any, make_probe
 
 
 async def test_a_compressed_message_is_not_inflated(serve_probe: Any, make_probe: Any) -> None:
-    """Ten kilobytes may stand for ten megabytes, and gRPC would look at the size afterwards."""
+    """Ten compressed kilobytes may become ten megabytes, and gRPC would check the size only afterwards."""
     handled: list[bytes] = []
 
     async def echo(request: bytes, _: Any) -> bytes:
@@ -171,7 +171,7 @@ async def test_a_compressed_answer_is_not_inflated(options: Any, make_probe: Any
     add_probe_to_server(make_probe(unary_unary=answer), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    # A malicious server does not care what its client says it takes; this one has to be told that it takes anything.
+    # A malicious server ignores what its client accepts. This one respects it, so the client accepts everything.
     takes_anything = [option for option in options if "algorithms" not in option[0]]
     assert len(takes_anything) == len(options) - 1
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=takes_anything) as client:

@@ -1,4 +1,4 @@
-"""Giving up a silent peer."""
+"""Giving up on a silent peer."""
 
 import asyncio
 import time
@@ -34,12 +34,12 @@ async def test_zero_watches_nothing() -> None:
 
 
 async def test_a_process_that_was_held_up_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came meanwhile has not been read yet."""
+    """Messages that arrived meanwhile have not been read yet."""
     monkeypatch.setattr(idle_watch, "_LATE_SECONDS", 0.2)
     watch = IdleWatch(0.5)
     running = asyncio.create_task(watch.run())
     await asyncio.sleep(0)
-    time.sleep(1.0)  # noqa: ASYNC251 - the whole loop is held up
+    time.sleep(1.0)  # noqa: ASYNC251 - blocks the whole loop
     await asyncio.sleep(0.1)
     assert not running.done()
     async with asyncio.timeout(PATIENCE):

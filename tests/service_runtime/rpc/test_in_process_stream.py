@@ -1,4 +1,4 @@
-"""What the fake stream does beyond the real one."""
+"""Behaviour of the fake stream beyond that of the real one."""
 
 import asyncio
 from typing import Any

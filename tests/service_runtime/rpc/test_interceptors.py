@@ -148,12 +148,12 @@ async def test_cancelling_a_stream_closes_its_generator_before_the_call_is_over(
 
     async with serve_probe(make_probe(unary_stream=handler)) as running:
         call = running.method("unary_stream")(b"x", timeout=timeout)
-        await call.read()  # after which the writer is held up by flow control
+        await call.read()  # after this, flow control blocks the writer
         if timeout is None:
             call.cancel()
         await asyncio.wait_for(closed.wait(), PATIENCE)
     [finished] = [event for event in events if event["event"] == "call finished"]
-    assert finished["code"] in (code, "CANCELLED")  # the client's clock may run out just before the server's
+    assert finished["code"] in (code, "CANCELLED")  # the client's deadline may expire just before the server's
     assert not [event for event in events if event["log_level"] == "error"]
 
 

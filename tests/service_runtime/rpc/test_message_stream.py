@@ -23,7 +23,7 @@ Connect = Callable[[Handler], AbstractAsyncContextManager[Stream]]
 
 @pytest.fixture(params=["in process", "loopback"])
 def connect(request: pytest.FixtureRequest, serve_probe: Any, make_probe: Any) -> Connect:
-    """Opens a call to a handler and gives the client's side of it."""
+    """Opens a call to a handler and yields the client's side of it."""
 
     @asynccontextmanager
     async def loopback(handler: Handler) -> AsyncIterator[Stream]:
@@ -141,7 +141,7 @@ async def test_writing_after_close_is_a_mistake(connect: Connect) -> None:
 
 
 async def test_a_deadline_on_iterating_is_a_deadline(connect: Connect) -> None:
-    """It may end the stream; who waits for it is told of the deadline and not of that."""
+    """The deadline may end the stream, but the reader gets TimeoutError and not the stream's error."""
     async with connect(echo) as stream:
         await stream.write(b"once")
         came = []
@@ -214,7 +214,7 @@ async def test_a_handler_of_tasks_ends_quietly_when_its_client_goes(
         await entered.wait()
         await stream.read()
     await left.wait()
-    # grpc has one poller a process and stumbles over the loops of tests that are over; no service has a second loop.
+    # grpc has one poller per process, which fails on the loops of finished tests; no service has a second loop.
     faults = [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
     assert [fault for fault in faults if "PollerCompletionQueue" not in fault] == []
 
@@ -319,7 +319,7 @@ async def test_a_server_that_stops_breaks_the_stream(serve_probe: Any, make_prob
 
 
 async def test_a_connection_that_breaks_while_a_stream_is_closed_breaks_the_stream() -> None:
-    """grpc has an error of its own for this, which is none of those it documents."""
+    """grpc raises an undocumented error of its own for this."""
     connected: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
 
     async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -40,7 +40,7 @@ async def test_a_watch_sees_every_change_and_ends_with_the_server(
         assert (await watch.read()).status == NOT_SERVING
         await running.server.set_serving(True)
         assert await check(running.channel, service) == NOT_SERVING
-        async with asyncio.timeout(5):  # the open Watch does not hold the stop up for its grace time
+        async with asyncio.timeout(5):  # the open Watch does not delay the stop until the grace time ends
             await running.server.stop(60)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await watch.read()
@@ -96,7 +96,7 @@ async def test_a_port_in_use_is_named(serve_probe: Any, make_probe: Any) -> None
 async def test_grpc_itself_does_not_share_a_port(
     serve_probe: Any, make_probe: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look before the bind may come too early; then grpc has to refuse."""
+    """The check before the bind may come too early; then grpc itself must refuse."""
     monkeypatch.setattr("service_runtime.rpc.server._check_bindable", lambda address: None)
     async with serve_probe(make_probe()) as running:
         second = ServiceServer(ServiceSettings(listen=running.server.address))

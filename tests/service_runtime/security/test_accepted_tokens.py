@@ -1,4 +1,4 @@
-"""Who may call what: tokens, roles, and what is told of them."""
+"""Tokens and roles: who may call which method, and what is logged and answered."""
 
 import asyncio
 import hashlib
@@ -64,7 +64,7 @@ def tokens(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[str]:
-    """All of the contract's services. None of their methods does anything: UNIMPLEMENTED says a call was let in."""
+    """Serves all of the contract's services without implementations: UNIMPLEMENTED means that a call was admitted."""
     server = ServiceServer(ServiceSettings(**settings))
     server.add(add_VerifierServiceServicer_to_server, VerifierServiceServicer())
     server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServiceServicer())
@@ -77,11 +77,11 @@ async def serving(**settings: Any) -> AsyncIterator[str]:
 
 
 async def outcome(channel: grpc.aio.Channel, path: str, token: str | None) -> grpc.aio.AioRpcError:
-    """How a call of a method ends."""
+    """Returns the error with which a call of a method ends."""
     method = METHODS[path]
     kind = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
     metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-    # Nothing is written to a stream: a write that meets a refusal on its way ends with gRPC's own INTERNAL, at times.
+    # Nothing is written to a stream: a write that races with a refusal sometimes ends with gRPC's own INTERNAL.
     request = () if method.client_streaming else (b"",)
     call = getattr(channel, kind)(path)(*request, metadata=metadata, timeout=PATIENCE)
     with pytest.raises(grpc.aio.AioRpcError) as ended:
@@ -219,7 +219,7 @@ def test_a_wrong_file_is_explained_without_its_secrets(text: str, told: str, tmp
 
 @pytest.mark.parametrize("token", [*SECRETS.values(), "unknown-0123456789abcdef"])
 def test_a_token_is_compared_with_all_there_are(tokens: Path, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever it is, so that the time tells nothing, and by what takes the same time for all."""
+    """Every token is compared, whichever one matches, and in constant time, so that timing reveals nothing."""
     compared: list[bytes] = []
 
     def compare(known: bytes, given: bytes) -> bool:
@@ -268,14 +268,14 @@ async def test_the_log_names_the_caller_and_never_the_token(tokens: Path, log: i
 
 
 class Waiting(VerifierServiceServicer):
-    """Answers each call with one message, if it is a stream, and then never ends it."""
+    """Sends one message on each streaming call, then never ends it."""
 
     def __init__(self) -> None:
         self.running: set[str] = set()
         self._changed = asyncio.Condition()
 
     async def runs(self, callers: set[str]) -> None:
-        """Returns once there are calls of just these."""
+        """Returns once exactly these callers have running calls."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.running == callers)
 
@@ -327,7 +327,7 @@ async def test_calls_that_run_end_when_their_token_is_taken_away(
         metadata = (("authorization", f"Bearer {secrets['unary']}"),)
         unary = channel.unary_unary("/draftwire.v1.VerifierService/Tokenize")(b"", metadata=metadata)
         await servicer.runs(set(secrets))
-        file.write_text("half a fi")  # says nothing of anybody
+        file.write_text("half a fi")  # a truncated file, which revokes nothing
         await asyncio.sleep(0.2)
         assert servicer.running == set(secrets)
         write_roles(kept="generate", demoted="draft")

@@ -1,4 +1,4 @@
-"""For whom a call counts."""
+"""The caller that a call is counted for."""
 
 import pytest
 

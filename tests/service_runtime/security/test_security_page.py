@@ -1,4 +1,4 @@
-"""docs/security.md says what is so: its commands make certificates and tokens that work, its table is the code's."""
+"""docs/security.md is accurate: its commands make working certificates and tokens, its table matches the code."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""TLS between real ends: who is let in, who is not, and files that change while the server runs."""
+"""TLS between real endpoints: who is admitted, who is not, and files that change while the server runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -107,7 +107,7 @@ async def test_new_connections_see_new_certificates_and_old_streams_live_on(
         stream = channel.unary_stream(f"/{SERVICE}/unary_stream")(b"")
         assert await stream.read() == b"."
         new = other.issue("server")
-        pair.cert.write_bytes(new.cert.read_bytes())  # half of it: the old pair stays in use
+        pair.cert.write_bytes(new.cert.read_bytes())  # the key has not been replaced yet: the old pair stays in use
         assert await call(address, authority.tls()) == b"hello"
         pair.key.write_bytes(new.key.read_bytes())
         assert await call(address, other.tls()) == b"hello"

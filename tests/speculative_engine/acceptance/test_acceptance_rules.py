@@ -1,4 +1,4 @@
-"""Each rule against what it promises: exact distributions where it is lossless, its thresholds where it is not."""
+"""Each acceptance rule against its promise: exact distributions if lossless, its thresholds if lossy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, T
 TOKENS = 9
 TRIALS = 4000
 SIGNIFICANCE = 1e-3
-"""Seeds are fixed, so a test that passes does so always."""
+"""Seeds are fixed, so a test that passes always passes."""
 
 
 def logits_of(seed: int, scale: float = 1.5) -> torch.Tensor:
@@ -36,7 +36,7 @@ def logits_of(seed: int, scale: float = 1.5) -> torch.Tensor:
 
 
 def fit(counts: np.ndarray, p: np.ndarray) -> float:
-    """How well counts fit a distribution: the chi-square test's p-value, 0 where something impossible was counted."""
+    """Returns the chi-square test's p-value for counts and a distribution, 0 if something impossible was counted."""
     assert not counts[p == 0].any()
     likely = p > 0
     return float(stats.chisquare(counts[likely], p[likely] / p[likely].sum() * counts.sum()).pvalue)
@@ -56,10 +56,10 @@ def rejected_counts(
     sure: list[int] | None = None,
     trials: int = TRIALS,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens after one node under the rule of rejection, by seed, and the target's distribution.
+    """Counts tokens after one node under the rejection rule, by seed; also returns the target's distribution.
 
-    width: children drawn. lie: how much of its distribution's mass the drafter moves in what it says. sure: children
-    that nobody drew.
+    width: children drawn. lie: fraction of its probability mass that the drafter misreports. sure: children that were
+    not drawn from a distribution.
     """
     target, drafts = logits_of(1), logits_of(1) * 0.5 + logits_of(2) * draft_scale
     p = probabilities(target, SamplingBatch.build([sampling], [3]))[0]
@@ -107,7 +107,7 @@ def test_rejection_with_children_that_nobody_drew(sure: list[int], width: int) -
 
 
 def test_rejection_of_a_drafter_that_agrees_keeps_all() -> None:
-    """Where p is q, a draw is always kept."""
+    """Where p equals q, every draw is kept."""
     target = logits_of(5)
     p = probabilities(target, SamplingBatch.build([SamplingParams()], [3]))[0]
     params = [SamplingParams(seed=seed) for seed in range(200)]
@@ -115,12 +115,12 @@ def test_rejection_of_a_drafter_that_agrees_keeps_all() -> None:
         tree = TokenTree(3, 0)
         tree.add(tree.root, tokens[0])
         tree.root.draws = Draws((tokens[0],), distribution)
-        # q travels as float32, so that it equals p but for rounding.
+        # q travels as float32, so it equals p up to rounding.
         assert RejectionRule(1).token(visit_of(tree.root, p, -2)) == tokens[0]
 
 
 def test_a_lie_about_the_distribution_shifts_the_output_and_nothing_notices() -> None:
-    """Why the rule is for trusted drafters only: each draw is possible under what is said, so none can be refused."""
+    """The reason to require trusted drafters: each draw is possible under the reported distribution."""
     counts, p = rejected_counts(SamplingParams(), width=1, lie=0.5)
     assert fit(counts, p) < 1e-9
 
@@ -182,8 +182,8 @@ def children(*tokens: int) -> TokenTree:
         (0.6, [0], 2, 0),
         (0.61, [0], 2, 2),
         (0.2, [2, 1], 3, 1),
-        (0.2, [1, 0], 3, 0),  # the likeliest of those that are good enough
-        (0.2, [0, 3], 3, 3),  # the target's own comes first
+        (0.2, [1, 0], 3, 0),  # the most likely one of those above the threshold
+        (0.2, [0, 3], 3, 3),  # the target's own token comes first
         (1.0, [0], 0, 0),
         (0.01, [], 1, 1),
     ],
@@ -199,15 +199,15 @@ def test_typical() -> None:
     assert TypicalRule(0.09, 0.3).token(visit_of(children(1).root, P, 0)) == 1
     assert TypicalRule(0.09, 0.3).token(visit_of(children(2).root, P, 0)) == 0
     assert TypicalRule(0.07, 0.3).token(visit_of(children(2).root, P, 0)) == 2
-    # Of four equally likely tokens each is typical, whatever the posterior threshold: 0.25 > 0.3 exp(-log 4).
+    # Each of four equally likely tokens is typical, whatever the posterior threshold: 0.25 > 0.3 exp(-log 4).
     assert TypicalRule(1.0, 0.3).token(visit_of(children(3).root, np.full(4, 0.25), 0)) == 3
-    # A token that a filter excludes never is.
+    # A token that a filter excludes is never typical.
     assert TypicalRule(0.09, 0.3).token(visit_of(children(2).root, np.array([0.5, 0.5, 0.0]), 0)) == 0
 
 
 @pytest.mark.parametrize("rule", [ThresholdRule(0.01), TypicalRule(0.01, 0.01)])
 def test_lossy_rules_pass_over_children_that_were_not_verified(rule: ThresholdRule | TypicalRule) -> None:
-    """They would be its last token, and bring nothing."""
+    """A child that was not verified would end the output without gaining anything."""
     assert rule.token(visit_of(children(0, 1).root, P, 2, verified=[])) == 2
 
 
@@ -218,7 +218,7 @@ def test_without_noise_all_rules_are_one() -> None:
 
 
 def test_the_coupled_walk_is_the_rules_own_token_by_token() -> None:
-    """`CoupledRule.walk` has a shorter way; it must lead where `token` does."""
+    """`CoupledRule.walk` takes a shortcut that must lead to the same tokens as `token`."""
     rng = random.Random(3)
     lengths = set()
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Paths found by doubling, against paths walked node by node."""
+"""Paths found by pointer doubling, against paths walked node by node."""
 
 import random
 

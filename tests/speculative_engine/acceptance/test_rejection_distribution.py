@@ -1,4 +1,4 @@
-"""The rule of rejection through the engine, with a draft model and trees that survive verdicts: is the output exact?"""
+"""The rejection rule through the engine, with a draft model and trees that outlive verdicts: the output is exact."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ DRAFT = "draft"
 
 @cache
 def models() -> tuple[PreTrainedModel, PackedModel, PackedModel]:
-    """The target as the library made it, the target and the draft model."""
-    # The same model twice, the draft's weights disturbed: they agree often, and not always.
+    """Returns transformers' target, the packed target and the packed draft model."""
+    # The draft model is the target with disturbed weights: they often agree, but not always.
     target = tiny_model("Llama", vocab_size=TOKENS, pad_token_id=None)
     draft = tiny_model("Llama", vocab_size=TOKENS, pad_token_id=None)
     with torch.no_grad():
@@ -46,7 +46,7 @@ def models() -> tuple[PreTrainedModel, PackedModel, PackedModel]:
 
 @cache
 def expected(sampling: SamplingParams) -> np.ndarray:
-    """The exact distribution of outputs, by their tokens as digits."""
+    """Returns the exact distribution of outputs, indexed by their tokens as digits."""
     target, _, _ = models()
     found = np.ones(1)
     outputs: list[list[int]] = [[]]
@@ -66,7 +66,7 @@ def outputs_of(
     lookup: bool = False,
     requests: int = REQUESTS,
 ) -> tuple[np.ndarray, int]:
-    """How often each output came, and how many draft tokens were accepted."""
+    """Returns the count of each output, and the number of accepted draft tokens."""
     _, target, draft = models()
     engine = engine_of(target, max_sequences=AT_ONCE)
     drafter = DraftModelDrafter(draft)
@@ -102,7 +102,7 @@ def outputs_of(
 
 
 def fit(counts: np.ndarray, p: np.ndarray) -> float:
-    """The chi-square test's p-value; outputs too rare to be tested alone count together."""
+    """Returns the chi-square test's p-value; outputs too rare to be tested alone are pooled."""
     assert not counts[p == 0].any()
     rare = p * counts.sum() < 5
     observed = [*counts[~rare], counts[rare].sum()] if p[rare].sum() else counts[~rare]
@@ -114,7 +114,7 @@ def fit(counts: np.ndarray, p: np.ndarray) -> float:
     ("sampling", "most"),
     [
         (SamplingParams(temperature=1.0), None),
-        (SamplingParams(temperature=1.0), 1),  # which child is verified depends on its value, and must not show
+        (SamplingParams(temperature=1.0), 1),  # the child to verify depends on its value, which must not show
         (SamplingParams(temperature=0.7, top_p=0.9), None),
         (SamplingParams(temperature=1.0, top_k=3), None),
     ],

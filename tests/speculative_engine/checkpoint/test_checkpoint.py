@@ -1,4 +1,4 @@
-"""A model is found by a path or by a hub id, and never by the one for the other."""
+"""A model is found by a path or by a hub id, and one is never mistaken for the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRAFT = ROOT / "models" / "draft"
 
 
 def find(source: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Finds a checkpoint in a process of its own: the hub's library reads its variables when it is imported."""
+    """Finds a checkpoint in a separate process: the hub library reads its variables on import."""
     program = (
         "import sys, logging\n"
         "logging.basicConfig(level='INFO', format='%(levelname)s %(message)s')\n"
@@ -45,7 +45,7 @@ def find(source: str, home: Path, **environment: str) -> subprocess.CompletedPro
 
 @pytest.fixture
 def repositories(tmp_path: Path) -> Path:
-    """A folder with the repository lab/draft, and one that is no checkpoint."""
+    """A folder with the repository lab/draft, and another one that is no checkpoint."""
     folder = tmp_path / "repositories"
     (folder / "lab").mkdir(parents=True)
     (folder / "lab" / "draft").symlink_to(DRAFT)
@@ -154,14 +154,14 @@ def test_a_model_of_the_hub_is_fetched_whole_and_kept(source: str, repositories:
     assert {file.name for file in Path(directory).iterdir()} >= names
     for file in names:
         assert (Path(directory) / file).read_bytes() == (DRAFT / file).read_bytes()
-    # The hub is away, or not to be asked: the copy is taken.
+    # If the hub is unreachable or disabled, the cached copy is used.
     away = find("lab/draft", home, HF_ENDPOINT=hub.url)
     assert away.stdout == found.stdout, away.stderr
     assert away.stderr.count("WARNING taking the copy in the hub's cache") == 1
     assert "Retry" not in away.stderr
     offline = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert (offline.stdout, offline.stderr) == (found.stdout, "")
-    # A copy that was never finished is none.
+    # An incomplete copy does not count.
     (Path(directory) / "model.safetensors").unlink()
     unfinished = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert unfinished.returncode == 1 and "has no lab/draft" in unfinished.stderr
@@ -185,7 +185,7 @@ def test_a_hub_that_does_not_answer_is_given_up(home: Path) -> None:
     hub = SilentHub()
     try:
         found = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_ETAG_TIMEOUT="1")
-        [connection] = hub.asked("lab/draft")  # the one try
+        [connection] = hub.asked("lab/draft")  # the only attempt
         connection.close()
     finally:
         hub.close()
@@ -241,4 +241,4 @@ def test_a_tokenizer_comes_without_weights(repositories: Path, home: Path) -> No
         )
     assert run.stdout.strip() == Tokenizer.load(str(DRAFT)).sha256, run.stderr
     assert not any(request.startswith("GET") and "safetensors" in request for request in hub.requests)
-    assert json.loads((DRAFT / "config.json").read_text())  # the pattern above names what there is
+    assert json.loads((DRAFT / "config.json").read_text())  # so the pattern above names an existing file

@@ -1,4 +1,4 @@
-"""A checkpoint is data: what comes with it is not run, unless its operator says so."""
+"""A checkpoint is data: code that comes with it runs only if the operator allows it."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ SAFE, PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
 class Code:
-    """What a pickle runs when it is read."""
+    """An object whose unpickling runs code."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace
@@ -27,7 +27,7 @@ class Code:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """A file that is there once foreign code has run."""
+    """A file that exists once foreign code has run."""
     return tmp_path / "trace"
 
 

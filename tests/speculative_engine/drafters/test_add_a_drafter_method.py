@@ -1,4 +1,4 @@
-"""docs/add-a-drafter-method.md: the code of the page, in its order, adds a method that drafts and changes no byte."""
+"""docs/add-a-drafter-method.md: the page's code, run in order, adds a method that drafts and changes no byte."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 def test_the_page_adds_a_method(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module = ModuleType("bigram")
     monkeypatch.setitem(sys.modules, "bigram", module)
-    monkeypatch.setitem(METHODS, "bigram", METHODS["ngram"])  # restored afterwards; the page replaces it
+    monkeypatch.setitem(METHODS, "bigram", METHODS["ngram"])  # restores the entry that the page replaces
     blocks = BLOCK.findall((ROOT / "docs/add-a-drafter-method.md").read_text(encoding="utf-8"))
     assert len(blocks) == 3
     for block in blocks:

@@ -1,4 +1,4 @@
-"""The base of drafters: bounds, numbers and proposals of a tree, and the verdicts that it follows."""
+"""The base class of drafters: bounds, numbering and proposals of a tree, and verdicts."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class Counting(TreeDrafter[TreeDraft]):
-    """Drafts two tokens side by side, and four in a row below the first; notes what it observes."""
+    """Drafts two tokens side by side, and four in a row below the first; records its observations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def test_nodes_are_proposed_once_and_numbered_on() -> None:
     growth = drafter.grow()
     second = growth.proposals[1]
     assert growth.opened == []
-    # 13 and 14 are there already, and are followed; the sibling and what comes after them is new.
+    # 13 and 14 are in the tree already and are followed; the sibling and the nodes below it are new.
     assert (second.committed_length, second.first_node_id) == (4, 6)
     assert (second.token_ids, second.parent_ids) == ([14, 15, 16], [0, 5, 7])
     assert drafter.observed == [(2, [11, 12])]
@@ -66,13 +66,13 @@ def test_a_tree_keeps_to_the_credit() -> None:
     drafter.limit(1, None)
     drafter.commit(1, 4, [7])
     assert len(drafter.grow().proposals[1].token_ids) == 3
-    drafter.limit(1, 100)  # never more than what the sequence was opened with
+    drafter.limit(1, 100)  # capped by the credit of the opening
     drafter.commit(1, 5, [50])
     assert len(drafter.grow().proposals[1].token_ids) == 3
 
 
 def test_a_tree_keeps_to_the_end_of_the_request() -> None:
-    drafter = opened(max_length=5)  # tokens at 2 and 3 are drafted; the one at 4 is told by the row of the one at 3
+    drafter = opened(max_length=5)  # tokens at 2 and 3 are drafted; the row of the one at 3 gives the one at 4
     assert drafter.grow().proposals[1].token_ids == [11, 12, 12]
     drafter.commit(1, 4, [11, 12])
     assert drafter.busy and not drafter.grow().proposals

@@ -98,7 +98,7 @@ class TestNoTokenDependsOnIt:
 
 
 class TestDrafting:
-    """One sequence, and what is drafted for it."""
+    """One sequence and its drafts."""
 
     def test_it_drafts_what_the_first_layers_say(self) -> None:
         bench = Bench(early_model(), random_tokens(20))
@@ -113,7 +113,7 @@ class TestDrafting:
         assert len(path) >= 3
 
     def test_what_survives_a_verdict_is_drafted_on(self) -> None:
-        """As if the step had verified no node: the tree below the token that it drew stays."""
+        """Commits as if the step had verified no node: the tree below the drawn token survives."""
         bench = Bench(early_model(), random_tokens(20))
         first = bench.grow()
         bench.commit([best_path(first)[0]])
@@ -172,7 +172,7 @@ class TestDrafting:
 
     @pytest.mark.parametrize(("left", "deepest"), [(1, 0), (2, 1), (3, 2)])
     def test_no_deeper_than_the_request_goes(self, left: int, deepest: int) -> None:
-        """The last token needs no node: its parent's row tells it."""
+        """The last token needs no node: its parent's row determines it."""
         bench = Bench(early_model(), random_tokens(20), left=left)
         proposals = bench.drafter.grow().proposals.values()
         assert max((len(best_path(each)) for each in proposals), default=0) == deepest
@@ -185,7 +185,7 @@ class TestDrafting:
 
 
 class TestUseless:
-    """Steps count for a tenth of a millisecond whatever they take: a probe is then dear, and none follows it soon."""
+    """Each step is counted as a tenth of a millisecond: probes are then expensive and stay rare."""
 
     @pytest.fixture(autouse=True)
     def times_as_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ class TestMaking:
 
 
 class Bench:
-    """A drafter of two of three layers, one sequence, and no engine: a test says what is committed."""
+    """A drafter of two of three layers and one sequence, without an engine: the test decides what is committed."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class Bench:
         self.tree = self.drafter._drafts[0].tree
 
     def compute(self, pending: int = 1) -> None:
-        """Let the target compute all but the last tokens."""
+        """Lets the target compute all but the last tokens."""
         sequence, model = self.sequence, self.model
         start, end = len(sequence.slots), sequence.length - pending
         slots = model.pool.take(end - start)
@@ -295,7 +295,7 @@ class Bench:
 
 
 def best_path(proposal: Proposal) -> list[int]:
-    """Tokens of the nodes that were drafted first after one another, from the root."""
+    """Returns the tokens along the first drafted nodes, from the root."""
     path: list[int] = []
     parent = 0
     while parent in proposal.parent_ids:

@@ -1,4 +1,4 @@
-"""Jump-ahead drafts what its form says is forced, within its credit and the request's length."""
+"""Jump-ahead drafts the tokens that a form forces, within its credit and the request's length."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class Script:
-    """A form whose tokens are all forced, and known."""
+    """A form whose tokens are all forced and known."""
 
     ended = False
 

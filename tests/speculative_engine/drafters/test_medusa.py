@@ -1,4 +1,4 @@
-"""Medusa heads beside a target: they are shown its hidden states, and no token depends on what they guess."""
+"""Medusa heads beside a target: they see its hidden states, and no token depends on their guesses."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ MIXED = specs_of(PROMPTS, 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
 
 
 class Attached(VerificationEngine):
-    """Attaches its drafters to every sequence."""
+    """An engine that attaches all its drafters to every sequence."""
 
     def add(self, spec: SequenceSpec) -> None:
         super().add(spec)
@@ -54,7 +54,7 @@ def plain() -> dict[int, list[int]]:
 
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory: pytest.TempPathFactory, plain: dict[int, list[int]]) -> Path:
-    """Heads that know what the target says after the prompts."""
+    """Heads trained on the target's output for the prompts."""
     documents = [[*spec.tokens, *plain[spec.sequence_id]] for spec in SPECS]
     return train_heads(tiny_model("Llama"), documents, tmp_path_factory.mktemp("heads"))
 
@@ -67,7 +67,7 @@ def useless_heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def eager_drafter(heads: Path) -> MedusaDrafter:
-    """One that drafts at every step: how busy the machine is decides nothing."""
+    """A drafter that drafts at every step, so that the machine's load decides nothing."""
     return MedusaDrafter(load_heads(str(heads), torch.float32))
 
 
@@ -125,7 +125,7 @@ class TestTheTokensAreThoseOfPlainDecoding:
 
 
 class Seen(MedusaDrafter):
-    """Notes the states it is shown."""
+    """Records the states it is given."""
 
     states: dict[int, list[tuple[int, torch.Tensor]]]
 
@@ -137,7 +137,7 @@ class Seen(MedusaDrafter):
 
 @pytest.mark.parametrize("architecture", ["Llama", "Gemma2", "GPT2", "Cohere"])
 def test_the_states_are_what_the_output_head_got(architecture: str) -> None:
-    """Whatever was verified, accepted or computed in chunks, each state is that of the last committed token's row."""
+    """Each state is that of the last committed token's row, whether it was verified, accepted or computed in chunks."""
     target = packed(tiny_model(architecture), 1000)
     engine = engine_of(target, max_step_rows=16)
     seen = Seen(MedusaHeads(2, 1, target.hidden_size, target.vocab_size))
@@ -209,7 +209,7 @@ def test_one_that_has_rested_drafts_again(
 class TestDrafting:
     @pytest.fixture
     def drafter(self) -> MedusaDrafter:
-        """Head i takes a state's own numbers i * 8 to i * 8 + 7 for the logits of tokens 0 to 7."""
+        """Head i uses elements i * 8 to i * 8 + 7 of a state as the logits of tokens 0 to 7."""
         made = MedusaHeads(3, 0, 24, 8).requires_grad_(False)
         for index, head in enumerate(made):
             head[0].weight.zero_()
@@ -220,7 +220,7 @@ class TestDrafting:
         return DrafterReader(drafter, [1, 2, 3], vocab_size=8, **fields)
 
     def state(self, *tokens: int, height: float = 9.0) -> torch.Tensor:
-        """Of which head i takes tokens[i] for the likeliest."""
+        """Returns a state for which head i predicts tokens[i]."""
         state = torch.zeros(24)
         for index, token in enumerate(tokens):
             state[index * 8 + token] = height
@@ -272,7 +272,7 @@ class TestDrafting:
         short.commit([4])
         drafter.see(2, self.state(5, 6, 7))
         short.grow()
-        # Position 6 is the last one: the root is at 3, and the token at 6 is told by the row at 5.
+        # Position 6 is the last one: the root is at 3, and the row at 5 gives the token at 6.
         assert short.likeliest() == [5, 6]
 
     def test_ids_that_the_target_lacks_are_not_drafted(self, drafter: MedusaDrafter) -> None:
@@ -327,7 +327,7 @@ class TestDrafting:
         assert passes == [3]
 
     def test_the_requests_noise_decides(self, drafter: MedusaDrafter) -> None:
-        """Where the logits say nothing, the first guess is the token that the target would draw."""
+        """With uninformative logits, the first guess is the token that the target would draw."""
         first = []
         for seed in range(20):
             drafter.open(seed, DraftSpec([1, 2], SamplingParams(temperature=1.0, seed=seed), 16, 100, 8))
@@ -344,7 +344,7 @@ def bundled() -> PackedModel:
 
 
 def test_a_hundred_prompts_against_plain_decoding(bundled: PackedModel, tmp_path: Path) -> None:
-    """The bundled target, with heads that have only begun to learn; every second request is sampled."""
+    """The bundled target with crude heads; every second request is sampled."""
     tokenizer = Tokenizer.load(str(MODELS / "target"))
     lines = (MODELS / "prompts.jsonl").read_text(encoding="utf-8").splitlines()[:100]
     prompts = [tokenizer.encode(json.loads(line)["text"])[-40:] for line in lines]
@@ -357,7 +357,7 @@ def test_a_hundred_prompts_against_plain_decoding(bundled: PackedModel, tmp_path
     made = MedusaHeads(3, 1, bundled.hidden_size, bundled.vocab_size).requires_grad_(False).to(bundled.dtype)
     embedding = bundled.model.get_input_embeddings().weight
     assert head is not None
-    for each in made:  # the target ties its embeddings: these guess what the target itself guesses next
+    for each in made:  # the target ties its embeddings, so these heads predict the target's own next token
         each[0].linear.weight.zero_()
         each[0].linear.bias.zero_()
         each[1].weight.copy_(embedding)

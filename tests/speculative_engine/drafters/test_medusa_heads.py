@@ -1,4 +1,4 @@
-"""Heads in the published layout: read as they were written, and refused where they are none."""
+"""Heads in the published layout: read back as written, and refused if invalid."""
 
 import json
 import stat
@@ -21,7 +21,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def published(heads: int = 2, layers: int = 1) -> Tensors:
-    """Tensors as FasterDecoding/Medusa saves them."""
+    """Returns tensors as FasterDecoding/Medusa saves them."""
     tensors = {}
     for head in range(heads):
         for layer in range(layers):
@@ -78,7 +78,7 @@ def test_heads_that_the_configuration_does_not_name_are_left_out(tmp_path: Path)
 
 
 class Code:
-    """What a pickle runs when it is read."""
+    """An object whose unpickling runs code."""
 
     def __reduce__(self) -> Any:
         return (print, ("this must not run",))

@@ -1,4 +1,4 @@
-"""Whether a round of drafting that puts the step off pays."""
+"""Whether another round of drafting, which delays the step, pays."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from speculative_engine.planning.step_cost import StepCost
 
 
 def worth(drafting: float, slope: float = 0.0) -> RoundWorth:
-    """Steps take 1 s, and `slope` more for each row after the first; rounds take `drafting`."""
+    """Steps take 1 s plus `slope` for each row after the first; rounds take `drafting`."""
     return RoundWorth(StepCost([1, 65], [1.0, 1.0 + 64 * slope]), StepCost([1], [drafting]))
 
 
@@ -32,7 +32,7 @@ def test_all_sequences_are_held_up_for_one() -> None:
 
 
 def test_it_stops_where_the_rate_is_highest() -> None:
-    """A chain of nodes that are right with chance 0.8 each."""
+    """A chain of nodes, each right with probability 0.8."""
     rounds, chance, seconds = worth(0.2), 0.8, 0.2
     depth = 0
     while rounds.pays(1, [chance**k for k in range(1, depth + 1)], [chance ** (depth + 1)], 1, depth * seconds):

@@ -1,4 +1,4 @@
-"""What a drafter drafts next."""
+"""The order in which a drafter grows its tree."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def growing(max_nodes: int = 32, max_position: int = 1000) -> GrowingTree:
 
 
 def grown(growth: TreeGrowth, tree: GrowingTree, parent: Node, log_probs: Sequence[float]) -> list[Node]:
-    """Gives a node children, as a step that took it through the model does."""
+    """Gives a node children, like a step that took it through the model."""
     parent.slot = 1
     return growth.children(tree, parent, range(1, len(log_probs) + 1), log_probs)
 
@@ -37,7 +37,7 @@ def test_all_sequences_are_weighed_together() -> None:
 
 
 def test_rows_that_cost_their_time_leave_room_for_few() -> None:
-    """Where each row takes as long as the first, only the best node is drafted."""
+    """Where each row costs as much as the first, only the best node is drafted."""
     dear = TreeGrowth(StepCost([1, 10], [1.0, 10.0]))
     tree = growing()
     first, _ = grown(dear, tree, tree.tree.root, [LIKELY, math.log(0.3)])

@@ -1,4 +1,4 @@
-"""Law 1 to the bit: a row's logits, and so every token, do not depend on what shares the pass. Bits, not tolerances."""
+"""Law 1, bit by bit: a row's logits, and so every token, do not depend on the rest of the pass. No tolerances."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from tests.harness.engine.engines import (
 )
 
 FUSED = {"hidden_size": 128, "intermediate_size": 176, "head_dim": 32}
-"""Sizes at which fused layers take the place of the library's, where there is a C compiler."""
+"""Sizes at which fused layers replace transformers' layers, if there is a C compiler."""
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "heads alike": ("Llama", {"num_key_value_heads": 4}),
     "grouped heads": ("Llama", {}),
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "learned positions": ("GPT2", {}),
     "partial rotation": ("GPTNeoX", {}),
 }
-"""Experts' layers are row-exact in bfloat16 alone."""
+"""Mixtures of experts are row-exact only in bfloat16."""
 DTYPES = [torch.float32, torch.bfloat16]
 
 
@@ -68,13 +68,13 @@ def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -
     one_by_one = walk(model, texts, prompts, trees=False, chunk=64, together=False)
     assert_same_bits(walk(model, texts, prompts, seed=1, chunk=64), one_by_one)
     assert_same_bits(walk(model, texts, prompts, seed=2, chunk=300, together=False), one_by_one)
-    # Resumed: what was output before is prompt now.
+    # Resumed: earlier output is part of the prompt.
     assert_same_bits(walk(model, texts, [126, 252, 15], seed=3, chunk=13), one_by_one)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 def test_many_blocks_of_keys(dtype: torch.dtype) -> None:
-    """torch.sum over nine blocks, say, adds them in an order that depends on how many rows ask."""
+    """The order in which torch.sum adds nine blocks, for example, depends on the number of query rows."""
     model = packed(tiny_model("Llama", dtype, num_hidden_layers=1))
     texts = [random_tokens(1118, seed=1), random_tokens(712, seed=2)]
     prompts = [1100, 700]
@@ -86,7 +86,7 @@ def test_many_blocks_of_keys(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 def test_threads_change_no_bit(dtype: torch.dtype, threads: int) -> None:
-    """Within one run, that is: as many threads as elsewhere in it, and each row the same bits in any company."""
+    """With the same number of threads throughout, each row has the same bits in any company."""
     torch.set_num_threads(threads)
     model = packed(tiny_model("Llama", dtype, intermediate_size=1300, num_hidden_layers=1))
     texts = [random_tokens(400, seed=1), random_tokens(30, seed=2)]

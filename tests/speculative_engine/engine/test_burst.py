@@ -1,4 +1,4 @@
-"""A burst of requests, by a clock that goes as the cost of steps says: drafts do not hold up first tokens."""
+"""A burst of requests, timed by the step costs: drafts do not delay first tokens."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -15,22 +15,22 @@ SPECS = specs_of([random_tokens(48, seed=seed) for seed in range(16)], 24)
 
 
 class KnownCost(StepCost):
-    """What a large target takes on few CPU cores: each row has its price."""
+    """Step costs of a large target on few CPU cores: each row is expensive."""
 
     def __init__(self) -> None:
         super().__init__([1, 4, 16, 128], [0.028, 0.038, 0.08, 0.47])
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learn nothing of this machine."""
+        """Learns nothing: the machine's speed must not matter."""
 
 
 @dataclass
 class Burst:
-    """What requests that came at once were given."""
+    """The results of requests that arrived at once."""
 
     tokens: dict[int, list[int]]
     first_tokens: dict[int, float]
-    """Seconds by request, as the cost of steps says."""
+    """Seconds by request, from the step costs."""
     seconds: float = 0.0
 
 
@@ -70,10 +70,10 @@ def plain(engine: VerificationEngine) -> Burst:
 @pytest.mark.parametrize("accuracy", [0.6, 0.9])
 def test_drafts_hold_up_neither_first_tokens_nor_all(engine: VerificationEngine, plain: Burst, accuracy: float) -> None:
     drafter = ScriptedDrafter(plain.tokens, accuracy=accuracy, siblings=False)
-    alone = run(engine, SPECS[:1], drafter)  # after which it is known what the drafter is worth
+    alone = run(engine, SPECS[:1], drafter)  # afterwards the drafter's worth is known
     burst = run(engine, SPECS, drafter)
     assert burst.tokens == plain.tokens and alone.tokens[0] == plain.tokens[0]
-    assert alone.seconds < 0.9 * run(engine, SPECS[:1], None).seconds  # it is worth something
+    assert alone.seconds < 0.9 * run(engine, SPECS[:1], None).seconds  # drafting pays
     assert median(burst.first_tokens.values()) <= 1.01 * median(plain.first_tokens.values())
     assert max(burst.first_tokens.values()) <= 1.05 * max(plain.first_tokens.values())
     assert burst.seconds <= 1.02 * plain.seconds

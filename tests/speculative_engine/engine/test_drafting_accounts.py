@@ -1,4 +1,4 @@
-"""What a step settles with the drafters of the engine's thread."""
+"""Charging and crediting the drafters in the engine's thread after a step."""
 
 from collections.abc import Sequence as ListLike
 
@@ -21,7 +21,7 @@ def sequence_of(sampling: SamplingParams = GREEDY) -> Sequence:
 
 
 def job_of(*sources: str, prober: str | None = None, probes: int = 0) -> VerificationJob:
-    """A decoding sequence with a node of each source, and probes."""
+    """Returns a decoding sequence's job with a node of each source, and probes."""
     sequence = sequence_of()
     root = sequence.tree.root
     job = VerificationJob(
@@ -38,7 +38,7 @@ def outcome_of(*sources: str | None) -> SequenceOutcome:
 
 @pytest.fixture
 def accounts() -> DraftingAccounts:
-    """A step takes 2 s, and 0.5 more for each row after the first."""
+    """A step takes 2 s, plus 0.5 s for each row after the first."""
     made = DraftingAccounts(StepCost([1, 65], [2.0, 34.0]))
     made.add("a")
     made.add("b")
@@ -52,7 +52,7 @@ def balance(accounts: DraftingAccounts, source: str) -> float:
 def settled(
     accounts: DraftingAccounts, jobs: ListLike[VerificationJob], outcomes: ListLike[SequenceOutcome]
 ) -> dict[str, float]:
-    """What each drafter's balance has lost."""
+    """Returns the amount by which each drafter's balance decreases."""
     before = {source: balance(accounts, source) for source in ("a", "b")}
     accounts.settle(len(jobs), jobs, outcomes)
     return {source: before[source] - balance(accounts, source) for source in before}
@@ -61,7 +61,7 @@ def settled(
 def test_seconds_and_rows_are_charged_to_their_drafter(accounts: DraftingAccounts) -> None:
     accounts.spent("a", 0.4, drafted=True)
     lost = settled(accounts, [job_of("a", "a", "b", prober="b", probes=2)], [outcome_of(None)])
-    allowance = 0.01 / 2 * 4.5 / 2  # they divide it
+    allowance = 0.01 / 2 * 4.5 / 2  # the two drafters share it
     assert lost["a"] == pytest.approx((0.4 + 2 * 0.5) / 2 - allowance)
     assert lost["b"] == pytest.approx(3 * 0.5 / 2 - allowance)
 
@@ -109,7 +109,7 @@ def test_one_that_comes_again_begins_anew(accounts: DraftingAccounts) -> None:
 
 
 def begun(accounts: DraftingAccounts, source: str) -> float:
-    """The balance that a drafter of a single request begins with."""
+    """Returns the balance that a drafter of a single request begins with."""
     accounts.add(source)
     accounts.group(source, "prediction")
     return balance(accounts, source)

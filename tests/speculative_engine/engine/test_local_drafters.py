@@ -1,4 +1,4 @@
-"""An engine and the drafters in its own thread: asked before each step, told after it, and no token depends on them."""
+"""Drafters in the engine's thread: asked before each step, updated after it, and no token depends on them."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
 
 
 class Attached(VerificationEngine):
-    """Attaches its drafters to every sequence."""
+    """An engine that attaches all its drafters to every sequence."""
 
     def add(self, spec: SequenceSpec) -> None:
         super().add(spec)
@@ -119,7 +119,7 @@ def test_nobody_waits_for_them() -> None:
 def test_one_that_rests_is_told_when_it_drafts_again(
     plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
-    """Or when the sequence ends: what it learns from a text may be for others."""
+    """A paused drafter is also updated when the sequence ends, as it may use the text for other requests."""
     engine = engine_with("ngram")
     drafter = engine._local._drafters["ngram"]
     told: list[tuple[int, int]] = []

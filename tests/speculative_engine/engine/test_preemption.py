@@ -1,4 +1,4 @@
-"""A verifying engine with too little memory: slower, and the same tokens."""
+"""A verification engine with too little memory is slower, but its tokens are the same."""
 
 import math
 import time
@@ -47,12 +47,12 @@ def no_slot_is_lost():
 
 
 SIZES = (80, 100, 200)
-"""The largest sequence, of 70 tokens, and its tree fit into the smallest."""
+"""The largest sequence, of 70 tokens, fits into the smallest size with its tree."""
 
 
 @cache
 def undisturbed() -> dict[int, list[int]]:
-    """What each sequence generates when it is alone."""
+    """Returns each sequence's output when it runs alone."""
     return generate(engine_of(model_of(4000)), SPECS, together=False).tokens
 
 
@@ -69,7 +69,7 @@ def test_the_same_tokens_under_pressure(slots: int, accuracy: float | None) -> N
 
 
 class CreditedDrafter(ScriptedDrafter):
-    """Keeps to a credit of eight nodes: what it proposed last may still be in the tree."""
+    """Respects a credit of eight nodes: its previous proposal may still be in the tree."""
 
     def propose(self, spec: SequenceSpec, committed: int) -> Proposal | None:
         first = self._next_id[spec.sequence_id]
@@ -88,7 +88,7 @@ def test_no_more_is_preempted_than_has_to_be() -> None:
 
 
 def test_the_oldest_gets_on_with_every_step_and_all_end_in_order() -> None:
-    """One that needs the whole pool is no exception, wherever it stands."""
+    """One sequence needs the whole pool, which must not hold up the oldest."""
     engine = engine_of(model_of(80), max_tree_nodes=8, max_step_rows=16)
     large = SequenceSpec(1, PROMPTS[5], 72, GREEDY)
     specs = [SPECS[0], large, *SPECS[2:]]
@@ -125,7 +125,7 @@ def test_the_oldest_gets_a_row_before_younger_ones_that_decode() -> None:
 
 
 def test_slots_that_come_back_late_in_a_step_let_the_next_one_in() -> None:
-    """The first ends while the second still holds slots for nodes that turn out to be wrong."""
+    """The first sequence ends while the second still holds slots for nodes that turn out to be wrong."""
     engine = engine_of(model_of(100), max_tree_nodes=8)
     engine.add(SequenceSpec(0, random_tokens(10, seed=0), 12, GREEDY))
     engine.add(SequenceSpec(1, random_tokens(20, seed=1), 60, GREEDY))
@@ -162,7 +162,7 @@ def test_what_was_preempted_is_computed_again_in_chunks() -> None:
 
 
 def preempted(**limits: int) -> VerificationEngine:
-    """An engine of which sequence 5 has just been preempted, beside sequence 3."""
+    """Returns an engine in which sequence 5 has just been preempted, and sequence 3 runs."""
     engine = engine_of(model_of(100), max_tree_nodes=8, **limits)
     for spec in (SPECS[3], SPECS[5]):
         engine.add(spec)
@@ -184,7 +184,7 @@ def test_proposals_for_a_preempted_sequence_are_merged_and_used() -> None:
     assert engine.propose(5, "d", Proposal(length, 2, right, [0, 2, 3])) == MergeCount(3, 0)
     engine.remove(3)
     assert (engine.running, engine.waiting) == (1, 0)
-    first = engine.step().outcomes[0]  # the tokens again, and the one after them
+    first = engine.step().outcomes[0]  # computes the tokens again, and the next one
     assert first.tokens == right[:1] and first.sources == [None]
     second = engine.step().outcomes[0]
     assert second.tokens[:2] == right[1:] and second.sources[:2] == ["d", "d"]
@@ -219,7 +219,7 @@ def test_a_preempted_sequence_may_be_detached_and_removed() -> None:
 
 
 def test_fewer_nodes_are_verified_before_anyone_is_preempted() -> None:
-    """A pool that just holds the sequence and no node beside it."""
+    """The pool has just enough slots for the sequence, and none for nodes."""
     engine = engine_of(model_of(80), max_tree_nodes=8)
     spec = SequenceSpec(5, PROMPTS[5], 72, GREEDY)
     other = SequenceSpec(6, random_tokens(1), 12, GREEDY)

@@ -1,4 +1,4 @@
-"""Probes beside the rows that are verified: no token depends on them, and they hold no slot after the step."""
+"""Probes beside the verified rows: no token depends on them, and they hold no slot after the step."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def engine_with(
 def run(
     engine: VerificationEngine, specs: Specs, *sources: str, before: Callable[[int], None] = lambda step: None
 ) -> Generated:
-    """Run sequences to their end with drafters; `before` is told the number of each step."""
+    """Runs sequences to their end with drafters; calls `before` with the number of each step."""
     result = Generated(tokens={spec.sequence_id: [] for spec in specs})
     for spec in specs:
         engine.add(spec)
@@ -105,7 +105,7 @@ def test_the_tokens_are_those_of_plain_decoding(name: str, options: LookaheadOpt
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["Qwen3", "Gemma2", "GPT2"])
 def test_in_other_models(name: str, dtype: torch.dtype) -> None:
-    """Sliding windows, and positions that end: GPT2 has no more than the sequence needs."""
+    """Sliding windows, and a position limit: GPT2 has only as many positions as the sequence needs."""
     prompt = random_tokens(20, seed=4)
     model = packed(tiny_model(name, dtype, **({"n_positions": 60} if name == "GPT2" else {})), 200)
     spec = SequenceSpec(0, prompt, 60, GREEDY)
@@ -191,13 +191,13 @@ def test_a_hundred_prompts() -> None:
 
 
 def test_a_probe_that_says_what_the_target_says_is_no_node() -> None:
-    """The window is filled with the target's own next tokens: right guesses, at the right places."""
+    """The window is filled with the target's own next tokens: right guesses at the right positions."""
     right = plain("greedy")[0]
     spec = specs_of(GREEDY)[0]
     engine = engine_with(LookaheadOptions(window=1, ngram=4))
     engine.add(spec)
     engine.attach(0, "lookahead")
-    engine.step()  # the prompt, and one token
+    engine.step()  # the prompt and one token
     engine.step()
     drafter = engine._probes._drafters["lookahead"]
     assert isinstance(drafter, LookaheadDrafter)
@@ -215,7 +215,7 @@ def test_a_probe_that_says_what_the_target_says_is_no_node() -> None:
 
 
 def probes_of(engine: VerificationEngine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """(rows, probes among them) of each step's jobs, noted as they are laid out."""
+    """Records (rows, probes among them) of each step's jobs as they are laid out."""
     noted: list[tuple[int, int]] = []
     lay_out = VerificationJob.lay_out
 

@@ -1,4 +1,4 @@
-"""Long and short prompts side by side: nobody is held up, nobody starves."""
+"""Long and short prompts side by side: none is held up, none starves."""
 
 import pytest
 from hypothesis import given
@@ -46,7 +46,7 @@ def test_no_row_is_wasted_and_the_oldest_gets_half(pending: list[int], rows: int
 
 
 def steps_to(engine: VerificationEngine, sequence_id: int) -> int:
-    """Steps until a sequence has its first token."""
+    """Returns the number of steps until a sequence has its first token."""
     steps = 0
     while True:
         steps += 1
@@ -84,7 +84,7 @@ def test_a_long_prompt_gets_on_however_many_short_ones_come(model: PackedModel) 
 
 
 def test_nobody_waits_for_more_than_he_would_get(model: PackedModel) -> None:
-    """The second one shares its beginning with a much longer one, and computes it itself."""
+    """The second sequence shares its beginning with a much longer one, but computes it itself."""
     engine = engine_of(model, max_step_rows=64)
     sampling = SamplingParams(temperature=1.0, seed=1)
     engine.add(SequenceSpec(0, LONG, 1910, sampling))

@@ -1,4 +1,4 @@
-"""Texts scored beside running sequences: the same distributions as alone, and no other bit of anybody's output."""
+"""Texts scored beside running sequences get the same distributions as alone, and change no bit of any output."""
 
 import itertools
 
@@ -39,7 +39,7 @@ def no_slot_is_lost(model: PackedModel):
 
 
 def take(engine: VerificationEngine, tokens: dict[int, list[int]] | None = None) -> dict[int, list[Score]]:
-    """Step until nothing is left to do."""
+    """Steps until nothing is left to do."""
     scores: dict[int, list[Score]] = {}
     while engine.busy:
         result = engine.step()
@@ -52,7 +52,7 @@ def take(engine: VerificationEngine, tokens: dict[int, list[int]] | None = None)
 
 
 def joined(scores: list[Score]) -> tuple[list[list[int]], list[list[float]]]:
-    """All of a text, after a check that parts follow on each other and the last one says so."""
+    """Joins the parts of a text after checking that they are consecutive and only the last one is marked done."""
     for before, after in itertools.pairwise(scores):
         assert after.first == before.first + len(before.token_ids)
     assert [score.done for score in scores] == [False] * (len(scores) - 1) + [True]
@@ -101,7 +101,7 @@ def test_no_bit_of_anybody_changes(model: PackedModel) -> None:
 
 
 def test_scores_share_the_step_with_prompts(model: PackedModel) -> None:
-    """Neither waits for the other: prompts get three quarters of the rows, texts the rest."""
+    """Prompts get three quarters of the rows and texts the rest, so neither waits for the other."""
     engine = engine_of(model, max_step_rows=32)
     engine.add(SequenceSpec(1, random_tokens(200), 210, GREEDY))
     engine.add_score(ScoreSpec(-1, TEXT, 1, 2))
@@ -119,7 +119,7 @@ def test_an_ended_text_leaves_no_slot(model: PackedModel) -> None:
     assert model.pool.used == 32
     engine.remove_score(-1)
     assert not engine.busy and model.pool.used == 0
-    engine.remove_score(-1)  # and again does nothing
+    engine.remove_score(-1)  # a second call does nothing
 
 
 def test_sequences_come_first_where_slots_are_short() -> None:
@@ -134,15 +134,15 @@ def test_sequences_come_first_where_slots_are_short() -> None:
     specs = specs_of([random_tokens(60, seed=9), random_tokens(20, seed=8)], 20)
     for spec in specs:
         engine.add(spec)
-    assert engine.waiting == 1  # the text holds what it needs
+    assert engine.waiting == 1  # the text holds the slots it needs
     tokens: dict[int, list[int]] = {}
     result = engine.step()
-    assert (engine.running, engine.waiting, result.scores) == (2, 0, [])  # the text gave it up
+    assert (engine.running, engine.waiting, result.scores) == (2, 0, [])  # the text gave up its slots
     for outcome in result.outcomes:
         tokens.setdefault(outcome.sequence_id, []).extend(outcome.tokens)
     rest = take(engine, tokens)[-1]
     assert engine.preemptions == 0
-    assert joined(told + rest) == alone  # told once, although computed twice
+    assert joined(told + rest) == alone  # reported once, although computed twice
     assert tokens == generate(engine_of(packed(LIBRARY)), specs).tokens
     assert small.pool.used == 0
 

@@ -1,4 +1,4 @@
-"""Drawing on the device, with one copy back, gives what drawing on the host gives."""
+"""Drawing on the device, with one copy back, gives the same tokens as drawing on the host."""
 
 import random
 
@@ -35,10 +35,10 @@ def test_a_step(samplings: list[SamplingParams]) -> None:
     for job in jobs:
         job.sampled_positions = list(range(1 + len(job.nodes)))
         params += [rng.choice(samplings)] * len(job.sampled_positions)
-    jobs.insert(2, random_job(rng, 9))  # a prompt's first part: draws nothing
+    jobs.insert(2, random_job(rng, 9))  # the first part of a prompt, which draws nothing
     jobs[2].nodes.clear()
     logits = torch.randn(len(params), 300)
-    logits[:, :3] += 6  # tokens that nodes have
+    logits[:, :3] += 6  # the tokens of the nodes
     logits[5] = torch.nan
     batch = SamplingBatch.build(params, list(range(len(params))))
     expected = draw_step(logits, batch)

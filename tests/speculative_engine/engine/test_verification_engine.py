@@ -1,4 +1,4 @@
-"""Admission, limits, ends, removal and faults of the verifying engine."""
+"""Admission, limits, ends, removal and faults of the verification engine."""
 
 import math
 
@@ -49,7 +49,7 @@ PROMPTS = [random_tokens(count, seed=count) for count in (10, 3, 25)]
 def test_sequences_wait_for_slots_and_run_in_order(model: PackedModel) -> None:
     small = PackedModel(tiny_model("Llama"), 100)
     engine = engine_of(small, max_tree_nodes=8)
-    specs = specs_of([random_tokens(30, seed=index) for index in range(3)], 10)  # the third's tokens leave too little
+    specs = specs_of([random_tokens(30, seed=index) for index in range(3)], 10)  # too few slots for the third's tokens
     for spec in specs:
         engine.add(spec)
     assert (engine.running, engine.waiting) == (2, 1)
@@ -133,7 +133,7 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     wrong = next(token for token in range(3, 20) if token not in expected[:3])
     engine.propose(0, "a", Proposal(10, 1, [expected[0], wrong], [0, 1]))
     assert engine.propose(0, "b", Proposal(10, 1, [expected[0], expected[1]], [0, 1])) == MergeCount(1, 0)
-    first = engine.step().outcomes[0]  # the prompt: its last row already says the first token
+    first = engine.step().outcomes[0]  # the prompt: its last row already gives the first token
     assert (first.tokens, first.sources, first.drafted) == ([expected[0]], ["a"], {}) or first.drafted == {}
     second = engine.step().outcomes[0]
     assert second.tokens == expected[1:3]
@@ -141,7 +141,7 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     assert second.drafted == {"a": 1, "b": 1}
     assert second.committed_length == 13 and second.finish is None
     assert second.hit and not first.hit, "the first verdict was a node; before it there was none"
-    nodes = Proposal(10, 3, [expected[2], expected[3]], [2, 3])  # drafted on: the verdict had not come
+    nodes = Proposal(10, 3, [expected[2], expected[3]], [2, 3])  # drafted before the verdict arrived
     assert engine.propose(0, "b", nodes) == MergeCount(1, 0, foreseen=True)
     third = engine.step().outcomes[0]
     assert third.hit and third.tokens == expected[3:5]
@@ -177,7 +177,7 @@ def test_what_adds_nothing_is_no_reason_to_plan_anew(model: PackedModel) -> None
     engine.step()
     plans, plan = [], engine.planner.plan
     engine.planner.plan = lambda *args: plans.append(args) or plan(*args)
-    for number in range(1, 21):  # what is committed, and what is stale
+    for number in range(1, 21):  # tokens that are already committed, and stale ones
         engine.propose(0, "d", Proposal(10, number, [expected[0] if number % 2 else 3], [0]))
         engine.wait_seconds()
     assert len(plans) == 1
@@ -293,7 +293,7 @@ def test_a_malformed_proposal_detaches_its_drafter_from_that_sequence_alone(mode
         for outcome in engine.step().outcomes:
             found[outcome.sequence_id] += outcome.tokens
     assert found == expected
-    # Attached again it starts anew, with ids from 1.
+    # Attached again, it starts over with ids from 1.
     engine.add(SequenceSpec(5, PROMPTS[0], 20, GREEDY))
     engine.attach(5, "d")
     engine.propose(5, "d", Proposal(10, 1, [5], [0]))
@@ -337,7 +337,7 @@ def test_long_prompts_do_not_stall_those_that_decode(model: PackedModel) -> None
 
 
 def test_drafts_leave_room_for_prompts(model: PackedModel) -> None:
-    """Half of a step's rows at least, however much is drafted."""
+    """Prompts get at least half of a step's rows, however much is drafted."""
     expected = outputs(model, PROMPTS[1:2], 30)
     engine = engine_of(model, max_step_rows=16)
     engine.add(SequenceSpec(0, PROMPTS[1], 33, GREEDY))
@@ -367,7 +367,7 @@ POISON = 299
 
 @pytest.fixture(scope="module")
 def poisoned() -> PackedModel:
-    """A model whose logits are no numbers once it has seen one certain token."""
+    """A model whose logits are NaN once it has seen a certain token."""
     library_model = tiny_model("Llama", tie_word_embeddings=False)
     with torch.no_grad():
         library_model.get_input_embeddings().weight[POISON] = float("nan")
@@ -381,7 +381,7 @@ def test_bad_logits_fail_their_sequence_and_no_other(poisoned: PackedModel) -> N
     assert result.tokens == {**expected, 3: []}
     assert result.finishes[3] is Finish.FAULT
     assert poisoned.pool.used == 0
-    # Slots that held no numbers are used again.
+    # Slots that held NaN are used again.
     assert generate(engine_of(poisoned), specs_of(PROMPTS, 12)).tokens == expected
 
 
@@ -415,12 +415,12 @@ def test_tokens_before_a_fault_are_those_of_plain_decoding() -> None:
 
 
 def test_useless_drafters_are_given_up(model: PackedModel) -> None:
-    """Where rows cost something, wrong drafts cease to be verified and are measured on."""
+    """Where rows are not free, wrong drafts are no longer verified, but their acceptance is still measured."""
     expected = outputs(model, PROMPTS[:1], 60)
 
     class Clock(StepCost):
         def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-            """A machine that never changes."""
+            """Keeps the costs: the machine never changes."""
 
     engine = VerificationEngine(model, Clock([1, 65], [0.010, 0.074]), EngineLimits(max_sequences=1))
     drafter = ScriptedDrafter(expected, accuracy=0.0, siblings=False)

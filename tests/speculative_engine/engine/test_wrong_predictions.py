@@ -21,10 +21,10 @@ DEAR_ROWS = ([1, 64], [20.0, 400.0])
 
 
 class FixedCost(StepCost):
-    """A step costs what the test says; beside it, the seconds of a drafter are nothing."""
+    """Step costs given by the test, so large that a drafter's own time is negligible."""
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learn nothing."""
+        """Learns nothing."""
 
 
 @dataclass
@@ -32,11 +32,11 @@ class Output:
     tokens: list[int]
     steps: int
     drafted: int
-    """Nodes of the prediction that were verified."""
+    """Number of the prediction's nodes that were verified."""
 
 
 class Requests:
-    """Requests one after the other, each with a prediction, beside `local:ngram` or alone."""
+    """Runs requests one after another, each with a prediction, beside `local:ngram` or alone."""
 
     def __init__(self, costs: tuple[list[int], list[float]], *, ngram: bool):
         limits = EngineLimits(max_sequences=8, prefix_cache=True)

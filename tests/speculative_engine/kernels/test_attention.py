@@ -1,4 +1,4 @@
-"""The compiled attention: what it computes, and that a row's bits are its own."""
+"""The compiled attention: its results, and that a row's bits do not depend on other rows."""
 
 import math
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def stored(kv_heads: int, dim: int, dtype: torch.dtype, seed: int) -> torch.Tens
 
 
 def lanes_of(paths: list[list[int]], firsts: list[int]) -> SlotLanes:
-    """Lanes over slots; of lane i all positions from `firsts[i]` on ask. Queries have rows of their own, in order."""
+    """Returns lanes over slots; the positions of lane i from `firsts[i]` on are queries, with rows of their own."""
     counts = [np.arange(first, len(path)) + 1 for path, first in zip(paths, firsts, strict=True)]
     begins = np.cumsum([0, *map(len, paths)])[:-1]
     queries = np.cumsum([0, *map(len, counts)])
@@ -52,7 +52,7 @@ def by_hand(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, path: list[int], window: int | None,
     softcap: float | None, sinks: torch.Tensor | None,
 ) -> torch.Tensor:  # fmt: skip
-    """One query [heads, dim] over what it sees, in float64."""
+    """Computes the attention of one query [heads, dim] in float64."""
     shared = len(query) // len(keys)
     path = path[-window:] if window else path
     out = []
@@ -97,7 +97,7 @@ def test_windows_caps_and_sinks(window: int | None, softcap: float | None, sunk:
 
 
 def test_scores_far_apart() -> None:
-    """Weights that vanish, and sums that would overflow without care."""
+    """Vanishing weights, and sums that would overflow if computed carelessly."""
     keys, values = stored(1, 16, torch.float32, 1), stored(1, 16, torch.float32, 2)
     query = 300 * torch.randn(1, 60, 16)
     path = slots(60)

@@ -1,4 +1,4 @@
-"""The compiled product: what it computes, and that a row's bits are its own."""
+"""The compiled product: its results, and that a row's bits do not depend on other rows."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,7 +35,7 @@ def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool) -> No
     added = random(outputs, seed=2) if bias else None
     found = CompiledGemm(weight)(given, added)
     expected = given.double() @ weight.double().t() + (0 if added is None else added.double())
-    # Half a unit of the rounding at the end, and what float32 sums may lose.
+    # Half a unit of the final rounding, and the error of float32 sums.
     allowed = expected.abs() * 2**-8 + 1e-6 * inputs * (given.double().abs() @ weight.double().abs().t()).max()
     assert found.shape == (rows, outputs) and found.dtype == torch.bfloat16
     assert ((found.double() - expected).abs() <= allowed).all()
@@ -43,7 +43,7 @@ def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool) -> No
 
 @pytest.mark.usefixtures("kind")
 def test_a_row_has_the_same_bits_in_any_company() -> None:
-    """Zero but for rounding, so that another order of a sum shows at once."""
+    """The result is zero up to rounding, so another order of summation shows at once."""
     half, weights = random(130, 256), random(77, 256, seed=1)
     order = torch.randperm(512, generator=torch.Generator().manual_seed(2))
     given = torch.cat([half, half], 1)[:, order].contiguous()
@@ -92,7 +92,7 @@ def test_what_is_not_a_number_stays_in_its_row() -> None:
 
 @pytest.mark.usefixtures("kind")
 def test_the_library_goes_on_beside_it() -> None:
-    """Both use the processor's tile registers, whose shapes are state of the thread."""
+    """Both use the processor's tile registers, whose shapes are per-thread state."""
     weight, given = random(96, 128), random(24, 128, seed=1)
     ours, theirs = CompiledGemm(weight), PackedProduct(weight)
     expected = theirs(given)

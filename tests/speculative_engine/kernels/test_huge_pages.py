@@ -1,4 +1,4 @@
-"""Weights in huge pages are the same weights."""
+"""Weights copied into huge pages keep their values."""
 
 import pytest
 import torch

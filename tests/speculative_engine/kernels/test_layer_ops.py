@@ -1,4 +1,4 @@
-"""The compiled steps between a layer's products, against the library's code of the Llama architecture."""
+"""The compiled operations between a layer's products, against transformers' code of the Llama architecture."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not 
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 UNIT = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
-"""Two units in the last place, relative: sums and exponentials may round otherwise once."""
+"""Relative tolerance of two units in the last place: sums and exponentials may each round differently once."""
 
 
 def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:

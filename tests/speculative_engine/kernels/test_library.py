@@ -25,7 +25,7 @@ REMEDY = "make setup.*python -m speculative_engine.kernels.build.*reinstalling d
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A copy of the C files that compiles in a moment: the library's description of itself and its header."""
+    """A copy of the C files that compile in a moment: the library's description of itself and its header."""
     place = tmp_path / "csrc"
     place.mkdir()
     for name in ("abi.c", "ops.h"):
@@ -35,7 +35,7 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """The place of a library that is loaded in place of the real one."""
+    """The path of a library that is loaded in place of the real one."""
     library = tmp_path / build.LIBRARY.name
     monkeypatch.setattr(compiled_library, "LIBRARY", library)
     compiled_library._compiled.cache_clear()
@@ -67,7 +67,7 @@ def test_a_library_of_changed_sources_is_refused(refused: Path, sources: Path) -
 
 
 def test_a_struct_of_another_size_is_refused(refused: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where structs.py was changed alone: the hash, which is of the C files, is the right one."""
+    """Only structs.py was changed: the hash, which covers the C files, is right."""
     change(sources / "ops.h", "    float scale, eps;\n", "    float scale, eps;\n    int64_t added;\n")
     monkeypatch.setattr(build, "source_hash", lambda sources=None: "the same")
     build.build(refused, sources)
@@ -76,7 +76,7 @@ def test_a_struct_of_another_size_is_refused(refused: Path, sources: Path, monke
 
 
 def test_a_library_without_a_hash_is_refused(refused: Path, sources: Path) -> None:
-    """As libraries were before they had one."""
+    """Libraries from before the hash was added."""
     (sources / "abi.c").write_text("int draftwire_vector_kind(void) { return 0; }\n")
     build.build(refused, sources)
     with pytest.raises(LibraryMismatchError, match=f"contains no hash of its sources.*{REMEDY}"):
@@ -154,7 +154,7 @@ def test_the_hash_is_of_names_contents_and_flags(sources: Path, monkeypatch: pyt
 
 
 def test_the_build_needs_the_standard_library_alone() -> None:
-    """As where a wheel is made: `-I -S` leaves nothing else to import."""
+    """Wheels are built this way: `-I -S` leaves nothing else to import."""
     place = build.KERNELS / "build.py"
     code = f"import runpy; print(runpy.run_path({str(place)!r})['source_hash']())"
     ended = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
@@ -162,7 +162,7 @@ def test_the_build_needs_the_standard_library_alone() -> None:
 
 
 def test_every_field_lies_where_c_has_it(sources: Path, tmp_path: Path) -> None:
-    """Sizes would be equal if two pointers had changed places."""
+    """The sizes alone would not reveal two swapped pointers."""
     table = {kind.__name__: kind for kind in structs.STRUCTS}
     declared = {name for name, kind in vars(structs).items() if _is_struct(kind)}
     assert set(table) == declared - {"Abi", "StructSize"}

@@ -1,4 +1,4 @@
-"""The thread pool of compiled code: every item is done once, for any number of callers and of threads."""
+"""The thread pool of compiled code: every item is done once, for any number of callers and threads."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="not built: there is n
 
 
 def shared(count: int, least: int, threads: int) -> list[tuple[int, int, int]]:
-    """The pieces that were done: first item, the item after the last, and thread id."""
+    """Returns the pieces that were done: first item, end, and thread id."""
     done: list[tuple[int, int, int]] = []
     task = TASK(lambda work, first, last, thread_id: done.append((first, last, thread_id)))
     loaded().draftwire_parallel_for(task, None, count, least, threads)
@@ -57,7 +57,7 @@ def test_a_child_has_workers_of_its_own() -> None:
     assert all_done_once(50, 1, 4)
     child = os.fork()
     if not child:
-        signal.alarm(30)  # a child that hangs is a failure
+        signal.alarm(30)  # a hanging child is a failure
         os._exit(0 if all(all_done_once(50, 1, 4) for _ in range(5)) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert all_done_once(50, 1, 4)

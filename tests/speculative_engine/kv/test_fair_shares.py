@@ -1,4 +1,4 @@
-"""How a drafter's rows and slots are divided among verifiers."""
+"""The division of a drafter's rows and slots among verifiers."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ TINY = 1e-6
 
 
 def by_name(granted: Mapping[ServedVerifier, float]) -> dict[str, float]:
-    """What the streams of each name have together."""
+    """Sums the grants of each name's streams."""
     total: dict[str, float] = {}
     for each, amount in granted.items():
         total[each.name] = total.get(each.name, 0) + amount
@@ -30,7 +30,7 @@ def by_name(granted: Mapping[ServedVerifier, float]) -> dict[str, float]:
 
 
 def share_of(verifiers: list[ServedVerifier]) -> dict[str, float]:
-    """The part of each name, where all want some."""
+    """Returns each name's share if all of them want something."""
     weights = {each.name: each.weight for each in verifiers}
     return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
@@ -74,7 +74,7 @@ class TestMaxMin:
         for name in share:
             assert had[name] <= want[name] + TINY
             assert had[name] >= min(want[name], whole * share[name]) - TINY, "its share, if it wants it"
-            if had[name] < want[name] - TINY:  # nobody has more by weight than who lacks some
+            if had[name] < want[name] - TINY:  # nobody has more by weight than a name that lacks some
                 level = had[name] / share[name]
                 assert all(had[other] / share[other] <= level + TINY * level for other in share)
         for each in verifiers:
@@ -119,7 +119,7 @@ class TestFairRows:
         assert total == {A: 3, B: 3, C: 3}
 
     def test_a_row_now_and_then_is_no_way_to_more(self) -> None:
-        """A verifier of a tenth of the weight asks for one row in every other step."""
+        """A verifier with a tenth of the weight asks for one row in every other step."""
         rows, light = FairRows(), A._replace(weight=1 / 9)
         total: Counter[ServedVerifier] = Counter()
         for step in range(500):
@@ -128,8 +128,8 @@ class TestFairRows:
 
     @given(VERIFIERS, st.data())
     def test_the_promise(self, verifiers: list[ServedVerifier], data: st.DataObject) -> None:
-        """Over the steps in which two names lack rows, both have had them by weight, but for a row of each; and so have
-        the streams of a name, evenly."""
+        """Over the steps in which two names lack rows, both get rows in proportion to weight, within one row each;
+        so do the streams of a name, evenly."""
         rows = FairRows()
         weights = {each.name: each.weight for each in verifiers}
         lacking = st.integers(13, 30)  # more than all rows of a step
@@ -155,7 +155,7 @@ class TestFairRows:
 
     @given(VERIFIERS, st.data())
     def test_nobody_starves(self, verifiers: list[ServedVerifier], data: st.DataObject) -> None:
-        """Whoever wants rows throughout gets its share of them, whatever the others ask for."""
+        """A verifier that always wants rows gets its share of them, whatever the others ask for."""
         rows, share = FairRows(), share_of(verifiers)
         [one, *others] = verifiers
         had = of_all = 0
@@ -168,7 +168,7 @@ class TestFairRows:
             assert had >= share[one.name] * (of_all - len(share)) - 1 - TINY
 
     def test_what_is_kept_is_bounded(self) -> None:
-        """Verifiers that come and go for ever, beside two that stay."""
+        """Verifiers come and go endlessly beside two that stay."""
         rows = FairRows()
         for number in range(500):
             gone = ServedVerifier(f"host {number}", 0.05, number)

@@ -1,4 +1,4 @@
-"""Slots are handed out once, come back whole, and belong to nobody but their taker."""
+"""Slots are handed out once, come back completely, and have one owner."""
 
 import numpy as np
 import pytest

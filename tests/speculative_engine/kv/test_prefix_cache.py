@@ -1,4 +1,4 @@
-"""The prefix cache against a plain model: what is found, who holds what, which slots go first; none lost or doubled."""
+"""The prefix cache against a plain model: hits, holders and eviction order; no slot is lost or doubled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAPACITY = 24
 
 
 class Machine(RuleBasedStateMachine):
-    """The plain model knows every prefix that is in the cache, the slot of its last token, and who holds it."""
+    """The plain model knows every cached prefix, the slot of its last token, and its holders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,10 +25,10 @@ class Machine(RuleBasedStateMachine):
         self.slots: dict[tuple[int, ...], int] = {}
         self.held: list[tuple[Prefix, tuple[int, ...]]] = []
         self.owned: list[int] = []
-        """Slots that were taken from the pool for something else."""
+        """Slots that were taken from the pool for other purposes."""
 
     def found(self, text: list[int]) -> tuple[int, ...]:
-        """The longest prefix that is there."""
+        """Returns the longest cached prefix of a text."""
         lengths = range(len(text), 0, -1)
         return next((tuple(text[:length]) for length in lengths if tuple(text[:length]) in self.slots), ())
 
@@ -36,7 +36,7 @@ class Machine(RuleBasedStateMachine):
         return [self.slots[text[: end + 1]] for end in range(len(text))]
 
     def forget_evicted(self) -> None:
-        """Whatever the pool has handed out is in the cache no more."""
+        """Forgets prefixes whose slots the pool has handed out: they are no longer cached."""
         owned = set(self.owned)
         gone = {text for text, slot in self.slots.items() if slot in owned}
         for text in gone:
@@ -122,7 +122,7 @@ TestMachine.settings = settings(max_examples=80, stateful_step_count=40, deadlin
 
 
 def left(cache: PrefixCache, pool: SlotPool, text: list[int]) -> list[int]:
-    """Leave a text in the cache; its slots."""
+    """Leaves a text in the cache; returns its slots."""
     prefix = cache.take(text, len(text))
     own = pool.take(len(text) - prefix.length)
     prefix = cache.extend(prefix, text, np.concatenate([prefix.slots(), own]))
@@ -143,7 +143,7 @@ def test_what_was_used_last_goes_last_and_ends_go_before_beginnings() -> None:
     first, second = [1, 2, 3, 4], [1, 2, 5, 6]
     left(cache, pool, first)
     left(cache, pool, second)
-    assert pool.free == 12 and length(cache, first) == 4  # the last one that was used
+    assert pool.free == 12 and length(cache, first) == 4  # this makes it the most recently used one
     pool.take(6 + 1)
     assert (length(cache, second), length(cache, first)) == (3, 4)
     pool.take(1 + 1)
@@ -156,7 +156,7 @@ def test_the_same_text_twice_has_one_set_of_slots() -> None:
     cache = PrefixCache(pool)
     early, late = cache.take([], 0), cache.take([], 0)
     early = cache.extend(early, [1, 2, 3], pool.take(3))
-    late = cache.extend(late, [1, 2, 3, 4], pool.take(4))  # computed beside the other one
+    late = cache.extend(late, [1, 2, 3, 4], pool.take(4))  # computed in parallel with the other one
     assert late.slots().tolist()[:3] == early.slots().tolist()
     assert pool.used == 4
     cache.release(early)

@@ -1,4 +1,4 @@
-"""Sequences that share the slots of what they begin with: fewer rows, no other token, no slot lost or doubled."""
+"""Sequences that share the slots of a common prefix: fewer rows, the same tokens, no slot lost or doubled."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def spec_of(sequence_id: int, tokens: Sequence[int], sampling: SamplingParams, c
 
 
 def plain(spec: SequenceSpec) -> list[int]:
-    """What a sequence says when it is alone and there is no cache."""
+    """Returns a sequence's output when it runs alone without a cache."""
     key = (tuple(spec.tokens), spec.max_length, spec.sampling)
     if key not in _plain:
         _plain[key] = generate(engine_with(None, model_of(2000)), [spec]).tokens[spec.sequence_id]
@@ -69,7 +69,7 @@ def engine_of(slots: int = 2000, drafter: str = "none", **limits: int) -> Attach
 
 
 def run(engine: Attached, specs: Sequence[SequenceSpec], drafter: str = "none", *, together: bool = True) -> int:
-    """Run sequences, see that they say what they say alone; the tokens that were found for them."""
+    """Runs sequences, checks that each has its own output, and returns the number of tokens found in the cache."""
     expected = {spec.sequence_id: plain(spec) for spec in specs}
     scripted = ScriptedDrafter(expected) if drafter == "scripted" else None
     cache = engine.prefix_cache
@@ -85,7 +85,7 @@ def run(engine: Attached, specs: Sequence[SequenceSpec], drafter: str = "none", 
 
 
 def outcomes_of(engine: Attached) -> dict[int, SequenceOutcome]:
-    """The last outcome of each sequence."""
+    """Returns the last outcome of each sequence."""
     found: dict[int, SequenceOutcome] = {}
     while engine.running:
         found |= {outcome.sequence_id: outcome for outcome in engine.step().outcomes}
@@ -95,7 +95,7 @@ def outcomes_of(engine: Attached) -> dict[int, SequenceOutcome]:
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_no_token_depends_on_it(drafter: str, sampling: SamplingParams) -> None:
-    """Beside each other, then one after the other, then as the next turns of the same conversations."""
+    """Side by side, then one after another, then as the next turns of the same conversations."""
     engine = engine_of(drafter=drafter)
     specs = [spec_of(index, prompt, sampling) for index, prompt in enumerate(PROMPTS)]
     assert run(engine, specs, drafter) > 0
@@ -103,14 +103,14 @@ def test_no_token_depends_on_it(drafter: str, sampling: SamplingParams) -> None:
     turns = [
         spec_of(spec.sequence_id, [*spec.tokens, *plain(spec), *random_tokens(7, seed=99)], sampling) for spec in specs
     ]
-    # All but the last token that was said: it was never computed.
+    # All but the last generated token, which was never computed.
     assert run(engine, turns, drafter) == sum(spec.max_length - 1 for spec in specs)
 
 
 @pytest.mark.parametrize("drafter", [each for each in DRAFTERS if each != "scripted"])
 @pytest.mark.parametrize("slots", [130, 170, 260])
 def test_no_token_depends_on_it_where_slots_are_scarce(slots: int, drafter: str) -> None:
-    """Something is evicted all the time, and sequences are preempted."""
+    """Prefixes are evicted all the time, and sequences are preempted."""
     engine = engine_of(slots, drafter, max_tree_nodes=8)
     samplings = [GREEDY if index % 2 else SAMPLED for index in range(len(PROMPTS))]
     specs = [spec_of(index, prompt, samplings[index]) for index, prompt in enumerate(PROMPTS)]
@@ -187,7 +187,7 @@ def test_a_preempted_sequence_reads_again_what_it_had_left() -> None:
     engine.step()
     young = engine._queue.running[1]
     computed = len(young.slots)
-    engine._queue.make_room(lambda: engine.model.pool.free + 1)  # somebody lacks a slot
+    engine._queue.make_room(lambda: engine.model.pool.free + 1)  # as if another sequence needed a slot
     assert (engine.preemptions, len(young.slots)) == (1, 0)
     engine._queue.admit()
     assert len(young.slots) == computed and young.pending == 1
@@ -196,7 +196,7 @@ def test_a_preempted_sequence_reads_again_what_it_had_left() -> None:
 
 
 def test_what_others_hold_is_not_counted_twice_at_admission() -> None:
-    """Beside the first, the second alone would not fit."""
+    """Beside the first sequence, the second would not fit without sharing."""
     engine = engine_of(170, max_tree_nodes=8)
     engine.add(spec_of(0, [*SYSTEM, 5, 6], GREEDY))
     engine.step()
@@ -228,7 +228,7 @@ def test_what_others_wait_for_is_computed_once() -> None:
     rows = 0
     while not all(sequence.sound for sequence in engine._running.values()):
         rows += engine.step().rows
-    # The last token is everyone's own; the first one goes on meanwhile.
+    # Each sequence has its own last token; the first sequence decodes meanwhile.
     assert rows <= len(PROMPTS[2]) + 3 + 1
     assert outcomes_of(engine).keys() == {0, 1, 2, 3} or not engine.running
     assert engine.model.pool.used == 0

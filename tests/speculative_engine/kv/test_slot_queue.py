@@ -1,4 +1,4 @@
-"""Who runs, who waits, who gives way."""
+"""The queue for KV slots: which sequences run, wait, or are preempted."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
 
 
 class Holder:
-    """A sequence of so many tokens that computes what it is told to."""
+    """A sequence of a given length that computes tokens when told to."""
 
     def __init__(self, length: int):
         self.length = length
@@ -44,7 +44,7 @@ def names(queue: SlotQueue[str, Holder]) -> tuple[str, str]:
 
 def test_all_tokens_have_to_fit_with_room_to_grow_for_each(queue: SlotQueue[str, Holder]) -> None:
     queue.add("a", Holder(30))
-    queue.add("b", Holder(38))  # 32 of 70 stay
+    queue.add("b", Holder(38))  # 32 of 70 are left
     assert names(queue) == ("ab", "")
     queue.remove("b")
     queue.add("c", Holder(39))
@@ -95,7 +95,7 @@ def test_the_youngest_give_way_and_keep_their_place(queue: SlotQueue[str, Holder
     queue.make_room(lambda: 30 * len(queue.running))
     assert names(queue) == ("ab", "cd") and queue.preemptions == 1
     queue.make_room(lambda: 99)
-    assert names(queue) == ("a", "bcd") and queue.preemptions == 2  # the oldest stays whatever is asked
+    assert names(queue) == ("a", "bcd") and queue.preemptions == 2  # the oldest stays, however much is required
     assert pool.used == 10
     assert queue.waiting["b"].pending == 10
     queue.admit()
@@ -124,7 +124,7 @@ def test_who_leaves_gives_all_back(queue: SlotQueue[str, Holder], pool: SlotPool
 
 
 class Owned(Holder):
-    """A sequence of somebody."""
+    """A sequence with an owner."""
 
     def __init__(self, owner: ServedVerifier, length: int):
         super().__init__(length)
@@ -142,7 +142,7 @@ class TestOwners:
         return SlotQueue(pool, tree_room=16, owner=lambda holder: holder.owner)
 
     def add(self, queue: SlotQueue[str, Owned], pool: SlotPool, owner: ServedVerifier, name: str, length: int) -> None:
-        """Adds a sequence, and computes those that run."""
+        """Adds a sequence, and computes the running ones."""
         queue.add(name, Owned(owner, length))
         for holder in queue.running.values():
             holder.compute(pool, holder.pending)
@@ -212,8 +212,8 @@ class TestOwners:
 
     @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 11), st.integers(1, 84)), max_size=40))
     def test_whatever_happens(self, happenings: list[tuple[int, int, int]]) -> None:
-        """Whoever asks for no more than its part has it, where no other one's single sequence is larger than that
-        one's part; and the queue is at rest."""
+        """An owner that asks for no more than its share has it, unless a single sequence of another owner exceeds that
+        owner's share; and the queue is stable."""
         pool = SlotPool(100)
         queue: SlotQueue[int, Owned] = SlotQueue(pool, tree_room=16, owner=lambda holder: holder.owner)
         owners = [A, B._replace(weight=3.0), C, C._replace(stream=9)]

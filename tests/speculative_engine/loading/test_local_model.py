@@ -32,7 +32,7 @@ def plain(model: PackedModel) -> dict[int, list[int]]:
 
 
 def like(library: PreTrainedModel, noise: float, slots: int = 1000) -> PackedModel:
-    """A draft model that says what the target says, or less often so."""
+    """Returns a draft model that agrees with the target, less often with more noise."""
     drafts = packed(library, slots)
     with torch.no_grad():
         for weight in drafts.model.parameters():
@@ -82,7 +82,7 @@ class TestRounds:
         monkeypatch.setattr(StepCost, "observe", lambda *_: None)
 
     def steps(self, model: PackedModel, drafts: PackedModel, share: float, seconds: float = 1.0) -> tuple[int, int]:
-        """Of the target and of the draft model, for a request of 120 tokens."""
+        """Returns the steps of the target and of the draft model for a request of 120 tokens."""
         engine = engine_beside(model, drafts, seconds, share)
         engine.add(SequenceSpec(0, random_tokens(5), 125, GREEDY))
         target = 0
@@ -102,7 +102,7 @@ class TestRounds:
         self, library: PreTrainedModel, model: PackedModel
     ) -> None:
         target, drafted = self.steps(model, like(library, 0.0), 1.5, seconds=1e-4)
-        assert 0 < drafted < 25 < 100 < target  # its credit goes by the clock, which a busy machine disturbs
+        assert 0 < drafted < 25 < 100 < target  # the wall clock limits its credit, so a busy machine shifts the count
 
 
 class TestMaking:

@@ -1,4 +1,4 @@
-"""The self-test: passes what is served right, refuses the rest with a message that says why."""
+"""The self-test: passes models that are served correctly, refuses others with a message that gives the reason."""
 
 import pytest
 import torch
@@ -96,7 +96,7 @@ def test_refuses_what_cannot_be_served(kind: str, dtype: torch.dtype) -> None:
 
 
 def test_refuses_dynamic_rope_beyond_its_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to `max_position_embeddings` dynamic RoPE does nothing; a model that is let go beyond must be refused."""
+    """Up to `max_position_embeddings` dynamic RoPE does nothing; a model that may exceed it must be refused."""
     rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
     model = packed(tiny_model("Llama", rope_parameters=rope, max_position_embeddings=512))
     run_self_test(model)

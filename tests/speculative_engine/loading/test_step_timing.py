@@ -1,4 +1,4 @@
-"""c(n) of a loaded model: whatever its KV cache has room for is measured, and nothing is left behind."""
+"""Measuring c(n) of a loaded model, for any size of its KV cache, without leaving slots in use."""
 
 import pytest
 import torch

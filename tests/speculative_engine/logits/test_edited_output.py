@@ -1,5 +1,5 @@
-"""What a request's changes to the logits make of its output, with real models: the same however it is drafted (law 1),
-as the library has it where it has the same, and as each of them promises."""
+"""Effects of a request's logit changes on its output, with real models: the same for any drafter (law 1), equal to
+transformers' where it has the same option, and as promised for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,17 +49,17 @@ def prompt(tokenizer: Any) -> list[int]:
 
 @dataclass
 class Case:
-    """A request."""
+    """One request of a test."""
 
     changes: LogitChanges = field(default_factory=LogitChanges)
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0.0))
     output: Sequence[int] = ()
-    """What it has already."""
+    """Output tokens that it already has."""
 
 
 @dataclass
 class Ran:
-    """What came of some requests."""
+    """The results of some requests."""
 
     tokens: list[list[int]]
     finishes: list[Finish]
@@ -77,7 +77,7 @@ def run(
     tokens: int = TOKENS,
     ends: Sequence[int] = (),
 ) -> Ran:
-    """Run requests side by side. swap_after: output tokens with `draft` before `ngram` takes its place."""
+    """Runs requests side by side. swap_after: number of output tokens after which `ngram` replaces `draft`."""
     engine = engine_of(target, max_sequences=64)
     if ngram:
         engine.add_drafter("ngram", ngram_drafter(NgramOptions(min=1)))
@@ -123,7 +123,7 @@ def spelled(tokenizer: Any, *words: str) -> list[tuple[int, ...]]:
 
 @pytest.fixture(scope="module")
 def plain(target: PackedModel, prompt: list[int]) -> list[int]:
-    """The greedy output as it is without changes."""
+    """The greedy output without changes."""
     return run(target, prompt, [Case()]).tokens[0]
 
 
@@ -164,13 +164,13 @@ def cases(changes: dict[str, LogitChanges]) -> list[Case]:
 
 @pytest.fixture(scope="module")
 def ends(plain: list[int]) -> list[int]:
-    """Taken for ends of the sequence: tokens that come early and often."""
+    """End-of-sequence tokens for the tests: frequent ones that come early."""
     return [plain[8]]
 
 
 @pytest.fixture(scope="module")
 def expected(target: PackedModel, prompt: list[int], cases: list[Case], ends: list[int]) -> list[list[int]]:
-    """Each alone, without a drafter."""
+    """The output of each case alone, without a drafter."""
     return [run(target, prompt, [case], ends=ends).tokens[0] for case in cases]
 
 
@@ -202,7 +202,7 @@ def test_the_output_is_the_same_however_it_is_drafted(
 def test_a_resumed_request_goes_on_as_it_would_have(
     target: PackedModel, prompt: list[int], cases: list[Case], ends: list[int], expected: list[list[int]]
 ) -> None:
-    """What it has already counts as output: for penalties, bad words, and the least length."""
+    """Earlier output still counts as output: for penalties, bad words, and the minimum length."""
     begun = [Case(case.changes, case.sampling, tokens[:3]) for case, tokens in zip(cases, expected, strict=True)]
     assert min(map(len, expected)) > 3
     assert run(target, prompt, begun, ends=ends).tokens == expected
@@ -259,7 +259,7 @@ REFERENCE: dict[str, tuple[LogitChanges, dict[str, Any]]] = {
 def test_greedy_output_is_the_librarys(
     name: str, target: PackedModel, draft: PackedModel, prompt: list[int], ends: list[int]
 ) -> None:
-    """Its order is another one, which matters to none of these."""
+    """transformers applies the changes in another order, which makes no difference for these."""
     changes, options = REFERENCE[name]
     model = AutoModelForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32).eval()
     with torch.inference_mode():
@@ -278,7 +278,7 @@ def test_greedy_output_is_the_librarys(
 def test_where_nothing_is_allowed_the_request_ends_and_others_go_on(
     target: PackedModel, draft: PackedModel, prompt: list[int], plain: list[int]
 ) -> None:
-    """After its first token nothing is left: the only one allowed is the last token of a word."""
+    """After its first token nothing is left: the only allowed token would complete a bad word."""
     dead = LogitChanges(allowed_token_ids=plain[:1], bad_words=[plain[:1] * 2])
     at_once = LogitChanges(allowed_token_ids=[5], banned_token_ids=[5])
     cases = [Case(), Case(dead), Case(at_once), Case(dead, SamplingParams(seed=3))]

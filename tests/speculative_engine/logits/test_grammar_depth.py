@@ -1,4 +1,4 @@
-"""The depth of forms: those beyond the bound end nothing but their own compilation."""
+"""The depth of forms: one beyond the bound ends only its own compilation."""
 
 import json
 import os
@@ -38,7 +38,7 @@ else:
 
 
 def compiled(kind: FormKind, text: str) -> str:
-    """Compiles a form in a process of its own, which a crash ends alone."""
+    """Compiles a form in a separate process, so that a crash ends only that."""
     ran = processes.run(
         [sys.executable, "-c", COMPILE, kind.value, str(TOKENIZER)],
         env=os.environ | processes.ENVIRONMENT,
@@ -141,7 +141,7 @@ class TestSchemas:
             "b": {"$id": "other.json", "items": deep},
             "c": {"anyOf": [{}, deep]},
         }
-        # The document itself has its height; what is referred to comes in addition.
+        # The document itself has a depth; the referenced part adds to it.
         plain = schema_levels({"$defs": definitions})
         assert schema_levels({"$defs": definitions, "$ref": reference}) >= plain + 40
 

@@ -1,4 +1,4 @@
-"""What a grammar allows after each path of a tree, where it ends, and what is none; with the bundled tokenizer."""
+"""Tokens that a grammar allows after each path of a tree, its end, and invalid forms; with the bundled tokenizer."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from speculative_engine.tree.token_tree import TokenTree
 MODEL = str(Path(__file__).resolve().parents[3] / "models" / "target")
 EOS = 0
 PADDED = 4100
-"""The bundled tokenizer has 4096 tokens."""
+"""Vocabulary size of the logits; the bundled tokenizer has 4096 tokens."""
 PERSON = json.dumps(
     {
         "type": "object",
@@ -104,7 +104,7 @@ def test_a_row_depends_on_its_own_path_alone(compiler: GrammarCompiler, name: st
             alone.commit([*committed, *path])
             if len(alone._output) == len(committed) + len(path) and not alone.ended:
                 assert together[row] == next_tokens(alone), path
-        # The tree left nothing behind.
+        # Reading the tree has not changed the form.
         assert together[0] == next_tokens(form)
 
 
@@ -114,7 +114,7 @@ def test_what_no_token_has_is_never_allowed(compiler: GrammarCompiler) -> None:
     assert max(tokens) < 4096
     assert EOS not in tokens
     assert len(tokens) > 4000
-    assert not form.allows([4096])  # the library's own end
+    assert not form.allows([4096])  # the grammar library's own end token
     assert not form.allows([4099])
     assert form.ends_after([4096]) is None
     form.commit([4097])
@@ -288,7 +288,7 @@ def test_a_hostile_form_takes_bounded_time(compiler: GrammarCompiler, encode: En
         choices = next_tokens(form)
         longest = max(longest, time.process_time() - started)
         if not choices:
-            break  # a limit was reached: the request is told that nothing is allowed
+            break  # a limit was reached: the request ends as if nothing were allowed
         form.commit(encode(draw.choice(letters)) if letters else [min(choices)])
     assert longest < 1.5
 
@@ -405,7 +405,7 @@ def test_masks_of_another_thread_are_the_same(
     expected = allowed(here, rows)
     monkeypatch.setattr(grammar_form, "_WORTH_A_THREAD", 0.0)
     there = compiler.form(FORMS["json"], [EOS])
-    assert allowed(there, rows) == expected  # the first ones are made here, to see how long they take
+    assert allowed(there, rows) == expected  # the first masks are made in this thread, to time them
     there.prepare(rows)
     assert isinstance(there._blocked, Future)
     assert allowed(there, rows) == expected

@@ -1,4 +1,4 @@
-"""The process in which forms are tried: what ends it, or a child of it, ends nothing else."""
+"""The process in which forms are tried: a form that ends it or one of its children ends nothing else."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ TOO_MUCH = Grammar(FormKind.JSON_SCHEMA, patterns())
 
 
 def children() -> set[int]:
-    """Processes that any thread of this one has started."""
+    """Returns the processes that any thread of this one has started."""
     found: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # the thread has just ended

@@ -1,4 +1,4 @@
-"""Each change to the logits against a loop over rows and tokens, on trees, and bit by bit alone."""
+"""Each logit change against a loop over rows and tokens, on trees; and bit by bit against the row alone."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ EACH = {
 
 
 def by_hand(logits: Tensor, changes: LogitChanges, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
-    """One row [V] after a text, token by token, as sampling.proto says it."""
+    """Edits one row [V] after a text, token by token, as sampling.proto specifies."""
     row = logits.double().clone()
     for token in range(VOCABULARY):
         if token in prompt or token in output:
@@ -72,7 +72,7 @@ def random_rows(rng: random.Random, nodes: int) -> TreeRows:
 def edited(
     logits: Tensor, changes: LogitChanges, prompt: Sequence[int], output: Sequence[int], rows: TreeRows
 ) -> Tensor:
-    """By fresh editors."""
+    """Edits with new editors."""
     found = logits.clone()
     for editor in editors_of(changes, prompt, output, ENDS):
         editor.prepare(rows)
@@ -84,7 +84,7 @@ def edited(
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_as_by_hand_and_the_same_bits_alone(name: str, seed: int) -> None:
-    """Steps of one sequence: its editors, which follow it, do what new ones do with each row's text as committed."""
+    """Editors that follow a sequence step by step do what new editors do with each row's text as committed."""
     rng, changes = random.Random(seed), EACH[name]
     prompt = [rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 20))]
     output = [rng.choice([5, 6, 8, 10]) for _ in range(rng.randint(0, 4))]
@@ -94,7 +94,7 @@ def test_as_by_hand_and_the_same_bits_alone(name: str, seed: int) -> None:
         logits = torch.randn(len(rows), VOCABULARY, generator=torch.Generator().manual_seed(seed + step)) * 5
         for editor in editors:
             editor.prepare(rows)
-        for _ in range(2):  # a step may be done again
+        for _ in range(2):  # a step may be repeated
             found = logits.clone()
             for editor in editors:
                 editor.edit(found, rows)
@@ -143,7 +143,7 @@ def test_an_end_that_is_no_token_is_passed_over() -> None:
 
 
 def test_many_tokens_are_counted() -> None:
-    """More than there was room for at first."""
+    """The number of tokens exceeds the initial capacity."""
     output = [token % 45 for token in range(400)]
     changes = LogitChanges(frequency_penalty=0.01)
     editors = editors_of(changes, [], [], ENDS)

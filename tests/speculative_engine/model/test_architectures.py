@@ -1,4 +1,4 @@
-"""Packed passes against the library's own forwards, over the architectures of the library."""
+"""Packed passes against transformers' own forward passes, over its architectures."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def test_packed_passes_say_what_plain_forwards_say(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES.keys() - EXPERTS))
 def test_packed_passes_in_bfloat16(name: str) -> None:
-    """Within rounding. Not for mixtures of experts, where rounding sends tokens to other experts."""
+    """Equal within rounding. Mixtures of experts are left out: rounding sends tokens to other experts."""
     model = tiny_model(name, torch.bfloat16)
     rows = walk(packed(model), [random_tokens(30, seed=1), random_tokens(11, seed=2)], [12, 4], seed=2)
     assert check_against_plain(model, rows) < 0.25

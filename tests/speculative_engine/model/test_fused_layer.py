@@ -1,4 +1,4 @@
-"""Fused layers: they are what the library's layers are, and stay away elsewhere. Their bits: test_bit_equality.py."""
+"""Fused layers equal transformers' layers, and replace no others. Their bits: test_bit_equality.py."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.d
     model = packed(tiny_model(name, dtype, **{**_SIZES, **changes}))
     assert run_self_test(model).bit_exact
     layer = model.model.model.layers[1]
-    layer.input_norm.eps = 1e6  # the library's layer keeps its own
+    layer.input_norm.eps = 1e6  # transformers' layer keeps its own value
     if layer.compiled is not None:
         layer.compiled.call.input_eps = 1e6
     with pytest.raises(UnsupportedModelError, match="cannot be served"):
@@ -118,5 +118,5 @@ def test_all_weights_count_once() -> None:
     assert ours.parameters == weights
     tensors = [*ours.model.buffers(), *ours.model.parameters()]
     held = {id(each) if each.is_mkldnn else each.data_ptr(): each.numel() for each in tensors}
-    # The embedding is there for looking up and, packed, for the logits; a norm's weight is shared with its library's.
+    # The embedding is kept for lookup and, packed, for the logits; a norm's weight is shared with transformers' own.
     assert sum(held.values()) < 1.1 * weights + model.get_input_embeddings().weight.numel()

@@ -1,4 +1,4 @@
-"""Linear layers of 8-bit integers: how weights are rounded, what the products compute, and models that have them."""
+"""8-bit integer linear layers: rounding of weights, results of products, and models that use them."""
 
 import copy
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ class TestRounding:
         weight = random(40, 200) * (10.0 ** torch.arange(-20, 20)[:, None]).to(torch.bfloat16)
         found, scales = quantised(weight)
         assert (found.dtype, scales.dtype, scales.shape) == (torch.int8, torch.bfloat16, (40,))
-        # Half a step, and what the scale's own rounding takes from the largest weights.
+        # Half a step, and the effect of the scale's own rounding on the largest weights.
         error = (found.double() * scales.double()[:, None] - weight.double()).abs()
         assert (error <= 0.76 * scales.double()[:, None]).all()
         assert (found.abs().amax(1) >= 126).all()
@@ -95,7 +95,7 @@ class TestProduct:
 
     @pytest.mark.parametrize("kind", _COMPILED, indirect=True)
     def test_a_row_has_the_same_bits_in_any_company(self, kind: int) -> None:
-        """Zero but for rounding, so that another order of a sum shows at once."""
+        """The result is zero up to rounding, so another order of summation shows at once."""
         half, weights = random(130, 256), integers(77, 256, seed=1)
         order = torch.randperm(512, generator=torch.Generator().manual_seed(2))
         given = torch.cat([half, half], 1)[:, order].contiguous()
@@ -117,7 +117,7 @@ class TestProduct:
 
     @pytest.mark.parametrize("kind", _COMPILED, indirect=True)
     def test_the_library_goes_on_beside_it(self, kind: int) -> None:
-        """Both use the processor's tile registers, whose shapes are state of the thread."""
+        """Both use the processor's tile registers, whose shapes are per-thread state."""
         given = random(24, 128, seed=1)
         ours, theirs = CompiledGemmInt8(integers(96, 128), random(96)), PackedProduct(random(96, 128))
         expected = theirs(given)

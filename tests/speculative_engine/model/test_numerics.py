@@ -1,4 +1,4 @@
-"""Numerics: equal where bits are, on whatever kernels can run here, and another where they are not."""
+"""The numerics digest: equal where bits are equal, for any kernels that can run here, and different elsewhere."""
 
 import itertools
 import os
@@ -36,14 +36,14 @@ NEEDED: dict[Kernels, set[str]] = {
     "avx512bf16": {"avx512_bf16", "avx512vl"},
     "amx": {"avx512_bf16", "avx512vl", "amx_tile", "amx_bf16"},
 }
-"""What Linux calls the instructions, of kernels that need some."""
+"""Linux's names of the instructions that kernels need."""
 BUILT = compiled_library.LIBRARY.exists()
 KERNELS: tuple[Kernels, ...] = tuple(each for each in get_args(Kernels) if each != "auto")
 DTYPES = [torch.float32, torch.bfloat16]
 
 
 def runs(kernels: Kernels) -> bool:
-    """Whether they can run here, by what the processor says of itself and by whether there is a library."""
+    """Whether kernels can run here, according to the processor's flags and the presence of the compiled library."""
     if kernels == "torch":
         return True
     flags = set(CPU.read_text().partition("\nflags")[2].partition("\n")[0].split()) if CPU.exists() else set()
@@ -58,7 +58,7 @@ def restored() -> Iterator[None]:
 
 @pytest.fixture(params=KERNELS)
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """Each kind of kernels that can run here, in use."""
+    """Switches to each kind of kernels that can run here."""
     chosen: Kernels = request.param
     if not runs(chosen):
         pytest.skip(f"{chosen} cannot run here")
@@ -103,7 +103,7 @@ def test_kernels_differ_where_their_bits_do(dtype: torch.dtype) -> None:
     found = {each: taken(each, dtype) for each in KERNELS if runs(each)}
     for (one, numerics), (other, others) in itertools.combinations(found.items(), 2):
         pair = {one, other}
-        # Vectors without fused products give the same bits, whatever their width; products are of bfloat16 alone.
+        # Vectors without fused products give the same bits at any width; the kernels' products are bfloat16 only.
         same = pair == {"baseline", "avx2"} or (dtype == torch.float32 and not pair - {"avx512", "avx512bf16", "amx"})
         assert (numerics == others) == same, pair
 
@@ -128,7 +128,7 @@ def test_a_short_context() -> None:
 
 
 def test_without_the_library_it_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As after an installation without a C compiler."""
+    """Simulates an installation without a C compiler."""
     left_alone = taken("torch", torch.float32)
     with monkeypatch.context() as patched:
         patched.setattr(compiled_library, "LIBRARY", tmp_path / "none.so")
@@ -163,7 +163,7 @@ print(found.digest, found.description, sep="|")
 
 
 def in_a_process(**environment: str) -> tuple[str, str]:
-    """Digest and description of a process of its own."""
+    """Returns digest and description from a separate process."""
     said = processes.run(
         [sys.executable, "-c", _ALONE],
         cwd=ROOT,
@@ -179,7 +179,7 @@ def in_a_process(**environment: str) -> tuple[str, str]:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="takes instructions of x86 from oneDNN")
 def test_a_processor_that_gives_other_bits_shows() -> None:
-    """oneDNN is made to compute as on a processor without AVX: nothing that is declared says so."""
+    """oneDNN is made to compute as on a processor without AVX; no declared property reveals that."""
     here, again, elsewhere = in_a_process(), in_a_process(), in_a_process(ONEDNN_MAX_CPU_ISA="SSE41")
     assert here == again
     assert here[1] == elsewhere[1]

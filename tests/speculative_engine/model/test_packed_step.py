@@ -1,4 +1,4 @@
-"""Packed steps as numbers: what one process writes another one reads."""
+"""Packed steps as numbers: one process reads what another one wrote."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 
 
 def batch_of(lanes: list[tuple[np.ndarray, list[int]]], first_query: int = 0) -> PackedBatch:
-    """Lanes of a context and the tokens after it, each token in a slot of its own number plus 10000."""
+    """Builds lanes of a context and the tokens after it, each token in slot token + 10000."""
     builder = BatchBuilder()
     for context, tokens in lanes:
         rows = [
@@ -33,13 +33,13 @@ def same(left: PackedBatch, right: PackedBatch) -> None:
 
 
 class Wire:
-    """An encoder and the decoder that reads from it."""
+    """An encoder and the decoder that reads its numbers."""
 
     def __init__(self) -> None:
         self.encoder, self.decoder = StepEncoder(), StepDecoder()
 
     def send(self, batch: PackedBatch) -> int:
-        """Checks that the batch arrives as it is; returns how many numbers it took."""
+        """Checks that the batch arrives unchanged; returns the number of numbers sent."""
         numbers = self.encoder.encode(batch)
         assert numbers.dtype == np.int64
         same(self.decoder.decode(numbers, CPU), batch)

@@ -1,4 +1,4 @@
-"""Products are tried for the numbers of rows that give a row the same bits, and used with those alone."""
+"""Products are tested for the row counts that give a row the same bits, and used with those only."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ SHAPES = [(96, 64), (512, 512), (384, 704), (1536, 1100)]
 
 
 def with_bits_of(order: Callable[[int], int]) -> Callable[[torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
-    """A product that sums its inputs in `order(rows)` parts, as a library does that has several kernels."""
+    """Makes products that sum their inputs in `order(rows)` parts, like a library with several kernels."""
 
     def make(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         def product(rows: torch.Tensor) -> torch.Tensor:
@@ -31,7 +31,7 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(outputs: int, inputs: 
     generator = torch.Generator().manual_seed(0)
     half = torch.randn(outputs, inputs // 2, generator=generator)
     rows = torch.randn(300, inputs // 2, generator=generator)
-    # All that is left of these sums is their rounding.
+    # These sums cancel except for their rounding.
     weight, rows = torch.cat([half, -half], 1).to(dtype), torch.cat([rows, rows], 1).to(dtype)
     layer = RowExactLinear(weight, None)
     alone = torch.cat([layer(row.unsqueeze(0)) for row in rows])

@@ -1,4 +1,4 @@
-"""A view of a model's first layers says what the checkpoint of those layers says, and leaves the model as it was."""
+"""A view of a model's first layers equals a checkpoint of those layers, and leaves the model unchanged."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ TOKENS = random_tokens(30)
 
 
 def logits_of(model: PackedModel, tokens: list[int], chunk: int = 11) -> torch.Tensor:
-    """Logits after each token, computed in chunks; leaves no slot taken."""
+    """Returns the logits after each token, computed in chunks; leaves no slot taken."""
     slots = model.pool.take(len(tokens))
     parts = []
     for start in range(0, len(tokens), chunk):
@@ -41,7 +41,7 @@ def test_it_says_what_a_model_of_these_layers_says(name: str, layers: int) -> No
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["Llama", "Qwen3", "GPT2"])
 def test_it_shares_all_and_changes_nothing(name: str, dtype: torch.dtype) -> None:
-    """With bfloat16 and heads of 64 the layers of Llama are fused ones."""
+    """With bfloat16 and heads of 64, Llama's layers are fused."""
     sizes = {} if name == "GPT2" else {"hidden_size": 128, "head_dim": 64, "num_attention_heads": 2}
     sizes |= {} if name == "GPT2" else {"num_key_value_heads": 1, "intermediate_size": 192}
     model = packed(tiny_model(name, dtype, **sizes))
@@ -92,7 +92,7 @@ class TestOfACheckpoint:
 
     @pytest.mark.parametrize("name", ["Gemma3", "GptOss", "SmolLM3", "GPT2"])
     def test_of_models_whose_layers_differ(self, tmp_path: Path, name: str) -> None:
-        """Their configurations list something for each layer."""
+        """The models' configurations have lists with one entry per layer."""
         model = tiny_model(name)
         model.save_pretrained(tmp_path)
         alone = PackedModel.load(str(tmp_path), slots=100, dtype="float32", layers=2)

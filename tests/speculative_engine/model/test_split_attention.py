@@ -1,4 +1,4 @@
-"""Attention in parts against attention in one, by the compiled code and by hand."""
+"""Attention in parts against attention as a whole, by the compiled code and by hand."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
-"""What torch's kernel for GPUs is asked, and what is made of its answer.
+"""Calls of torch's attention kernel for GPUs, and the use of its results.
 
-The kernel does not run on CPUs. In its place stands what its documentation says, called by the signature that the
-installed torch has.
+The kernel does not run on CPUs. A stand-in implements its documentation and is called with the installed torch's
+signature.
 """
 
 import inspect
@@ -22,7 +22,7 @@ SIGNATURE = inspect.signature(varlen.varlen_attn)
 
 
 def documented(by_head: bool, unseeing: float) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """The kernel by its documentation: by_head, and what rows without keys get, is what versions differ in."""
+    """The kernel by its documentation. Versions differ in `by_head` and in rows without keys (`unseeing`)."""
 
     def attend(*args: object, **options: object) -> tuple[torch.Tensor, torch.Tensor]:
         asked = SIGNATURE.bind(*args, **options).arguments
@@ -47,7 +47,7 @@ def documented(by_head: bool, unseeing: float) -> Callable[..., tuple[torch.Tens
 
 @pytest.fixture(params=[(True, torch.inf), (True, -torch.inf), (False, 0.0)], ids=["inf", "-inf", "by row"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The documented kernel in the place of the real one."""
+    """Replaces the real kernel by the documented one."""
     options = varlen_attention._options()
     varlen_attention._by_head.cache_clear()
     monkeypatch.setattr(varlen_attention, "_options", lambda: options)

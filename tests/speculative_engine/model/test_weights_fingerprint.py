@@ -1,4 +1,4 @@
-"""Models that say the same have the same fingerprint, others another one."""
+"""Equal models have the same fingerprint, different ones a different one."""
 
 import copy
 

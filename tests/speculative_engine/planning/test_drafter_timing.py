@@ -1,4 +1,4 @@
-"""When the next proposal is to be expected."""
+"""The expected time of the next proposal."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.harness.engine.counted_work import instructions
 
 
 def clock_of(timing: DrafterTiming, at: float = 0.0) -> ProposalClock:
-    """A clock whose drafter has read the prompt: it proposed for a length of 1."""
+    """Returns a clock whose drafter has read the prompt: it proposed for a length of 1."""
     clock = ProposalClock(timing)
     clock.arrived(1, at)
     return clock
@@ -35,7 +35,7 @@ def test_learns_the_response() -> None:
 
 
 def test_learns_the_response_while_nobody_waits_for_it() -> None:
-    """The verifier steps on, so that every answer has been overtaken by the time it is read."""
+    """The verifier steps on, so every answer is outdated when it is read."""
     timing = DrafterTiming(response=0.5)
     clock = clock_of(timing)
     for length in range(2, 62):
@@ -118,7 +118,7 @@ def test_a_drafter_that_rests_owes_no_answers() -> None:
     clock.asked(2, 0.1)
     timing.paused = True
     assert clock.expected_wait(0.1) is None
-    clock.arrived(2, 0.11)  # it was asked before
+    clock.arrived(2, 0.11)  # it was asked before the pause
     assert clock.expected_wait(0.111) is None
     for length in range(3, 100):
         clock.asked(length, 0.1 * length)
@@ -142,7 +142,7 @@ def test_what_another_sequence_asked_is_its_own_affair() -> None:
 
 
 def test_a_drafter_whose_first_proposals_were_overtaken_is_late_since_the_verdicts_before_them() -> None:
-    """It sends what it drafts after its opening, one proposal after another, while verdicts are on their way to it."""
+    """After its opening it sends one proposal after another, while verdicts are on their way to it."""
     timing = DrafterTiming(response=0.01, interval=0.005)
     clock = ProposalClock(timing)
     for length in range(2, 6):

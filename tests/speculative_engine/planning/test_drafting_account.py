@@ -1,4 +1,4 @@
-"""What a drafter may cost that does not pay, and that one which pays is let be."""
+"""The most that a useless drafter may cost, and that a useful one is not limited."""
 
 import random
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from speculative_engine.planning.drafting_account import ALLOWANCE, MOST_BALANCE, START_BALANCE, DraftingAccount
 
 Text = Callable[[int], float]
-"""By the number of the token, the chance that one is drafted right."""
+"""Probability that a token is drafted right, by its number."""
 
 
 def nothing(_: int) -> float:
@@ -23,8 +23,8 @@ def always(chance: float) -> Text:
 
 
 class Requests:
-    """Requests one after another, each step drafted for if the account is open: a drafting is `cost` long, and saves
-    one step with the text's chance."""
+    """Requests one after another. Each step is drafted for if the account is open: a draft costs `cost`, and saves one
+    step with the text's probability."""
 
     def __init__(self, cost: float, seed: int = 0):
         self.account = DraftingAccount()
@@ -33,7 +33,7 @@ class Requests:
         self._random = random.Random(seed)
 
     def speed(self, text: Text, tokens: int, requests: int = 1) -> float:
-        """Plain decoding's time over that of these requests."""
+        """Returns the speed-up of these requests over plain decoding."""
         seconds = 0.0
         for _ in range(requests):
             made = 0
@@ -89,7 +89,7 @@ class TestWhatPays:
         assert requests.speed(text, 64, 50) == pytest.approx(best, rel=0.06)
 
     def test_texts_that_repeat_themselves_late(self) -> None:
-        """Each request begins with steps that bring nothing, which the ones before it have paid for."""
+        """Each request begins with useless steps, which the requests before it have paid for."""
         requests = Requests(0.1)
         assert requests.speed(lambda made: 0.0 if made < 15 else 0.8, 64, 50) > 1.25
 
@@ -119,7 +119,7 @@ class TestTextsThatChange:
 
 class TestReading:
     def test_it_is_paid_by_the_steps_that_follow(self) -> None:
-        """A prompt that took five steps to read, before drafts that are often right."""
+        """Reading the prompt took five steps; the following drafts are often right."""
         account = DraftingAccount()
         account.stepped(100.0, reading=5.0, drafted=True)
         for _ in range(30):
@@ -154,7 +154,7 @@ def test_it_has_paid_off_when_all_has_come_back() -> None:
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 0.5), st.booleans()), max_size=400))
 @settings(max_examples=100, deadline=None)
 def test_no_step_is_drafted_for_on_credit(steps: list[tuple[float, float, bool]]) -> None:
-    """After any number of steps it has cost no more than the allowance, the first credit, and one drafting."""
+    """At any time it has cost at most the allowance, the initial credit, and one draft."""
     account, lost = DraftingAccount(), 0.0
     for number, (saved, cost, room) in zip(count(1), steps):
         drafted = account.open and room

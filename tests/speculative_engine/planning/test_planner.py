@@ -1,4 +1,4 @@
-"""Which nodes are worth verifying, and what is worth waiting for."""
+"""The nodes that are worth verifying, and the proposals that are worth waiting for."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ from speculative_engine.tree.token_tree import Node, TokenTree
 
 
 class Fixed(AcceptanceModel):
-    """Probability as the node's log_prob says."""
+    """Uses a node's log_prob as its probability."""
 
     def probability(self, node: Node) -> float:
         return node.log_prob
@@ -25,7 +25,7 @@ class Fixed(AcceptanceModel):
 
 
 class Due(ProposalClock):
-    """The next proposal comes in a given time."""
+    """A clock that expects the next proposal after a given time."""
 
     def __init__(self, wait: float | None):
         super().__init__(DrafterTiming())
@@ -105,7 +105,7 @@ def test_limits_are_kept() -> None:
 
 
 def test_the_rows_of_prompts_make_no_node_cheaper() -> None:
-    """A step that is long by prompts is no reason to verify what is not worth it in a step of tokens alone."""
+    """A step made long by prompts is no reason to verify nodes that are not worth it in a step without prompts."""
     trees = [candidate(chain([0.6, 0.6])) for _ in range(4)]
     alone = planner_of(LINEAR).plan(trees)
     beside = planner_of(LINEAR, max_rows=256).plan(trees, other_rows=40)
@@ -118,7 +118,7 @@ def test_nodes_pay_for_the_prompts_that_they_delay() -> None:
     tree = candidate(chain([0.9] * 12))
     lengths = [len(planner_of(LINEAR).plan([tree], 16, prompts=prompts).nodes[0]) for prompts in (0, 1, 2, 4, 8)]
     assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[2] > lengths[-1] == 0
-    assert [len(nodes) for nodes in planner_of(FREE).plan([tree], 16, prompts=100).nodes] == [12]  # delays nobody
+    assert [len(nodes) for nodes in planner_of(FREE).plan([tree], 16, prompts=100).nodes] == [12]  # delays no prompt
     assert planner_of(LINEAR).plan([tree], 16, prompts=1).expected_tokens < 1 + 9  # prompts are no tokens
 
 

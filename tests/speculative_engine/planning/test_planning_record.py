@@ -1,4 +1,4 @@
-"""What waiting brought is told for the steps that waited, and for no others."""
+"""The gain from waiting is recorded for the steps that waited, and for no others."""
 
 import pytest
 

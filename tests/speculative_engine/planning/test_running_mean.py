@@ -1,4 +1,4 @@
-"""The running mean: follows what stays, and is hardly moved by what was held up once."""
+"""The running mean: follows lasting changes, and hardly moves for a single outlier."""
 
 import math
 

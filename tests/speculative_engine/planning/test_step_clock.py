@@ -1,4 +1,4 @@
-"""Each moment counts for the part entered last."""
+"""Time is attributed to the part entered last."""
 
 import threading
 

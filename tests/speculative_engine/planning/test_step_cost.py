@@ -1,4 +1,4 @@
-"""The cost curve: interpolation, monotony, and following what steps really take."""
+"""The cost curve: interpolation, monotonicity, and adaptation to measured steps."""
 
 import itertools
 

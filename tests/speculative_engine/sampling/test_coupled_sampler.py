@@ -1,4 +1,4 @@
-"""sample() and top_candidates() against brute force and against exact float64 distributions, bit by bit by row."""
+"""sample() and top_candidates() against brute force and exact float64 distributions, bit by bit by row."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +20,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Other tests may share the machine: threads that wait for a busy core made these twice as slow."""
+    """Other tests may share the machine: waiting for a busy core made these tests twice as slow."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -49,7 +49,7 @@ def all_noise(batch: SamplingBatch, vocabulary: int) -> Tensor:
 
 
 def filtered_softmax(logits: Tensor, params: SamplingParams) -> np.ndarray:
-    """The distribution a request asks for, in float64, by sorting and masking; no ties in it."""
+    """Returns the distribution that a request asks for, in float64, by sorting and masking; assumes no ties."""
     scaled = logits.double().numpy() / params.temperature
     order = np.argsort(-scaled)
     probability = np.exp(scaled - scaled.max())[order]
@@ -72,7 +72,7 @@ def filtered_softmax(logits: Tensor, params: SamplingParams) -> np.ndarray:
 
 @pytest.fixture(params=["compiled", "torch"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to the same tokens."""
+    """The two implementations, which draw the same tokens."""
     if request.param == "torch":
         monkeypatch.setattr("speculative_engine.sampling.coupled_sampler.fits", lambda logits: False)
     elif library() is None:
@@ -81,7 +81,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def chi_square_of(params: SamplingParams, draws: int = 20_000, vocabulary: int = 150) -> float:
-    """P-value of `draws` tokens, at as many positions, against the exact distribution."""
+    """Returns the p-value of `draws` tokens, at as many positions, against the exact distribution."""
     logits = logits_of(1, vocabulary, seed=11)
     batch = SamplingBatch.build([params] * draws, range(draws))
     tokens = sample(logits.expand(draws, vocabulary), batch).token_ids
@@ -149,7 +149,7 @@ params_strategy = st.builds(
 def test_a_row_does_not_depend_on_the_others(
     params: list[SamplingParams], vocabulary: int, data: st.DataObject
 ) -> None:
-    """Law 1, to the bit: any subset of the rows in any order gives each row what it had."""
+    """Law 1, bit by bit: any subset of the rows in any order gives each row the same result."""
     rows = len(params)
     dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16]))  # bfloat16: many ties
     logits = logits_of(rows, vocabulary, seed=data.draw(st.integers(0, 1000)), scale=3).to(dtype)

@@ -1,4 +1,4 @@
-"""Sampling that asks the device for nothing, against sampling that does."""
+"""Sampling without synchronising with the device, against sampling that does."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_settled_rows_are_what_the_sampler_draws(dtype: torch.dtype, vocabulary:
     expected = sample(logits, batch).token_ids
     token_ids, settled = draw(logits, batch)
     assert torch.equal(token_ids[settled], expected[settled])
-    # The flatter a distribution, the more blocks may hold its winner.
+    # In a flatter distribution, more blocks may hold the winner.
     assert settled.float().mean() > (0.6 if spread == 0 else 0.9)
     few, sure = draw(logits, batch, opened=1)
     assert torch.equal(few[sure], expected[sure])

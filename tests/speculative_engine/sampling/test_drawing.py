@@ -1,4 +1,4 @@
-"""How a drafter with a model draws: what it says it drew from is what it drew from."""
+"""Drawing by a drafter with a model: the distribution that it reports is the one that it drew from."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_bad_row_gets_nothing_and_disturbs_no_other(bad: float) -> None:
 
 
 def test_how_many_are_drawn_does_not_depend_on_what_is_drawn() -> None:
-    """Else the drafter would choose among its draws, and the output shift."""
+    """A number that depended on the draws would let the drafter choose among them, and shift the output."""
     drafter = DraftModelDrafter(packed(tiny_model("Llama", vocab_size=60)))
     numbers, first = set(), set()
     for seed in range(40):

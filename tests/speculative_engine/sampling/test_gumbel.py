@@ -29,7 +29,7 @@ VECTORS = [
 
 
 def noise(positions: int, tokens: int, seed: int = 1234567890123456789) -> Tensor:
-    """[positions, tokens] of one seed."""
+    """Returns noise of one seed, [positions, tokens]."""
     rows = torch.arange(positions)
     return gumbel_at(torch.full_like(rows, seed), rows, torch.arange(tokens).expand(positions, tokens))
 
@@ -83,7 +83,7 @@ def test_other_seeds_and_positions_give_other_noise() -> None:
 
 
 def assert_standard_gumbel(values: Tensor) -> None:
-    """KS over all of them, and correlations within blocks, between neighbours and across positions."""
+    """Checks the distribution by a KS test, and correlations within blocks, between neighbours and across positions."""
     assert stats.kstest(values.flatten().numpy(), stats.gumbel_r.cdf).pvalue > 1e-3
     blocks = values.reshape(-1, NOISE_BLOCK).numpy()
     correlation = np.corrcoef(blocks, rowvar=False)[np.triu_indices(NOISE_BLOCK, 1)] * math.sqrt(len(blocks))
@@ -92,9 +92,9 @@ def assert_standard_gumbel(values: Tensor) -> None:
         flat = values.flatten().numpy()
         assert abs(np.corrcoef(flat[:-shift], flat[shift:])[0, 1]) < 4.5 / math.sqrt(flat.size)
     maxima, winners = blocks.max(1), blocks.argmax(1)
-    for which in (maxima < np.median(maxima), maxima >= np.median(maxima)):  # whatever the maximum
+    for which in (maxima < np.median(maxima), maxima >= np.median(maxima)):  # independently of the maximum
         assert stats.chisquare(np.bincount(winners[which], minlength=NOISE_BLOCK)).pvalue > 1e-3
-    # A block's maximum tells nothing about the tokens of other blocks.
+    # A block's maximum is independent of the tokens of other blocks.
     tokens = values.shape[1]
     maxima = maxima.reshape(-1, tokens // NOISE_BLOCK)
     correlation = np.corrcoef(maxima, values.numpy(), rowvar=False)[: tokens // NOISE_BLOCK, tokens // NOISE_BLOCK :]
@@ -115,7 +115,7 @@ def test_standard_gumbel_and_independent() -> None:
     ],
 )
 def test_the_statistics_catch_a_planted_fault(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    """Words used twice, or a block maximum off by log(64 / 60)."""
+    """Random words used twice, or a block maximum that is off by log(64 / 60)."""
     if name == "NOISE_BLOCK":
         exact = gumbel.gumbel_of_arrivals
         monkeypatch.setattr(gumbel, "gumbel_of_arrivals", lambda arrivals: exact(arrivals * (64 / 60)))

@@ -1,4 +1,4 @@
-"""typical_p against transformers' own, and what becomes of it in a batch."""
+"""typical_p against transformers' own, and in a batch."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def batch_of(rows: int, **fields: float) -> SamplingBatch:
 def test_keeps_what_the_library_keeps(typical_p: float, scale: float, temperature: float) -> None:
     logits = logits_of(8, 3001, scale)
     kept = scaled_logits(logits, batch_of(8, typical_p=typical_p, temperature=temperature)).isfinite()
-    # In float64: the library's own float32 sums are off by more than tokens are apart.
+    # In float64: the errors of transformers' own float32 sums exceed the distances between tokens.
     expected = TypicalLogitsWarper(typical_p)(None, logits.double() / temperature).isfinite()
     assert torch.equal(kept, expected)
 

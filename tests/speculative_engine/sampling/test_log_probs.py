@@ -1,4 +1,4 @@
-"""Log-probabilities of output and prompts: the target's own, the same bits however they were computed."""
+"""Log-probabilities of output and prompts: the target's own, with the same bits however they were computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ Row = tuple[int, bytes, int, tuple[int, ...], bytes]
 
 
 def rows_of(told: LogProbs) -> list[Row]:
-    """Everything about each token, to the bit."""
+    """Returns everything about each token, bit for bit."""
     return [
         (int(token), log_prob.tobytes(), int(rank), tuple(top.tolist()), tops.tobytes())
         for token, log_prob, rank, top, tops in zip(
@@ -67,7 +67,7 @@ def rows_of(told: LogProbs) -> list[Row]:
 
 @dataclass
 class Told:
-    """What a run told, by sequence."""
+    """The results of a run, by sequence."""
 
     tokens: dict[int, list[int]] = field(default_factory=dict)
     output: dict[int, list[Row]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def run(
     *,
     detach_after: int | None = None,
 ) -> Told:
-    """Run sequences to their ends. detach_after: steps after which the drafter is taken for another one."""
+    """Runs sequences to their ends. detach_after: number of steps after which another drafter replaces the drafter."""
     told = Told()
     lengths = {}
     for spec in asked:
@@ -132,7 +132,7 @@ def sampling(request: pytest.FixtureRequest) -> SamplingParams:
 
 @pytest.fixture(scope="module")
 def alone(model: PackedModel, sampling: SamplingParams) -> Told:
-    """Each sequence by itself, without a drafter, its prompt in one piece."""
+    """The results of each sequence alone, without a drafter, its prompt in one piece."""
     whole = Told()
     for spec in specs(sampling):
         part = run(engine_of(model), [spec])
@@ -217,7 +217,7 @@ def test_low_precision_keeps_its_bits_too() -> None:
 
 
 class Towards:
-    """Makes one token come."""
+    """Makes one token certain."""
 
     def __init__(self, token: int):
         self.token = token

@@ -1,4 +1,4 @@
-"""Philox against the published vectors, and against a second implementation that shares nothing with it."""
+"""Philox against the published vectors, and against an independent second implementation."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What a request may ask for, and how it is told that it may not."""
+"""Valid sampling parameters, and the errors of invalid ones."""
 
 import math
 import pickle

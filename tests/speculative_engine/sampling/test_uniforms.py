@@ -1,4 +1,4 @@
-"""Random numbers of a request besides its noise."""
+"""Random numbers of a request other than its noise."""
 
 import numpy as np
 import pytest

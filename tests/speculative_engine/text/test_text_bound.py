@@ -1,4 +1,4 @@
-"""The bound of a text's size holds for every text, and is given where there is none."""
+"""The bound on a text's size holds for every text, and is assumed where there is none."""
 
 import json
 import unicodedata
@@ -129,7 +129,7 @@ def test_where_tokens_stand_for_any_number_of_bytes_room_is_assumed(name: str, t
 
 
 class TestEncoding:
-    """The direct way gives the ids of the library's own."""
+    """The direct way gives the same ids as transformers."""
 
     @pytest.mark.parametrize("normalizer", ["none", "NFKC"])
     @pytest.mark.parametrize("kind", ["target", "draft", "fallback"])

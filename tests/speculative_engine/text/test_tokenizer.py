@@ -1,4 +1,4 @@
-"""Text of tokens as they come, of single tokens, and where tokens begin in a text."""
+"""Text of streamed tokens, of single tokens, and the positions of tokens in a text."""
 
 from functools import cache
 
@@ -25,7 +25,7 @@ def tokenizer(kind: str, template: str | None = None) -> Tokenizer:
 
 
 def streamed(tokens: list[int], made: Tokenizer) -> tuple[list[str], str]:
-    """What each token made final, and what was left."""
+    """Returns the text that each token made final, and the rest."""
     stream = made.stream()
     return [stream.push(token) for token in tokens], stream.flush()
 
@@ -41,7 +41,7 @@ class TestStream:
     def test_any_tokens_joined_are_what_all_decode_to(self, kind: str, tokens: list[int]) -> None:
         """Ids of every kind: parts of characters in any order, special ones, and ids without a token.
 
-        With tokens for single bytes, one that is no UTF-8 spoils those before it, which may be out by then.
+        With byte tokens, one that is not valid UTF-8 spoils those before it, which may have been output already.
         """
         made = tokenizer(kind)
         pieces, rest = streamed(tokens, made)
@@ -54,7 +54,7 @@ class TestStream:
     @given(text=texts)
     @settings(max_examples=100, deadline=None)
     def test_a_tokenizer_that_takes_a_space_off_the_beginning(self, text: str) -> None:
-        """As Llama 2's: only the first of all spaces goes, not that of each piece."""
+        """Like Llama 2's: only the first space of the text is removed, not that of each piece."""
         made = backend("fallback")
         made.decoder = decoders.Sequence([made.decoder, decoders.Strip(" ", 1, 0)])
         stripping = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END["fallback"]))

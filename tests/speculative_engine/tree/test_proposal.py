@@ -1,4 +1,4 @@
-"""Reading proposals: mirrored trees whatever crosses on the wire, and faults that leave the tree as it was."""
+"""Reading proposals: trees that match whatever crosses on the wire, and faults that leave the tree unchanged."""
 
 import random
 from collections import deque
@@ -24,10 +24,10 @@ class Drafter:
     def __init__(self, length: int, token: int):
         self.tree = TokenTree(length, token)
         self.next_id = 1
-        self._ids: dict[int, tuple[Node, int]] = {}  # by id(node), kept alive by the node beside it
+        self._ids: dict[int, tuple[Node, int]] = {}  # by id(node); the stored node keeps the id valid
 
     def grow(self, rng: random.Random, most: int) -> Proposal | None:
-        """Draft a few new nodes anywhere in the tree."""
+        """Drafts a few new nodes anywhere in the tree."""
         tokens: list[int] = []
         parents: list[int] = []
         first = self.next_id
@@ -48,7 +48,7 @@ class Drafter:
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=300, deadline=None)
 def test_both_sides_hold_the_same_tree_once_the_wire_is_empty(seed: int) -> None:
-    """Proposals and verdicts travel with any delay, in order; the verifier has drafters enough for any tree."""
+    """Proposals and verdicts travel in order with any delay; the verifier has enough drafters for any tree."""
     rng = random.Random(seed)
     text = [0]
     verifier = TokenTree(1, 0)
@@ -155,7 +155,7 @@ def test_malformed_proposals_name_the_field_and_change_nothing(kind: str) -> Non
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field}: ")
     assert shape_of(tree.root) == {20: {21: {}}} and tree.size == 2
-    # And the reader reads on.
+    # The reader still works.
     assert reader.merge(Proposal(3, 3, [22], [2]), tree, text) == MergeCount(1, 0)
 
 
@@ -193,12 +193,12 @@ def test_an_oversized_first_proposal_is_refused() -> None:
 
 
 class Echo:
-    """A drafter that says what is committed already, one node a proposal, as often as it may after each verdict."""
+    """A drafter that proposes committed tokens, one node per proposal, as often as it may after each verdict."""
 
     CREDIT = 64
 
     def __init__(self, behind: int) -> None:
-        """behind: committed tokens that it pretends not to know; 0 pretends to know none but the first ones."""
+        """behind: number of committed tokens that it pretends not to know; 0: all but the first ones."""
         self.tree, self.text, self.reader = start(self.CREDIT)
         self._behind = behind
         self._next_id = 1
@@ -244,7 +244,7 @@ def test_reading_takes_no_longer_the_longer_it_goes_on(behind: int) -> None:
 
 
 def test_a_proposal_is_read_without_a_look_at_all_the_others() -> None:
-    """Live nodes are counted, not looked through, however many messages they come in."""
+    """Live nodes are counted without a traversal, however many messages they come in."""
     work = {}
     for credit in (64, 1024):
         tree, text, reader = start(credit)

@@ -8,7 +8,7 @@ from speculative_engine.tree.token_tree import Node, NodeState, TokenTree
 
 
 def grown(tree: TokenTree, shape: dict[int, dict]) -> None:
-    """Add {token: {token: ...}} below the root."""
+    """Adds {token: {token: ...}} below the root."""
 
     def add(parent: Node, below: dict[int, dict]) -> None:
         for token, deeper in below.items():

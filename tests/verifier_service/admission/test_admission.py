@@ -1,4 +1,4 @@
-"""Who is let in, and what those are told who are not."""
+"""Admission of requests, and the errors of those that are refused."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ COST = StepCost([1, 256], [0.01, 0.01])
 
 
 def busy_for(steps: int) -> ExpectedWait:
-    """So many steps of prompts are ahead, of ten milliseconds each."""
+    """Returns a wait behind this many prompt steps of ten milliseconds each."""
     wait = ExpectedWait(COST, 128)
     wait.add(1, 128 * steps)
     return wait

@@ -1,4 +1,4 @@
-"""How long a request would wait, told before it does."""
+"""The expected waiting time of a request, computed before it waits."""
 
 import random
 from collections import deque
@@ -13,7 +13,7 @@ LINEAR = StepCost([1, 257], [0.01, 0.01 + 256 * 0.001])
 
 
 class Clock:
-    """Seconds that a test lets pass."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -39,11 +39,11 @@ def test_nobody_is_ahead(wait: ExpectedWait) -> None:
 def test_with_a_place_it_waits_for_the_prompts_before(clock: Clock) -> None:
     wait = ExpectedWait(LINEAR, 128, clock)
     wait.add(1, 1000)
-    assert wait.seconds(4) == pytest.approx(8 * LINEAR.seconds(128))  # whole steps, as nobody decodes
+    assert wait.seconds(4) == pytest.approx(8 * LINEAR.seconds(128))  # whole steps, as no sequence decodes
     wait.begin(1, 0)
     assert wait.seconds(4) == 0.0
     wait.add(2, 1000)
-    assert wait.seconds(4) > 8 * LINEAR.seconds(128)  # who decodes gets its share
+    assert wait.seconds(4) > 8 * LINEAR.seconds(128)  # decoding sequences take part of each step
     wait.end(2, 0)
     assert wait.seconds(4) == 0.0
 
@@ -71,7 +71,7 @@ def test_until_a_request_has_ended_nothing_is_known_of_places(wait: ExpectedWait
         wait.begin(number, 0)
     assert wait.seconds(4) == 0.0
     wait.end(0, 40)
-    # Six more have to end, of 40 tokens each, at 400 tokens a second.
+    # Six more must end, with 40 tokens each, at 400 tokens a second.
     assert wait.seconds(4) == pytest.approx(6 * 40 / 400)
 
 
@@ -82,7 +82,7 @@ def test_those_that_left_before_their_first_token_say_nothing_of_lengths(wait: E
     wait.end(0, 40)
     wait.end(77, 40)
     assert wait.seconds(20) == pytest.approx(0.01)
-    assert wait.seconds(9) == pytest.approx(0.01)  # only the prompts, no place
+    assert wait.seconds(9) == pytest.approx(0.01)  # only the prompts, without waiting for a place
 
 
 def test_the_rate_is_measured_while_requests_wait(wait: ExpectedWait, clock: Clock) -> None:
@@ -91,7 +91,7 @@ def test_the_rate_is_measured_while_requests_wait(wait: ExpectedWait, clock: Clo
         wait.begin(number, 0)
     wait.end(0, 100)
     wait.add(5, 1)
-    for _ in range(3000):  # 60 seconds: 2 places, a fifth of what plain steps would bring
+    for _ in range(3000):  # 60 seconds with 2 places, at a fifth of the rate of plain steps
         clock.now += 0.02
         wait.step(1, 2)
     ten_seconds = wait.seconds(2) - wait.seconds(3)
@@ -117,7 +117,7 @@ def test_time_without_waiting_is_no_part_of_the_rate(wait: ExpectedWait, clock: 
 
 @pytest.mark.parametrize("places", [1, 8])
 def test_a_queue_with_twice_the_load_is_told_what_it_will_wait(places: int) -> None:
-    """Played: each request in a place gets a token a step; requests come twice as fast as they are served."""
+    """Simulation: each running request gets one token per step; requests arrive twice as fast as they are served."""
     clock, rng = Clock(), random.Random(places)
     wait = ExpectedWait(STEADY, 128, clock)
     running: dict[int, int] = {}
@@ -145,5 +145,5 @@ def test_a_queue_with_twice_the_load_is_told_what_it_will_wait(places: int) -> N
                 del running[each]
                 wait.end(each, 30)
         wait.step(tokens, places)
-    assert len(waiting) <= 2.5 * places * 100 / 30  # what is let in is what can be served within the bound
+    assert len(waiting) <= 2.5 * places * 100 / 30  # only requests that can be served within the limit are admitted
     assert abs(sum(errors) / len(errors)) < 0.3 and max(errors) < 1.5

@@ -1,4 +1,4 @@
-"""What one peer may ask for, and that nobody else feels it."""
+"""Limits on the requests of one peer, which leave other peers unaffected."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -48,7 +48,7 @@ async def test_requests_of_one_host(checkpoint: Path) -> None:
         await begun(third)
         verifier.engine.go_on()
         assert await asyncio.gather(*map(tokens, (second, third, other))) == [10] * 3
-        # Those that have ended count no more, even while their streams are open.
+        # Requests that have ended no longer count, even while their streams are open.
         assert await asyncio.gather(*(tokens(call(verifier, ONE)) for _ in range(2))) == [10] * 2
 
 

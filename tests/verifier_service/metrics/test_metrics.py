@@ -1,4 +1,4 @@
-"""Metrics are what responses say, and there are never more of them than drafters that are attached."""
+"""Metrics agree with the responses, and there are series for attached drafters only."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ REASONS = {
 
 
 class Metrics:
-    """What a scrape tells."""
+    """The values of a scrape."""
 
     def __init__(self, verifier: InProcessVerifier) -> None:
         self.collector = VerifierCollector(verifier.verifier)
@@ -38,7 +38,7 @@ class Metrics:
         return self._registry.get_sample_value(f"draftwire:{name}", labels)
 
     def all(self, name: str, label: str) -> dict[str, float]:
-        """A metric's values by one label, those of 0 left out."""
+        """Returns a metric's values by one label, without zeros."""
         found: Counter[str] = Counter()
         for family in self.collector.collect():
             for sample in family.samples:
@@ -56,7 +56,7 @@ def metrics(verifier: InProcessVerifier) -> Metrics:
 
 
 def speculation(outputs: list[Output], rule: AcceptanceRule) -> dict[str, Any]:
-    """What responses say of a rule, all together."""
+    """Sums the statistics of a rule over responses."""
     found = [output.finished.speculation for output in outputs if output.finished.speculation.acceptance == rule]
     positions: Counter[str] = Counter()
     for each in found:
@@ -111,7 +111,7 @@ async def test_values_are_what_responses_say(
     assert metrics("request_generation_tokens_sum") == tokens
     assert metrics("time_to_first_token_seconds_count") == len(outputs)
     assert metrics("e2e_request_latency_seconds_count") == len(outputs)
-    # To the end of the response, so somewhat later than what it says itself.
+    # Measured to the end of the response, so slightly later than the usage in it.
     assert sum(usage.total_seconds for usage in usages) <= metrics("e2e_request_latency_seconds_sum")  # type: ignore[operator]
     steps = sum(output.finished.speculation.steps for output in outputs)
     assert metrics("inter_token_latency_seconds_count") == steps - len(outputs)
@@ -226,7 +226,7 @@ async def test_fall_backs_and_swaps_outlive_their_drafters(
 async def test_drafts_that_are_right_count_as_faster(
     verifier: InProcessVerifier, metrics: Metrics, listening: Any
 ) -> None:
-    """Steps are taken to cost 50 ms whatever is in them, so each accepted token saves as much."""
+    """Every step is assumed to cost 50 ms, so each accepted token saves 50 ms."""
     plain = await verifier.plain(order())
     before = metrics("plain_decode_seconds_total")
     assert before == pytest.approx(metrics("step_seconds_sum"))
@@ -245,6 +245,6 @@ async def test_every_metric_is_documented(
 ) -> None:
     await verifier.pool.membership.attach("twin:1", "good")
     await verifier.generate(order())
-    # A ping comes when the connection begins; its answer need not be there yet.
+    # A ping is sent when the connection begins; its answer may not have arrived yet.
     await verifier.until(lambda: metrics("drafter_round_trip_seconds", drafter="good"))
     assert served(metrics.collector.collect()) == documented("Verifier")

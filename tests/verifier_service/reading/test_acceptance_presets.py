@@ -1,4 +1,4 @@
-"""What a prompt looks like."""
+"""The preset chosen by the look of a prompt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every fault of a request has its code, its reason and its field; what is left open is settled."""
+"""Each fault of a request has its code, reason and field; fields left unset get defaults."""
 
 import math
 from pathlib import Path
@@ -268,7 +268,7 @@ async def test_a_small_kv_cache_is_the_limit_and_is_named(checkpoint: Path) -> N
 async def test_a_preset_is_chosen_by_the_prompt_however_it_is_given(
     reader: RequestReader, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a request that is resumed, with the prompt's ids, gets the same one."""
+    """A resumed request, which carries the prompt's ids, therefore gets the same preset."""
     seen: list[str] = []
 
     def looks_like(prompt: str) -> AcceptancePreset:

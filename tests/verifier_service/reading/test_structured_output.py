@@ -1,4 +1,4 @@
-"""Outputs have the form they were asked to have, whoever drafts, and the same tokens whoever does not."""
+"""Structured outputs have the requested form, and the same tokens with any drafter as without one."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def bundled() -> AsyncIterator[InProcessVerifier]:
 
 @pytest.fixture
 async def drafted(bundled: InProcessVerifier) -> AsyncIterator[InProcessVerifier]:
-    """The same beside two drafters that are told nothing of forms: the bundled draft model, at two addresses."""
+    """The same verifier with two drafters that know nothing of forms: the bundled draft model, at two addresses."""
     async with in_process_drafter(MODELS / "draft") as drafter:
         for address in ("draft:1", "draft:2"):
             bundled.network.listen(address, drafter.servicer.converse)
@@ -50,7 +50,7 @@ async def drafted(bundled: InProcessVerifier) -> AsyncIterator[InProcessVerifier
 
 
 def asking(verifier: InProcessVerifier, form: dict[str, Any] | StructuredOutput | None, **fields: Any) -> Any:
-    """A request for a form: a JSON schema, or any, or none."""
+    """Returns a request for a JSON schema, another form, or none."""
     if isinstance(form, dict):
         form = StructuredOutput(json_schema=json.dumps(form))
     prompt = verifier.verifier.tokenizer.encode(PROMPT)
@@ -256,7 +256,7 @@ class TestResuming:
 
 
 async def refusal(verifier: InProcessVerifier, request: Any) -> tuple[str, str]:
-    """The field and the reason."""
+    """Returns the field and the reason with which a request is refused."""
     with pytest.raises(ServiceError) as caught:
         await verifier.generate(request)
     assert caught.value.code.name == "INVALID_ARGUMENT"

@@ -1,4 +1,4 @@
-"""No text is looked at before it is known that it can fit, and a text that is being read counts for its peer."""
+"""No text is processed before it is known to fit, and a text being processed counts against its peer's limits."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ async def talking(talking_checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
 
 
 class Watched:
-    """A verifier's own tokenizer, whose work is counted, and held back where a test says so."""
+    """Counts the calls of a verifier's own tokenizer, and delays them where a test asks for it."""
 
     def __init__(self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: Counter[str] = Counter()
@@ -78,9 +78,8 @@ class Watched:
     def _around(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **options: Any) -> Any:
             self.calls[name] += 1
-            assert name == "decode" or self.go_on.wait(
-                PATIENCE
-            )  # which the event loop does, too, for an output's tokens
+            # The event loop decodes output tokens as well.
+            assert name == "decode" or self.go_on.wait(PATIENCE)
             return work(*arguments, **options)
 
         return counted
@@ -215,7 +214,7 @@ async def test_other_fields_are_looked_at_before_a_text_is_read(
         assert not watched.calls
 
 
-# What is being read counts.
+# Texts that are being processed count.
 
 
 async def generated(talking: InProcessVerifier, request: pb.GenerateRequest, context: Any = CONTEXT) -> int:
@@ -278,7 +277,7 @@ async def test_texts_to_tokenize_are_counted_by_peer(talking: InProcessVerifier,
         assert (await refusal(call)).reason_name == "AT_CAPACITY"
     others = asyncio.create_task(servicer.Tokenize(pb.TokenizeRequest(text="self"), OTHER))
     await asyncio.sleep(0)
-    held[1].cancel()  # one that waits
+    held[1].cancel()  # a waiting one
     await asyncio.wait(held[1:])
     watched.go_on.set()
     assert (await held[0]).token_ids == (await others).token_ids

@@ -1,4 +1,4 @@
-"""Texts are read in turn, small ones not behind large ones, and nobody's for nobody."""
+"""Texts are processed in turn: small ones do not wait for large ones, and abandoned ones are skipped."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ SMALL, MIDDLE, LARGE = 64, LANES[0].largest + 1, LANES[1].largest + 1
 
 
 class Held:
-    """A text whose reading ends when a test says so."""
+    """A text whose processing ends when a test releases it."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

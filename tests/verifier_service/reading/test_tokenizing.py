@@ -1,4 +1,4 @@
-"""Tokenize and conversations: texts, offsets, templates that refuse, and templates that try to break out."""
+"""Tokenize and chat prompts: texts, offsets, templates that refuse, and templates that try to leave the sandbox."""
 
 import json
 from collections.abc import AsyncIterator, Callable

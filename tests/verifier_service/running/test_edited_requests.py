@@ -1,4 +1,4 @@
-"""A request's changes to the logits through verifier and drafters: one output, ends that wait, and nothing allowed."""
+"""Requests with logit changes, with and without drafters: same output, delayed ends, and no token left to draw."""
 
 import asyncio
 from typing import Any
@@ -57,7 +57,7 @@ async def test_drafters_and_swaps_change_no_token(
 async def test_nothing_ends_an_output_before_its_least_length(
     verifier: InProcessVerifier, twin: InProcessDrafter
 ) -> None:
-    """An end of sequence that would come at once, and a stop string in the middle of the text."""
+    """The end of sequence would be drawn at once, and a stop string occurs in the middle of the text."""
     ending = {"ignore_eos": False, "sampling": SamplingParams(temperature=0.0, logit_bias={1: 100.0})}
     assert (await verifier.plain(order(**ending))).token_ids == [1]
     await verifier.pool.membership.attach("twin:1", "twin")
@@ -87,7 +87,7 @@ async def test_a_resumed_request_goes_on_alike(verifier: InProcessVerifier, twin
 
 
 async def test_where_nothing_is_allowed(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
-    """The request ends with what it has and an error of its own; others, and those after it, go on."""
+    """The request ends with its output so far and an error of its own; other and later requests go on."""
     await verifier.pool.membership.attach("twin:1", "twin")
     expected = await verifier.plain(order())
     dead = order(sampling=SamplingParams(temperature=0.0, allowed_token_ids=[10], bad_words=["w7 w7 w7"]))

@@ -1,4 +1,4 @@
-"""Reports of a prompt: of bounded size, in order, and all of it."""
+"""Reports of a prompt are bounded in size, in order, and complete."""
 
 from functools import cache
 
@@ -24,7 +24,7 @@ def tokenizer() -> Tokenizer:
 
 
 def told(tokens: list[int], first: int, top: int) -> LogProbs:
-    """Numbers that say which token they are of."""
+    """Returns log-probabilities that identify their tokens."""
     places = np.arange(first, first + len(tokens))
     return LogProbs(
         token_ids=np.array(tokens, dtype=np.int64),
@@ -47,7 +47,7 @@ def collect(telling: PromptTelling) -> list[PromptReport]:
 @settings(max_examples=60, deadline=None)
 def test_the_parts_are_the_whole(top: int | None, most: int, steps: list[int], known: int) -> None:
     prompt = tokenizer().encode(TEXT)
-    following = [*prompt, *[5] * known]  # output that was known already is told with it
+    following = [*prompt, *[5] * known]  # output that a resumed request already has is reported with the prompt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prompt_telling, "MOST_ENTRIES", most)
         telling = PromptTelling(prompt, tokenizer(), top)

@@ -1,4 +1,4 @@
-"""What log and trace tell of a request, and what its drafters are told of it."""
+"""Logs and traces of a request, and the request's name and span as its drafters receive them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ async def traced(checkpoint: Path, recorded: RecordedSpans) -> AsyncIterator[InP
 async def called(
     verifier: InProcessVerifier, request: pb.GenerateRequest, metadata: Any = METADATA
 ) -> AsyncIterator[RunningRequest]:
-    """What the servicer does around a request."""
+    """Does what the servicer does around a request."""
     inner = verifier.verifier
     with request_call(inner.tracing, inner.info.model_id, request, metadata) as call:
         read = await inner.reader.read(request, call.request_id)

@@ -1,4 +1,4 @@
-"""What a caller gets of a request: events, text, sources, the end."""
+"""The events that a request's caller receives: text, sources, the end."""
 
 import asyncio
 import string
@@ -33,7 +33,7 @@ PROMPT = [1, 2, 3]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    """One token a byte, so that characters are split over tokens; and an end of sequence."""
+    """A byte-level tokenizer, which splits characters over several tokens, with an end of sequence."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Backend(BPE({character: index for index, character in enumerate(alphabet)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -48,7 +48,7 @@ def eos(tokenizer: Tokenizer) -> int:
 
 
 class Requests:
-    """Makes requests, and outcomes of steps for them."""
+    """Makes requests, and step outcomes for them."""
 
     def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
         self.tokenizer = tokenizer
@@ -392,7 +392,7 @@ class TestResume:
 
     @pytest.mark.parametrize("known", range(12))
     async def test_the_rest_of_the_text_follows_what_the_caller_has(self, requests: Requests, known: int) -> None:
-        """Wherever it broke off: in a character, in what may be a stop string, before it or behind it."""
+        """The break may fall within a character, within a possible stop string, before it or after it."""
         tokens = [*requests.encode("é S€TOaSTOPb"), requests.eos]
         whole = requests.make(stops=["STOP"])
         text = ""

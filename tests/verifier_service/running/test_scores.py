@@ -1,4 +1,4 @@
-"""The Score call: opt-in, its errors, and that nobody else notices it."""
+"""The Score call: it is opt-in, its errors are specific, and other requests are unaffected."""
 
 import asyncio
 import math
@@ -30,7 +30,7 @@ def call(verifier: InProcessVerifier, request: ScoreRequest) -> AsyncIterator[Sc
 
 
 async def scored(verifier: InProcessVerifier, request: ScoreRequest) -> list[tuple[int, list[int], list[float]]]:
-    """Position, tokens and log-probabilities of each distribution."""
+    """Returns position, tokens and log-probabilities of each distribution."""
     found = []
     async for response in call(verifier, request):
         assert len(response.token_ids) == len(response.log_probs)
@@ -71,7 +71,7 @@ async def test_the_whole_distribution_sums_to_one(scoring: InProcessVerifier) ->
 
 
 async def test_it_tells_what_is_generated(scoring: InProcessVerifier) -> None:
-    """Greedy decoding takes the likeliest token at each position."""
+    """Greedy decoding takes the most likely token at each position."""
     output = await scoring.generate(order())
     text = [*PROMPT, *output.token_ids]
     found = await scored(scoring, ScoreRequest(token_ids=text, top=1, first_position=len(PROMPT)))

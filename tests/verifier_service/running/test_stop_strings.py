@@ -1,4 +1,4 @@
-"""Stop strings over a text that comes in pieces."""
+"""Stop strings in a text that arrives in pieces."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ STOPS = st.lists(st.text(LETTERS, min_size=1, max_size=4), max_size=4)
 
 
 def whole(stops: list[str], text: str) -> tuple[str, str | None]:
-    """The text and the stop string by the definition: the first string to be complete, the longest of equals."""
+    """Returns text and stop string by definition: the first string to be complete, the longest of simultaneous ones."""
     for end in range(len(text) + 1):
         for stop in sorted(stops, key=len, reverse=True):
             if text[:end].endswith(stop):
@@ -39,7 +39,7 @@ def test_the_result_does_not_depend_on_where_the_text_is_cut(stops: list[str], t
 def test_what_is_passed_on_at_any_time_does_not_depend_on_it_either(
     stops: list[str], text: str, cuts: list[int]
 ) -> None:
-    """A resumed request is replayed in other pieces, and goes on with exactly what was held back."""
+    """A resumed request is replayed in other pieces, and continues with exactly the text that was held back."""
     cut, joined = StopStrings(stops), StopStrings(stops)
     passed = "".join(cut.push(piece) for piece in pieces(text, cuts))
     assert passed == joined.push(text)
@@ -85,7 +85,7 @@ def test_without_stop_strings_everything_passes() -> None:
 def test_only_what_is_complete_late_enough_ends_the_text(
     stops: list[str], early: str, late: str, cuts: list[int]
 ) -> None:
-    """A string may begin in what passes by; what is complete there is no end."""
+    """A stop string may begin in text that cannot end the output; one that is complete there does not count."""
     taken = StopStrings(stops)
     passed = "".join(taken.push(piece, ends=False) for piece in pieces(early, cuts))
     passed += "".join(taken.push(piece) for piece in pieces(late, cuts))

@@ -1,4 +1,4 @@
-"""What requests are told: the same bits whoever drafts, and what the text says of it."""
+"""Log-probabilities and texts of tokens: the same bits whichever drafter drafts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ SPECULATIONS = ["a draft model", "n-grams and a draft model", "a swap in the mid
 
 
 def told(output: Output) -> Any:
-    """All that depends on the tokens alone, to the bit."""
+    """Returns everything that depends on the tokens alone, bit for bit."""
     return (
         output.token_ids,
         output.text,
@@ -196,7 +196,7 @@ async def test_statistics_count_drafts_and_positions(verifier: InProcessVerifier
 
 class TestEnds:
     async def token(self, verifier: InProcessVerifier) -> tuple[Output, int, int]:
-        """An output, a token of it that has a text, and where that comes first."""
+        """Returns an output, one of its tokens that has a text, and that token's first position."""
         plain = await verifier.plain(order())
         token = next(token for token in plain.token_ids[8:] if 3 <= token < 103)
         return plain, token, plain.token_ids.index(token)

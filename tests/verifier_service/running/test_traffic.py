@@ -1,4 +1,4 @@
-"""Following the served traffic: opt-in, what is told, and what happens to those who do not read."""
+"""Following the served traffic: it is opt-in, what is reported, and followers that do not read."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,12 +31,12 @@ async def test_it_is_off_unless_shared(verifier: InProcessVerifier) -> None:
 
 
 async def test_finished_requests_are_told(sharing: InProcessVerifier) -> None:
-    await sharing.generate(order(max_tokens=5))  # before anybody followed
+    await sharing.generate(order(max_tokens=5))  # before anybody follows
     stream = follow(sharing)
     assert await anext(stream) == FollowTrafficResponse()
     output = await sharing.generate(order(max_tokens=7, sampling=sampled()))
     async with sharing.running(order()):
-        pass  # one that its caller ends is not told of
+        pass  # requests that their callers end are not reported
     other = await sharing.generate(order([5, 6, 7], max_tokens=3))
     told: list[ServedRequest] = []
     while len(told) < 2:

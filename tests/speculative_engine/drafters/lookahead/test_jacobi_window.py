@@ -1,4 +1,4 @@
-"""The window of trajectories: a tree of its own below the last token, that moves along with what is committed."""
+"""The Jacobi window: a separate tree below the last token that moves along with the committed tokens."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ TEXT = list(range(100, 130))
 
 
 def columns_of(probes: Probes, root: Node, levels: int) -> list[list[int]]:
-    """The columns, read from the tree that they are laid out as."""
+    """Returns the columns, read from the tree that they are laid out as."""
     return [[node.token for node in node_path(asked, root)[-levels:]] for asked in probes.asked]
 
 
@@ -96,7 +96,7 @@ def test_a_column_of_which_nothing_was_told_begins_anew() -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_a_trajectory_stays_at_its_place(levels: int, steps: list[tuple[int, int, bool]]) -> None:
-    """Tokens say at which position they were told; wherever a column stands later, they stand at that position."""
+    """Each learned token is its own position, so a column must keep each token there, wherever the window moves."""
     window, text = JacobiWindow(levels), [0, 0, 0]
     for count, committed, told in steps:
         root = root_of(text)

@@ -1,4 +1,4 @@
-"""Lookahead against a target that is a function of the last tokens: what its probes tell comes up again."""
+"""Lookahead with a target that is a function of the last tokens: tokens learned by probes occur again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PROMPT = [3, 14, 15, 9, 2, 6]
 
 
 def target(path: list[int]) -> int:
-    """What comes after tokens: depends on the last one and a little on the one before."""
+    """Returns the next token, which depends on the last one and slightly on the one before."""
     return (path[-1] * 3 + path[-2] % 5 * 3 + 1) % 29
 
 
 def follow(reader: DrafterReader, count: int, most_rows: int = 1000) -> int:
-    """Have `count` tokens committed as a verifier would; how many steps that takes."""
+    """Commits `count` tokens as a verifier would; returns the number of steps."""
     drafter = reader.drafter
     assert isinstance(drafter, ProbingDrafter)
     end, steps = len(reader.tokens) + count, 0
@@ -65,7 +65,7 @@ def test_no_probe_reaches_beyond_the_end() -> None:
     assert isinstance(drafter, LookaheadDrafter)
     while len(drafts.tokens) < len(PROMPT) + 8:
         probes = drafter.probes(1, drafts.tree.root, 1000)
-        # What is told is at most the last token itself.
+        # A probe at the last but one position learns the last token.
         assert all(node.position + 1 <= len(PROMPT) + 7 for node in probes.nodes)
         assert bool(probes.nodes) == (len(drafts.tokens) <= len(PROMPT) + 4)
         drafts.commit([1])

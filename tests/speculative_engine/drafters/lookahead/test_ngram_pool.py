@@ -1,4 +1,4 @@
-"""The pool of n-grams: what was found last, by first token, and bounded."""
+"""The n-gram pool: the latest n-grams by first token, in bounded memory."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from speculative_engine.drafters.lookahead.ngram_pool import _MOST_FIRST_TOKENS,
 
 
 def continuations(pool: NgramPool, token: int) -> list[list[int]]:
-    """The n-grams of a token as a drafter reads them, without the token."""
+    """Returns the n-grams of a token as a drafter reads them, without the token."""
     found: list[list[int]] = []
     for length, text, start in pool.places(token):
         assert length == 1, "one token agrees"

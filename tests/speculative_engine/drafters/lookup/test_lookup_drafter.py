@@ -1,4 +1,4 @@
-"""Drafters without a model: their trees are those of the verifier, whatever is committed."""
+"""Drafters without a model: their trees match the verifier's, whatever is committed."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
 TOKENS = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 COMMITS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 6), TOKENS), max_size=25
-)  # sequence, drafted tokens that are right, tokens after them
+)  # sequence, number of right draft tokens to commit, further tokens
 
 each_drafter = pytest.mark.parametrize("name", DRAFTERS)
 

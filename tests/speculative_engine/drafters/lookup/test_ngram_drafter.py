@@ -1,4 +1,4 @@
-"""Prompt lookup: the longest match first, several merged, nothing looked for twice."""
+"""Prompt lookup: the longest match first, several matches merged, nothing searched twice."""
 
 import random
 
@@ -55,7 +55,7 @@ def test_a_longer_match_is_believed_more() -> None:
 
 def test_a_text_that_repeats_itself_has_no_end() -> None:
     drafts = reader([1, 2, 3] * 3)
-    while drafts.tree.size < 16:  # it has to be learned that the guesses are right
+    while drafts.tree.size < 16:  # until it has learned that its guesses are right
         drafts.commit([1, 2, 3])
     assert drafts.likeliest()[:12] == [1, 2, 3] * 4
 

@@ -1,4 +1,4 @@
-"""Predicted output: followed from its first token, and found again after the output has parted from it."""
+"""Predicted output: followed from its first token, and found again after the output has deviated from it."""
 
 import random
 
@@ -18,7 +18,7 @@ def reader(prediction: list[int], prompt: list[int] = PROMPT) -> DrafterReader:
 
 
 def after(output: list[int], prediction: list[int] = EXPECTED) -> list[int]:
-    """What is drafted first, most likely first, after an output."""
+    """Returns the tokens drafted after an output, most likely first."""
     drafts = reader(prediction)
     for token in output:
         drafts.commit([token])

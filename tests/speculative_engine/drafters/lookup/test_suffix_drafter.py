@@ -1,4 +1,4 @@
-"""Suffix decoding: every stretch of a text is found, with what came after it and how often; shared by choice."""
+"""Suffix decoding: every substring of a text is found, with its continuations and their counts; sharing is optional."""
 
 import random
 from collections import Counter
@@ -52,7 +52,7 @@ class TestAutomaton:
         automaton, last = SuffixAutomaton(), 0
         state, length = 0, 0
         for index, token in enumerate(other):
-            last = automaton.extend(last, text[index])  # states are split under the follower's feet
+            last = automaton.extend(last, text[index])  # extending splits states that the follower may be in
             state, length = automaton.follow(automaton.state_of(state, length), length, token)
             suffix = other[: index + 1]
             known = text[: index + 1]

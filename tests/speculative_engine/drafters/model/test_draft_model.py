@@ -1,4 +1,4 @@
-"""A drafter with too little memory: slower, and the same guesses."""
+"""A drafter with too little memory is slower, but its guesses are the same."""
 
 import random
 from functools import cache
@@ -37,7 +37,7 @@ def ids_of(node: Node) -> dict[int, object]:
 
 
 class Mirror:
-    """The verifier's copy of a sequence, which notes what was guessed after which tokens."""
+    """The verifier's copy of a sequence, which records each guess with the tokens before it."""
 
     def __init__(self, spec: DraftSpec):
         self.tokens = list(spec.tokens)
@@ -47,7 +47,7 @@ class Mirror:
         self.nodes: dict[int, Node] = {}
 
     def commit(self, rng: random.Random) -> list[int]:
-        """Tokens of a verdict: a way down the tree, then out of it, if there is room for that."""
+        """Returns the tokens of a verdict: a path down the tree, then tokens outside of it, if there is room."""
         tokens: list[int] = []
         node = self.tree.root
         while node.children and rng.random() < 0.6:
@@ -63,7 +63,7 @@ class Mirror:
 
 
 class Pair:
-    """A drafter and the mirrors of what it drafts."""
+    """A drafter and the mirrors of its trees."""
 
     def __init__(self, slots: int):
         self.drafter = DraftModelDrafter(model_of(slots))
@@ -84,7 +84,7 @@ class Pair:
         self.mirrors.pop(number, None)
 
     def grow(self) -> None:
-        """One step; a proposal that a verifier would refuse fails the test."""
+        """Runs one step; a proposal that a verifier would refuse fails the test."""
         for number, proposal in self.drafter.grow().proposals.items():
             mirror = self.mirrors[number]
             count = mirror.reader.merge(proposal, mirror.tree, mirror.tokens)
@@ -106,8 +106,8 @@ class Pair:
         raise AssertionError("the drafter finds no rest")
 
     def check(self) -> None:
-        """Trees are mirrors, and the slots in use are those of computed tokens and nodes, each held once;
-        whoever waits has to."""
+        """Checks that trees match, that the slots in use are those of computed tokens and nodes, each held once,
+        and that no sequence waits that could run."""
         queue = self.drafter._queue
         held: list[int] = []
         for draft in queue:
@@ -125,7 +125,7 @@ class Pair:
 
 
 def same_guess(number: int, prefix: tuple[int, ...]) -> int | None:
-    """What a drafter with memory enough guesses first after these tokens."""
+    """Returns the first guess after these tokens of a drafter with enough memory."""
     drafter = DraftModelDrafter(model_of(4000))
     spec = spec_of(number)
     drafter.open(0, DraftSpec(prefix, spec.sampling, 1, LARGEST))
@@ -168,7 +168,7 @@ def test_nodes_whose_slots_were_given_up_are_computed_again_and_not_sent_again()
     pair.grow_until_idle()
     pair.check()
     assert {**ids_of(pair.mirrors[1].tree.root), **before} == ids_of(pair.mirrors[1].tree.root)
-    # A verdict along the tree keeps the slots of its path: nothing of it is pending.
+    # A verdict along the tree keeps the slots of its path, so no token is pending.
     node = next(iter(pair.mirrors[1].tree.root.children.values()))
     pair.mirrors[1].tokens.append(node.token)
     pair.mirrors[1].tree.commit([node.token])

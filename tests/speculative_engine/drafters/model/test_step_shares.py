@@ -1,4 +1,4 @@
-"""What shares a drafting step between verifiers."""
+"""The shares of a drafting step that verifiers get."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ SURE, UNSURE = math.log(0.95), math.log(0.3)
 
 
 def tree_of(growth: TreeGrowth, log_probs: list[float]) -> tuple[GrowingTree, list[Node]]:
-    """A tree whose root has been through the model and has such children."""
+    """Returns a tree whose root has been through the model, and the root's children."""
     tree = GrowingTree(TokenTree(10, 1), 64, 1000)
     tree.tree.root.slot = 1
     return tree, growth.children(tree, tree.tree.root, range(1, len(log_probs) + 1), log_probs)
@@ -54,7 +54,7 @@ def test_scarce_rows_are_divided_and_the_best_of_each_comes_first() -> None:
 
 
 def test_a_verifier_wants_what_it_would_have_alone() -> None:
-    """Nodes that are not worth a row are drafted for nobody, share or no share."""
+    """Nodes that are not worth a row are not drafted, whatever the verifier's share."""
     growth = TreeGrowth(StepCost([1, 2, 3, 100], [1.0, 1.1, 4.0, 100.0]))
     mine, _ = tree_of(growth, [SURE, UNSURE, UNSURE])
     alone = len(growth.expansions([mine], 0, 100))
@@ -64,7 +64,7 @@ def test_a_verifier_wants_what_it_would_have_alone() -> None:
 
 
 def test_nobody_waits_for_others_rows_longer_than_its_share_allows() -> None:
-    """A step of one row takes 1, of 10 takes 2, of 100 takes 11: with half of the drafter one row may take 2."""
+    """A step of one row takes 1, of 10 takes 2, of 100 takes 11; with half of the drafter, one row may take 2."""
     growth = TreeGrowth(StepCost([1, 10, 100], [1.0, 2.0, 11.0]))
     trees = [tree_of(growth, [SURE])[0] for _ in range(65)]
     owned = [(A, trees[0]), *((B, tree) for tree in trees[1:])]
@@ -85,7 +85,7 @@ def test_committed_tokens_are_divided() -> None:
 
 
 class Loaded:
-    """A drafter with dear rows that drafts for one sequence of A and eight of B; verdicts come for all at once."""
+    """A drafter with expensive rows that drafts for one sequence of A and eight of B; verdicts come for all at once."""
 
     def __init__(self, a: ServedVerifier, b: ServedVerifier):
         growth = TreeGrowth(DEAR)
@@ -111,7 +111,7 @@ class Loaded:
             self.nodes[number] += len(proposal.token_ids)
 
     def verdicts(self) -> None:
-        """Each accepts a draft token, so that what is drafted goes on to be worth it."""
+        """Commits a draft token of each sequence, so that drafting remains worthwhile."""
         for number in self.lengths:
             draft = self.drafter._queue.find(number)
             assert draft is not None
@@ -140,7 +140,7 @@ def model() -> PackedModel:
 
 
 def test_one_stream_beside_eight_has_its_share_of_the_rows() -> None:
-    """Where each row takes its time, a sequence of its own verifier gets several times what one of nine gets."""
+    """With expensive rows, a sequence with a verifier of its own gets over twice the rows of one among nine."""
     first_come, fair, favoured = (Loaded(a, B) for a in (SOLE._replace(name="b", stream=2), A, A._replace(weight=3.0)))
     counts = []
     for loaded in (first_come, fair, favoured):

@@ -1,4 +1,4 @@
-"""A text kept up in another tokenizer's tokens."""
+"""Keeping a growing text in the tokens of another tokenizer."""
 
 import random
 
@@ -14,7 +14,7 @@ from tests.harness.models.byte_tokenizers import TEXT
 PAIRS = [(target, draft) for target in KINDS for draft in KINDS if target != draft]
 PARTS = st.lists(
     st.one_of(
-        st.binary(min_size=1, max_size=6),  # ends within characters as often as not
+        st.binary(min_size=1, max_size=6),  # often ends within a character
         st.text(min_size=1, max_size=6).map(str.encode),
         st.sampled_from([b" self", b"imp", b"ort", "日本".encode(), b"\n    ", b"_x", b"123"]),
         st.none(),  # the end of a text
@@ -27,7 +27,7 @@ PARTS = st.lists(
 @given(parts=PARTS, seed=st.integers(0, 99))
 @example(parts=["🐍".encode()[:1], "🐍".encode()[1:], None, b"imp", b"ort"], seed=0)
 def test_the_draft_tokens_always_spell_the_text(target: str, draft: str, parts: list[bytes | None], seed: int) -> None:
-    """And what is said to be unchanged is."""
+    """The tokens reported as unchanged are unchanged as well."""
     translation = token_map(target, draft)
     rng = random.Random(seed)
     ours: list[int] = []

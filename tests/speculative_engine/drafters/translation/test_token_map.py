@@ -1,4 +1,4 @@
-"""Tokens of one vocabulary in another's."""
+"""Mapping tokens of one vocabulary to another."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The target's tokens by a draft model's probabilities of others."""
+"""Probabilities of the target's tokens, from a draft model's probabilities of other tokens."""
 
 import pytest
 import torch

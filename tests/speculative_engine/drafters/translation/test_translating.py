@@ -1,4 +1,4 @@
-"""A drafter whose model has another tokenizer: its tree is in the target's tokens, its memory in its own."""
+"""A drafter whose model has another tokenizer: its tree holds the target's tokens, its KV cache the draft model's."""
 
 import random
 from functools import cache
@@ -44,7 +44,7 @@ class Mirror:
         self.reader = ProposalReader("draft", CREDIT, len(vocabulary("target")))
 
     def commit(self, rng: random.Random) -> list[int]:
-        """Tokens of a verdict: a way down the tree, then out of it, in text or in any bytes at all."""
+        """Returns the tokens of a verdict: a path down the tree, then text or arbitrary bytes outside of it."""
         tokens: list[int] = []
         node = self.tree.root
         while node.children and rng.random() < 0.7:
@@ -64,7 +64,7 @@ class Mirror:
 
 
 class Pair:
-    """A drafter and the mirrors of what it drafts."""
+    """A drafter and the mirrors of its trees."""
 
     def __init__(self, kind: str, slots: int):
         self.drafter = TranslatingDrafter(model_of(kind, slots), token_map("target", kind))
@@ -85,7 +85,7 @@ class Pair:
         self.mirrors.pop(number, None)
 
     def grow(self) -> None:
-        """One step; a proposal that a verifier would refuse fails the test."""
+        """Runs one step; a proposal that a verifier would refuse fails the test."""
         for number, proposal in self.drafter.grow().proposals.items():
             mirror = self.mirrors[number]
             count = mirror.reader.merge(proposal, mirror.tree, mirror.tokens)
@@ -99,7 +99,7 @@ class Pair:
         raise AssertionError("the drafter finds no rest")
 
     def check(self) -> None:
-        """Trees are mirrors, draft tokens spell the committed text, and each slot in use is held once."""
+        """Checks that trees match, draft tokens spell the committed text, and each slot in use is held once."""
         queue = self.drafter._queue
         held: list[int] = []
         for draft in queue:

@@ -1,4 +1,4 @@
-"""Steps in fixed sizes, on a CPU: what a GPU runs, but for the graphs, whose captured calls are made again here."""
+"""Steps of fixed sizes, run on a CPU like on a GPU, except that captured calls are repeated instead of CUDA graphs."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.harness.engine.engines import (
 )
 
 BUCKETS = StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256))
-"""Small enough for some of the tests' steps to lie beyond."""
+"""Small enough that some of the tests' steps exceed them."""
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -55,5 +55,5 @@ def test_reproducible_passes_say_what_plain_forwards_say(name: str, rows: int, m
 
 
 def test_the_number_of_rows_changes_no_bit() -> None:
-    """Of a model whose linear layers are the library's own."""
+    """Uses a model with transformers' own linear layers."""
     assert run_self_test(reproducible("Llama")).bit_exact

@@ -1,4 +1,4 @@
-"""Weights of few bits by torchao: on a CPU the code for GPUs can be run with 8 bits, where torchao is installed."""
+"""Low-bit weights by torchao: the 8-bit code for GPUs also runs on a CPU, where torchao is installed."""
 
 import copy
 import sys

@@ -1,4 +1,4 @@
-"""Which sizes steps are padded to."""
+"""The sizes that steps are padded to."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models of the library's architectures split between two processes, over gloo."""
+"""Models of transformers' architectures, split between two processes over gloo."""
 
 import json
 import os
@@ -14,18 +14,18 @@ from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[4]
 SPLIT = ["Gemma2", "Llama", "Mixtral", "Phi3", "Qwen3"]
-"""Plans of several kinds: an embedding of the library's own, experts, inputs and outputs that are whole at every rank,
-norms of heads."""
+"""Split plans of several kinds: with transformers' own embedding, experts, replicated inputs and outputs, and norms of
+heads."""
 OTHER_SIZES = {"OddVocabulary": {"vocab_size": 301}, "Tied": {"tie_word_embeddings": True}}
-"""Of a Llama."""
+"""Variants of Llama."""
 EXPERTS = {"Mixtral"}
 WHOLE_ATTENTION = {"Phi3"}
-"""Each rank has all keys and values."""
+"""Models of which each rank holds all keys and values."""
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the pair says of every model; it runs once."""
+    """The pair's report on every model; it runs once."""
     directory = tmp_path_factory.mktemp("checkpoints")
     for name in (*SPLIT, "GPT2"):
         tiny_model(name).save_pretrained(directory / name)

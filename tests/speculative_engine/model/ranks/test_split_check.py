@@ -1,4 +1,4 @@
-"""What a configuration says of splitting a model."""
+"""Whether a configuration allows a model to be split."""
 
 import pytest
 from transformers import GPT2Config, LlamaConfig, Qwen3MoeConfig
