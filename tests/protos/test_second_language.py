@@ -61,7 +61,7 @@ def test_the_contract_names_each_capability() -> None:
 
 def test_what_the_contract_says_of_absent_fields_is_so() -> None:
     assert f"Empty counts as {proposal._UNKNOWN_LOG_PROB} " in comment("proposal.proto", "log_probs")
-    # "protocol_revision has to be set; what holds where another field is absent is said at the field."
+    # "protocol_revision has to be set; the other fields document what their absence means."
     own = PeerInfo(protocol_revision=1, min_protocol_revision=1, limits=Limits(max_tree_nodes=8))
     handshake.check_peer(own, PeerInfo(protocol_revision=1))
     with pytest.raises(ServiceError, match="revisions"):
