@@ -28,13 +28,13 @@ BENCHMARKS = ROOT / "benchmarks"
 DOCUMENTS = ("docs/benchmarks.md", "README.md", "benchmarks/README.md")
 ROOMS = ("laws", "speed", "faults", "scale", "simulation", "peers", "gpu")
 _ORIGIN = "From docs/benchmarks.md of commit fe6cd16."
-"""The end of the notes of results that were taken from an older page, which says so once."""
+"""End of the notes of results taken from an older page; docs/benchmarks.md mentions it once for all."""
 _MARKED = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
 
 @functools.cache
 def scripts() -> dict[str, str]:
-    """The module of each script that is run by hand, by the name of its results, room by room."""
+    """Returns the module of each script that is run by hand, by the name of its results, room by room."""
     found = {}
     for room in ROOMS:
         for path in sorted((BENCHMARKS / room).glob("*.py")):
@@ -49,7 +49,7 @@ def _documented(path: Path) -> str:
 
 
 def summary(module: str) -> str:
-    """The first paragraph of a script's docstring, in one line."""
+    """Returns the first paragraph of a script's docstring, in one line."""
     path = ROOT / Path(*module.split("."))
     path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
     return " ".join(_documented(path).partition("\n\n")[0].split())
@@ -66,7 +66,8 @@ class Page:
         self._found = found
 
     def text(self, name: str) -> str:
-        """The text between the markers of a name: goals, first screen, index, or a room. Raises KeyError for others."""
+        """Returns the text between the markers of a name: goals, first screen, index, or a room. Raises KeyError for
+        others."""
         if name == "goals":
             return self._goals()
         if name == "first screen":
@@ -98,7 +99,7 @@ class Page:
         return "\n".join(lines)
 
     def _newest(self, benchmark: str, processor: str) -> dict[str, tuple[object, Result]]:
-        """The newest value of each figure on a processor, and the result that has it."""
+        """Returns the newest value of each figure on a processor, and the result that has it."""
         newest: dict[str, tuple[object, Result]] = {}
         for result in self._of(benchmark):
             if result.processor == processor:
@@ -116,7 +117,7 @@ class Page:
         return "\n".join(parts).rstrip("\n")
 
     def _script(self, name: str) -> list[str]:
-        """The tables of a script, and the conditions of the results that they or the goals show."""
+        """Returns the tables of a script, and the conditions of the results that these or the goals show."""
         shown = self._shown[name]
         ours = self._of(name)
         parts: list[str] = []
@@ -179,7 +180,7 @@ class Page:
                     raise KeyError(f"no result of {processor} has all figures of the first screen: {wanted}")
                 used.append(ours[0])
                 for row in block["rows"]:
-                    # Several figures of one kind: the best arrangement counts.
+                    # several figures of one kind: the best arrangement counts
                     best = [max(middle(ours[0].figures[each]) for each in figures) for figures in row["figures"]]
                     cells = " | ".join(f"**{value:.0f}**" if row.get("ours") else f"{value:.0f}" for value in best)
                     lines.append(f"| {row['text']} | {cells} | {processor}, {ours[0].commit} |")
@@ -188,7 +189,7 @@ class Page:
 
 
 def _main_commit(found: Sequence[Result]) -> str:
-    """The commit that most figures are of."""
+    """Returns the commit that most figures are from."""
     commits = [each.commit for each in found]
     return max(dict.fromkeys(commits), key=commits.count)
 
@@ -200,7 +201,7 @@ def _rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
 
 
 def _conditions(result: Result) -> str:
-    """The machine, the command and the note of a result, in one line."""
+    """Returns the machine, the command and the note of a result, in one line."""
     cores = result.machine["cores"]
     parts = [f"{result.processor}, commit {result.commit}"]
     parts += [f"{cores} cores"] if cores else []
