@@ -100,8 +100,8 @@ class Chaos:
         addresses = [verifier.address for verifier in self.verifiers]
 
         def connect(number: int) -> AsyncClient:
-            # Every request has its own client: one client would have all streams move together. Faults may well hit a request
-            # several times before its next token, and here it is never the request that ends a verifier.
+            # Every request has its own client: one client would have all streams move together. Faults may well hit a
+            # request several times before its next token, and here it is never the request that ends a verifier.
             return AsyncClient(rng.sample(addresses, len(addresses)), retry=PATIENT)
 
         def take(gap: Gap) -> None:
