@@ -1,4 +1,4 @@
-"""What a verifier and one of its drafters say to each other in virtual time, in the order of `DrafterConversation`."""
+"""Messages between a verifier and one of its drafters in virtual time, in the order of `DrafterConversation`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speculative_engine.tree.proposal import Proposal
 
 
 class SimulatedLink:
-    """Messages take half a round trip. Credit, and whether the drafter is told of steps, follow from what it brings."""
+    """A link with a delay of half a round trip per message. Credit and pauses follow from what the drafter brings."""
 
     def __init__(
         self,
@@ -28,8 +28,8 @@ class SimulatedLink:
         source: str,
         credit: PausePolicy | None,
     ):
-        """round_trip: seconds. source: the drafter's name at the verifier. credit: None for a drafter that is told of
-        each step and may always say as much as its openings allow."""
+        """round_trip: seconds. source: the drafter's name at the verifier. credit: None for a drafter that gets every
+        verdict and may always use the credit of its openings."""
         self._clock = clock
         self._one_way = round_trip / 2
         self._verifier = verifier
@@ -40,15 +40,15 @@ class SimulatedLink:
         self._held: dict[int, Verdict] = {}
 
     def open(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int) -> None:
-        """Asks the drafter for nodes of a sequence, at most so many at once."""
+        """Opens a sequence at the drafter, with at most `max_nodes` live nodes."""
         self._clock.after(self._one_way, lambda: self._drafter.open(sequence, pair, max_nodes, max_length))
 
     def propose(self, proposals: dict[int, Proposal]) -> None:
-        """The drafter has new nodes, by sequence."""
+        """Sends new nodes from the drafter, by sequence."""
         self._clock.after(self._one_way, lambda: self._take(proposals))
 
     def settle(self, step: SettledStep) -> None:
-        """The verifier has done a step; its verdicts are those of sequences that are open here."""
+        """Sends the verdicts of a step for the sequences that are open here."""
         for verdict in step.verdicts:
             self._hold(verdict)
         rests = self._rests(step)
@@ -56,7 +56,7 @@ class SimulatedLink:
         told = [
             replace(verdict, max_tree_nodes=most)
             for verdict in self._held.values()
-            if not rests or verdict.ended  # an end is a message of its own
+            if not rests or verdict.ended  # an end is a separate message
         ]
         for verdict in told:
             del self._held[verdict.sequence]
@@ -73,7 +73,7 @@ class SimulatedLink:
         self._held[verdict.sequence] = replace(verdict, tokens=tokens)
 
     def _rests(self, step: SettledStep) -> bool:
-        """Whether the drafter is told nothing of this step for now."""
+        """Whether the drafter is paused and gets no verdicts of this step."""
         credit = self._credit
         if credit is None:
             return False
