@@ -65,7 +65,7 @@ async def rate(stream: Stream, prompts: list[str], max_tokens: int) -> tuple[flo
 
 
 async def measure(options: argparse.Namespace, verifier: str, url: str) -> dict[str, object]:
-    """Measures both by turns."""
+    """Measures both in turns."""
     prompts = held_out_prompts(options.streams)
     rates: dict[str, list[float]] = {"sdk": [], "gateway": []}
     timeout = httpx.Timeout(600.0)
