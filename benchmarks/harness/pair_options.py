@@ -13,7 +13,9 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
     )
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models")
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
 

@@ -71,8 +71,12 @@ def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
 def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--choosing-prompts", type=int, default=4, help="number of prompts that settings are chosen on")
     parser.add_argument("--max-tokens", type=int, default=128)
@@ -80,8 +84,8 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="beginnings of names, such as vllm,openvino; all peers by default")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument("--threads", type=int, default=2, help="threads of each peer on one box")
-    parser.add_argument("--target-core", type=int, default=0, help="core of the target's host")
-    parser.add_argument("--drafter-core", type=int, default=1, help="core of our drafter's host")
+    parser.add_argument("--target-core", type=int, default=0, help="cores of the target's host")
+    parser.add_argument("--drafter-core", type=int, default=1, help="cores of our drafter's host")
     add_report_options(parser)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that peers' processes end

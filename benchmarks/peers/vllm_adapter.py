@@ -73,8 +73,12 @@ def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
 def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument(
         "--choosing-prompts", type=int, default=1, help="number of prompts that draft lengths are chosen on"

@@ -188,7 +188,9 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--roomy-slots", type=int, default=32768)
     parser.add_argument("--tight-slots", type=int, default=4096)
-    parser.add_argument("--target-millions", type=float, default=50.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--target-millions", type=float, default=50.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--first-cores", type=cores, default=[0])
     parser.add_argument("--second-cores", type=cores, default=[1])
     add_run_options(parser, max_tokens=16)

@@ -228,8 +228,12 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=1500)
     parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--out", type=Path, help="where to write the files; default: a new temporary directory")

@@ -81,8 +81,12 @@ def share(equal: torch.Tensor) -> float:
 def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--rows", type=counts, default=[1, 4, 16])
     parser.add_argument("--runs", type=int, default=31)
     parser.add_argument("--prompts", type=int, default=20, help="number of held-out prompts")

@@ -153,7 +153,9 @@ def main() -> None:
     parser.add_argument("--system-tokens", type=int, default=512)
     parser.add_argument("--user-tokens", type=int, default=64)
     parser.add_argument("--kv-slots", type=int, default=32768)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     add_run_options(parser, max_tokens=32)
     options = parser.parse_args()

@@ -97,7 +97,9 @@ class Parts:
 def main() -> None:
     """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--rows", type=counts, default=[1, 4, 16])
     parser.add_argument("--context", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)

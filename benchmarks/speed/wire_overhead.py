@@ -165,8 +165,12 @@ def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft", type=Path, default=MODELS / "draft")
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--prompts", type=int, default=8)
