@@ -22,8 +22,8 @@ class Agreement:
     """Probability that the target's token is the draft's first, second, ... candidate. Coupled sampling of synthetic
     pairs at temperature 1 leaves 53 % of what the first misses to the second and 19 % to the third."""
     concentration: float = 2.0
-    """Similarity of positions: the first candidate's probability at a position is drawn from Beta(c a, c (1 - a)). A small
-    number means nearly certain positions beside nearly hopeless ones, as in real text."""
+    """Similarity of positions: the first candidate's probability at a position is drawn from Beta(c a, c (1 - a)). A
+    small number means nearly certain positions beside nearly hopeless ones, as in real text."""
     noise: float = 0.5
     """Standard deviation, in log-odds, of the draft model's reported probability for its first candidate."""
 
@@ -35,8 +35,8 @@ class Agreement:
 
     @classmethod
     def of(cls, first: float) -> Agreement:
-        """Returns the agreement for a first candidate that is right with this probability, and two others with the usual
-        shares of the rest, but no likelier than the first allows."""
+        """Returns the agreement for a first candidate that is right with this probability, and two others with the
+        usual shares of the rest, but no likelier than the first allows."""
         left = min(first, 1 - first)
         return cls((first, 0.53 * left, 0.19 * left))
 
@@ -48,8 +48,8 @@ class ModelPair:
     """
 
     def __init__(self, agreement: Agreement | Sequence[Place], length: int, seed: str):
-        """agreement: how often the models agree, or a real draft model's candidates at the positions of a real text, from
-        the first new token on. length: tokens of the text."""
+        """agreement: how often the models agree, or a real draft model's candidates at the positions of a real text,
+        from the first new token on. length: tokens of the text."""
         rng = random.Random(seed)
         self._agreement = agreement
         self._target = [rng.randrange(VOCABULARY) for _ in range(length + 1)]

@@ -84,8 +84,8 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="beginnings of names, such as vllm,openvino; all peers by default")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument("--threads", type=int, default=2, help="threads of each peer on one box")
-    parser.add_argument("--target-core", type=int, default=0, help="cores of the target's host")
-    parser.add_argument("--drafter-core", type=int, default=1, help="cores of our drafter's host")
+    parser.add_argument("--target-core", type=int, default=0, help="core of the target's host")
+    parser.add_argument("--drafter-core", type=int, default=1, help="core of our drafter's host")
     add_report_options(parser)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that peers' processes end
