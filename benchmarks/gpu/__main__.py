@@ -249,7 +249,7 @@ def main() -> None:
     figures |= cost_figures("target", again, options.context, options.runs, "reproducible")
     print_report("gpu", figures, options)
     if wrong := [name for name, value in figures.items() if value is False and not name.startswith("reproducible")]:
-        sys.exit(f"not as it must be: {', '.join(wrong)}")
+        sys.exit(f"failed checks: {', '.join(wrong)}")
 
 
 def read_options() -> argparse.Namespace:

@@ -43,7 +43,7 @@ class VirtualClock:
         """Runs events until `done`. Raises RuntimeError if no event is left before that."""
         while not done():
             if not self._events:
-                raise RuntimeError("everybody waits for somebody else")
+                raise RuntimeError("no event is left: everyone waits for somebody else")
             self.now, _, action = heapq.heappop(self._events)
             action()
 

@@ -243,7 +243,7 @@ def main() -> int:
         if new == old:
             continue
         if options.check:
-            print(f"{document} is not what the results say: python -m benchmarks.harness.tables", file=sys.stderr)
+            print(f"{document} is out of date; run python -m benchmarks.harness.tables", file=sys.stderr)
             status = 1
         else:
             path.write_text(new, encoding="utf-8")

@@ -86,11 +86,11 @@ class PeerProcess:
         try:
             self._process.stdin.close()
         except BrokenPipeError:
-            print(f"{self.log}: it had ended already", file=sys.stderr)
+            print(f"{self.log}: the process had already ended", file=sys.stderr)
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            print(f"{self.log}: it does not end, and is killed", file=sys.stderr)
+            print(f"{self.log}: the process does not end and is killed", file=sys.stderr)
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._reader.join()

@@ -155,7 +155,7 @@ def main() -> int:
         ended = {each.name: each.finish() for each in contestants}
         for name, result in ended.items():
             if result.outputs != ended[PLAIN].outputs:
-                print(f"run {run}: the outputs with {name} are others", file=sys.stderr)
+                print(f"run {run}: outputs with {name} differ", file=sys.stderr)
                 return 1
             if run >= WARM_RUNS:
                 found[name].append(result)

@@ -20,7 +20,7 @@ class Prices:
     def __post_init__(self) -> None:
         for name in ("verifier", "drafter"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: {getattr(self, name)} is no price")
+                raise ValueError(f"{name}: {getattr(self, name)} is not a price")
 
     def million_tokens(self, verifiers: int, drafters: int, tokens_per_second: float) -> float:
         """Returns the cost of a million tokens; infinite if there are none."""

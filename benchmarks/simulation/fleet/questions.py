@@ -41,7 +41,7 @@ class Questions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.draft_memory < 1:
-            raise ValueError(f"draft_memory: {self.draft_memory} is no share below 1")
+            raise ValueError(f"draft_memory: {self.draft_memory} is not a share below 1")
 
     def plain(self, verifiers: int = 1) -> Fleet:
         """Returns a fleet without speculation."""

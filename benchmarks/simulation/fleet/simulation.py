@@ -55,7 +55,7 @@ class Fleet:
                 raise ValueError(f"{name}: {getattr(self, name)} is below {smallest}")
         for fault in self.faults:
             if fault.index >= (self.drafters if "drafter" in fault.kind else self.verifiers) or fault.index < 0:
-                raise ValueError(f"faults: there is none numbered {fault.index} of which it says: {fault.kind}")
+                raise ValueError(f"faults: {fault.kind}: no service has the index {fault.index}")
 
 
 class Simulation:
