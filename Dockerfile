@@ -4,8 +4,8 @@
 #   docker build --target verifier --tag draftwire-verifier:0.1.0.dev0-cuda \
 #       --build-arg TORCH_INDEX_URL= --build-arg EXTRAS=serve,tracing,gpu .
 #
-# Verifier and drafter are the same layers. The build sees no git: DRAFTWIRE_VERSION, DRAFTWIRE_REVISION and DRAFTWIRE_SOURCE
-# say what is built. docs/deploying.md describes the arguments and how the images are run.
+# Verifier and drafter are the same layers. The build has no git: DRAFTWIRE_VERSION, DRAFTWIRE_REVISION and DRAFTWIRE_SOURCE
+# identify what is built. docs/deploying.md describes the arguments and how the images are run.
 
 ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
 # As `make version` prints it. Without it the images carry the version of an unknown source tree.
@@ -40,7 +40,7 @@ RUN build_wheel.sh /source /wheels "${DRAFTWIRE_VERSION}"
 # ---- the packages of the services, with torch
 
 FROM ${PYTHON_IMAGE} AS service-packages
-# An index with the torch that is wanted; empty for PyPI's, which brings CUDA. Other indexes: https://pytorch.org
+# The index to install torch from; empty for PyPI's, which brings CUDA. Other indexes: https://pytorch.org
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 # "serve,tracing", or "serve,tracing,gpu" for weights of 8 and 4 bits on GPUs
 ARG EXTRAS=serve,tracing
@@ -55,7 +55,7 @@ COPY deploy/image/install_packages.sh /usr/local/bin/
 COPY pyproject.toml constraints.txt /source/
 RUN install_packages.sh /source /opt/draftwire gateway,tracing
 
-# ---- what every image has: a user without rights, and paths that work where the root cannot be written to
+# ---- the base of every image: a user without rights, and paths that work with a read-only root
 
 FROM ${PYTHON_IMAGE} AS runtime
 RUN groupadd --gid 10001 draftwire \
@@ -71,7 +71,7 @@ ENV PATH=/opt/draftwire/bin:$PATH \
 WORKDIR /
 STOPSIGNAL SIGTERM
 
-# The wheel (1 MB) stays: builders differ in whether a stage that they have built before can be mounted.
+# The wheel (1 MB) stays: not all builders can mount a stage built before.
 FROM runtime AS service
 COPY --from=service-packages /opt/draftwire /opt/draftwire
 COPY --from=wheel /wheels /wheels
@@ -135,7 +135,7 @@ LABEL org.opencontainers.image.title="draftwire-gateway" \
     org.opencontainers.image.revision="${DRAFTWIRE_REVISION}" \
     org.opencontainers.image.source="${DRAFTWIRE_SOURCE}"
 
-# ---- the bundled models, for clusters: what starts it gets them copied into the volume at /models
+# ---- the bundled models, for clusters: the image copies them into the volume at /models
 
 FROM ${PYTHON_IMAGE} AS copy
 RUN apt-get update \

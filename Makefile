@@ -1,4 +1,4 @@
-# Everything here sets itself up from a fresh clone; Python 3.11 or newer, pip and make are enough.
+# Every target works from a fresh clone; Python 3.11 or newer, pip and make are enough.
 # (The `contract` targets also need npm, for buf.)
 #
 #   make demo                               see it work
@@ -42,13 +42,13 @@ $(READY): pyproject.toml constraints.txt hatch_build.py speculative_engine/kerne
 	@$(PIP_INSTALL) -e ".[serve,gateway,tracing,docs,dev]"
 	@touch $@
 
-# All that the version takes: whoever builds images alone needs nothing else here.
+# The version needs nothing else, so that building images does not set up everything.
 $(HATCHLING):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("draftwire needs Python 3.11 or newer: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) hatchling hatch-vcs
 
-# The installation wrote it once; git may have moved on since.
+# The installation wrote the version once; git may have moved on since.
 $(VERSION): $(HATCHLING) $(GIT_LOG)
 	@$(BIN)/hatchling version > $@.new
 	@mv $@.new $@

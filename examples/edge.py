@@ -1,9 +1,9 @@
-"""Draft in this process, let a verifier elsewhere check, and see that the text is the one that plain decoding gives.
+"""Drafts in this process for a verifier elsewhere, and compares the text with plain decoding's.
 
     python -m verifier_service --model models/target &        # localhost:50051
     python examples/edge.py models/draft "def fib(n):" localhost:50051
 
-Ends with status 1 if the texts differ.
+The exit status is 1 if the texts differ.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Continue a prompt and show what speculation did for it.
+"""Continues a prompt and prints the statistics of speculation.
 
 python examples/generate.py "def fib(n):"                 # a verifier at localhost:50051
 python examples/generate.py "class Stack:" host:50051

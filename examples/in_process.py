@@ -1,4 +1,4 @@
-"""Speculative decoding without services: a target and a draft model in this process, under each rule of acceptance.
+"""Speculative decoding without services: a target and a draft model in this process, under each acceptance rule.
 
 python examples/in_process.py models/target models/draft "def fib(n):"
 """

@@ -1,4 +1,4 @@
-"""Stream a text and show who each token came from: accepted draft tokens stand in [brackets].
+"""Streams a text and shows the source of each token: accepted draft tokens are in [brackets].
 
 python examples/stream.py "def fib(n):"                   # a verifier at localhost:50051
 python examples/stream.py "class Stack:" host:50051

@@ -1,11 +1,11 @@
-"""Swap the drafter of a running request, and see that the text is the one that plain decoding gives.
+"""Swaps the drafter of a running request, and compares the text with plain decoding's.
 
     python -m verifier_service --model models/target &                                    # localhost:50051
     python -m drafter_service --model models/draft-early --listen localhost:50052 &
     python -m drafter_service --model models/draft --listen localhost:50053 &
     python examples/swap_while_streaming.py localhost:50051 localhost:50052 localhost:50053
 
-Ends with status 1 if the texts differ.
+The exit status is 1 if the texts differ.
 """
 
 import sys
@@ -18,7 +18,7 @@ OPTIONS: GenerateOptions = {"max_tokens": 320, "temperature": 0.8, "seed": 7, "i
 
 
 def stream_and_swap(client: Client, old: str, new: str) -> str:
-    """Generate with the drafter `old`; once a quarter of the tokens is there, swap it for `new`."""
+    """Generates with the drafter `old`; once a quarter of the tokens is there, swaps it for `new`."""
     count, swap = 0, Future[Swap]()
     with ThreadPoolExecutor(1) as background, client.stream(PROMPT, **OPTIONS) as stream:
         started = False

@@ -1,4 +1,4 @@
-"""Take the pictures of the console for docs/watching.md.
+"""Takes the pictures of the console for docs/watching.md.
 
     python scripts/console_pictures.py http://localhost:8000
 
@@ -25,7 +25,7 @@ SECONDS = 120
 
 
 def take_picture(browser: Browser, page_address: str, name: str, scheme: str, width: int) -> None:
-    """Compare a request with plain decoding, and keep what the page then shows."""
+    """Compares a request with plain decoding, and saves a screenshot of the page."""
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
     page.goto(page_address)
     expect(page.locator("#drafters tbody tr").first).to_be_visible(timeout=SECONDS * 1000)
@@ -34,13 +34,13 @@ def take_picture(browser: Browser, page_address: str, name: str, scheme: str, wi
     page.get_by_label("Seed").fill("4")
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("#comparison")).to_contain_text("Identical", timeout=SECONDS * 1000)
-    page.wait_for_timeout(2500)  # the pool's figures follow
+    page.wait_for_timeout(2500)  # the pool's figures are still to come
     page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
     page.context.close()
 
 
 def main() -> None:
-    """Take them all."""
+    """Takes all pictures."""
     parser = argparse.ArgumentParser(description="Take the pictures of the console.")
     parser.add_argument("page", help="address of the console")
     address = parser.parse_args().page

@@ -1,9 +1,9 @@
-"""Generate the reference of the contract: protos/draftwire/v1 -> docs/grpc-api.md.
+"""Generates the reference of the contract: protos/draftwire/v1 -> docs/grpc-api.md.
 
     python scripts/generate_grpc_reference.py           write it
-    python scripts/generate_grpc_reference.py --check   exit 1 if the committed page is not what the protos give
+    python scripts/generate_grpc_reference.py --check   exit 1 if the committed page is out of date
 
-Everything on the page, prose included, is from the protos: their comments are carried by the descriptors.
+Everything on the page comes from the protos, including its prose: the descriptors carry their comments.
 """
 
 import argparse
@@ -20,9 +20,9 @@ PAGE = ROOT / "docs" / "grpc-api.md"
 PREFIX = ".draftwire.v1."
 
 Place = tuple[int, ...]
-"""Where something stands in a file's descriptor, as `SourceCodeInfo.Location.path` has it."""
+"""Position of an element in a file's descriptor, as in `SourceCodeInfo.Location.path`."""
 
-# Numbers of the fields of descriptor messages, which paths are made of.
+# Numbers of the fields of descriptor messages, of which paths consist.
 MESSAGES, ENUMS, SERVICES, SYNTAX = 4, 5, 6, 12
 FIELDS, NESTED_MESSAGES, NESTED_ENUMS, ONEOFS = 2, 3, 4, 8
 METHODS, VALUES = 2, 2
@@ -35,19 +35,19 @@ class Comments:
     """The comments of a file."""
 
     def __init__(self, file: pb.FileDescriptorProto) -> None:
-        """Read them."""
+        """Reads the comments."""
         self._texts = {
             tuple(place.path): paragraphs(place.leading_comments or place.trailing_comments)
             for place in file.source_code_info.location
         }
 
     def of(self, path: Place) -> str:
-        """Return the comment of what stands at `path`, a line for each paragraph; empty if there is none."""
+        """Returns the comment of the element at `path`, one line per paragraph; empty if there is none."""
         return self._texts.get(path, "")
 
 
 def read_protos() -> list[pb.FileDescriptorProto]:
-    """Return the descriptors of the contract's files, by name, comments included."""
+    """Returns the descriptors of the contract's files, by name, including comments."""
     protos = sorted((ROOT / "protos" / PACKAGE).glob("*.proto"))
     with tempfile.TemporaryDirectory() as scratch:
         found = Path(scratch, "contract.binpb")
@@ -57,7 +57,7 @@ def read_protos() -> list[pb.FileDescriptorProto]:
 
 
 def page(files: list[pb.FileDescriptorProto]) -> Iterator[str]:
-    """Give the page's lines."""
+    """Yields the page's lines."""
     yield "# gRPC API"
     yield ""
     yield "Every service, message and enum of `draftwire.v1`. How they play together is in [protocol.md](protocol.md)."
@@ -73,7 +73,7 @@ def page(files: list[pb.FileDescriptorProto]) -> Iterator[str]:
 
 
 def file_section(file: pb.FileDescriptorProto) -> Iterator[str]:
-    """Give the lines about one file."""
+    """Yields the lines about one file."""
     comments = Comments(file)
     yield ""
     yield f"## {Path(file.name).name}"
@@ -88,7 +88,7 @@ def file_section(file: pb.FileDescriptorProto) -> Iterator[str]:
 
 
 def service_section(service: pb.ServiceDescriptorProto, comments: Comments, path: Place) -> Iterator[str]:
-    """Give the lines about a service."""
+    """Yields the lines about a service."""
     yield from heading(service.name, comments.of(path))
     yield "| method | takes | returns | |"
     yield "|---|---|---|---|"
@@ -99,7 +99,7 @@ def service_section(service: pb.ServiceDescriptorProto, comments: Comments, path
 
 
 def message_section(message: pb.DescriptorProto, comments: Comments, path: Place, scope: str) -> Iterator[str]:
-    """Give the lines about a message and what is nested in it."""
+    """Yields the lines about a message and the types nested in it."""
     name = scope + message.name
     entries = {f"{PREFIX}{name}.{nested.name}": nested for nested in message.nested_type if nested.options.map_entry}
     yield from heading(name, comments.of(path))
@@ -123,7 +123,7 @@ def message_section(message: pb.DescriptorProto, comments: Comments, path: Place
 
 
 def enum_section(enum: pb.EnumDescriptorProto, comments: Comments, path: Place, scope: str) -> Iterator[str]:
-    """Give the lines about an enum."""
+    """Yields the lines about an enum."""
     yield from heading(scope + enum.name, comments.of(path))
     yield "| value | number | |"
     yield "|---|---|---|"
@@ -132,7 +132,7 @@ def enum_section(enum: pb.EnumDescriptorProto, comments: Comments, path: Place, 
 
 
 def heading(name: str, comment: str) -> Iterator[str]:
-    """Give the lines that begin a section below a file's."""
+    """Yields the lines that begin a section below a file's."""
     yield ""
     yield f"### {name}"
     yield ""
@@ -141,7 +141,7 @@ def heading(name: str, comment: str) -> Iterator[str]:
 
 
 def field_type(field: pb.FieldDescriptorProto, entries: dict[str, pb.DescriptorProto]) -> str:
-    """Return a field's type; `entries` are the map entries of its message, by name."""
+    """Returns a field's type; `entries` are the map entries of its message, by name."""
     if entry := entries.get(field.type_name):
         key, value = (field_type(part, {}) for part in entry.field)
         return f"map of {key} to {value}"
@@ -155,7 +155,7 @@ def field_type(field: pb.FieldDescriptorProto, entries: dict[str, pb.DescriptorP
 
 
 def type_link(name: str) -> str:
-    """Return a type's name, as a link if it is the contract's own."""
+    """Returns a type's name, as a link if it belongs to the contract."""
     if not name.startswith(PREFIX):
         return f"`{name.removeprefix('.')}`"
     name = name.removeprefix(PREFIX)
@@ -163,22 +163,22 @@ def type_link(name: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """Return the anchor of a heading, by GitHub's rule, for names that have letters, digits and dots."""
+    """Returns the anchor of a heading, by GitHub's rule, for names of letters, digits and dots."""
     return heading.lower().replace(".", "")
 
 
 def file_comment(file: pb.FileDescriptorProto) -> str:
-    """Return what a file's first lines say, which stand before its `syntax`."""
+    """Returns the comment at the beginning of a file, before its `syntax`."""
     return Comments(file).of((SYNTAX,))
 
 
 def paragraphs(comment: str) -> str:
-    """Return a comment's paragraphs, each as one line, with empty lines between."""
+    """Returns a comment's paragraphs, each as one line, with empty lines between."""
     return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", comment.strip()))
 
 
 def escaped(text: str) -> str:
-    """Return text that Markdown takes as it is, the contract's names in it as code."""
+    """Escapes text for Markdown, with the contract's names in it as code."""
     plain = text.replace("<", "&lt;").replace("*", r"\*").replace("[", r"\[")
     return re.sub(
         r"`[^`]+`|\b(?:[a-zA-Z]+\.)*[a-zA-Z]+(?:_[a-zA-Z]+)+\b", lambda name: f"`{name[0].strip('`')}`", plain
@@ -186,12 +186,12 @@ def escaped(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text for a table's cell."""
+    """Returns text for a table's cell."""
     return escaped(text).replace("\n\n", " ").replace("|", r"\|")
 
 
 def main() -> None:
-    """Write or check the page."""
+    """Writes or checks the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
     check = parser.parse_args().check

@@ -1,10 +1,10 @@
-"""Generate the synchronous clients from the asyncio ones.
+"""Generates the synchronous clients from the asyncio ones.
 
     python scripts/generate_sync.py           write them
-    python scripts/generate_sync.py --check   exit 1 if the committed files are not what the sources give
+    python scripts/generate_sync.py --check   exit 1 if the committed files are out of date
 
-Code and docstrings change by the same few rules, so both read as if written by hand. `unasync`, the library for this,
-leaves docstrings alone, and they are half of these files. What the rules cannot say stands in PHRASES.
+Code and docstrings change by the same few rules, so both read as if written by hand. The library `unasync` does not
+change docstrings, which are half of these files. PHRASES has what the rules cannot express.
 """
 
 import argparse
@@ -20,7 +20,7 @@ FILES = {
     "sdk/draftwire/_async/drafters.py": "sdk/draftwire/_sync/drafters.py",
     "edge_drafting/async_client.py": "edge_drafting/client.py",
 }
-"""Sources, with what is generated from each."""
+"""Source files, each with the file generated from it."""
 
 PHRASES = {
     "sdk/draftwire/_async/client.py": {
@@ -43,7 +43,7 @@ PHRASES = {
         "import asyncio\n": "",
     },
 }
-"""Texts of a source that have another one in its place, or none. Each has to be there."""
+"""Texts of a source with their replacements, which may be empty. Each must occur in the source."""
 
 RULES = (
     (r"\basync (def|with|for)\b", r"\1"),
@@ -54,17 +54,17 @@ RULES = (
     (r"\basync_(?=transport\b)", ""),
     (r"(?<=\w)_async\b", ""),
 )
-"""Regular expressions, and what stands in place of what they find."""
+"""Regular expressions with their replacements."""
 
 _LEFT = re.compile(r".*(?:async|await).*", re.IGNORECASE)
 
 
 class Untranslated(Exception):
-    """The source says something that these rules do not know."""
+    """Raised when a source contains something that these rules do not cover."""
 
 
 def generate(source: str, text: str) -> str:
-    """Return the synchronous file for a source.
+    """Returns the synchronous file for a source.
 
     Args:
         source: path of the source in the repository.
@@ -85,7 +85,7 @@ def generate(source: str, text: str) -> str:
 
 
 def formatted(text: str, path: str) -> str:
-    """Return a file as `make format` leaves it."""
+    """Returns a file as `make format` leaves it."""
     for command in (["check", "--quiet", "--fix", "--select", "I"], ["format", "--quiet"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", path, "-"]
         text = subprocess.run(ruff, input=text, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -93,7 +93,7 @@ def formatted(text: str, path: str) -> str:
 
 
 def main() -> None:
-    """Write or check the files."""
+    """Writes or checks the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
     check = parser.parse_args().check

@@ -1,4 +1,4 @@
-"""The catalogue of modules, a page of the site made of their docstrings: a section a package, a line a module.
+"""The catalogue of modules, a page of the site made from their docstrings: a section per package, a line per module.
 
 `python -m scripts.module_catalogue` prints it.
 """
@@ -27,7 +27,7 @@ _SENTENCE = re.compile(r"(.+?[.?!])(?:\s|$)", re.DOTALL)
 
 
 def catalogue() -> str:
-    """Markdown of the page. Raises ValueError that names a module or package without a docstring."""
+    """Returns the page in Markdown. Raises ValueError that names a module or package without a docstring."""
     parts = ["# Modules", "", "A line a module, the first sentence of its docstring.", ""]
     for package in PACKAGES:
         for directory in [ROOT / package, *sorted(each for each in (ROOT / package).rglob("*") if each.is_dir())]:
@@ -47,7 +47,7 @@ def _section(directory: Path, heading: str) -> list[str]:
 
 
 def summary(path: Path) -> str:
-    """The first sentence of a module's docstring. Raises ValueError, naming the file, where there is none."""
+    """Returns the first sentence of a module's docstring. Raises ValueError, naming the file, if there is none."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     if not docstring:
         raise ValueError(f"{path.relative_to(ROOT)} has no docstring")

@@ -1,9 +1,9 @@
-"""Hooks of MkDocs (mkdocs.yml): what lets documents that are written for a checkout be read as a site.
+"""Hooks of MkDocs (mkdocs.yml) that turn documents written for a checkout into a site.
 
-Pages from outside docs/ (the README, for one) are pages of the site, and links lead to them. Links to source files lead
-into the repository, if REPOSITORY_URL says where that is; else the file's path is named in the link's place.
+Some files outside docs/, such as the README, are pages of the site, and links lead to them. Links to source files lead
+into the repository if REPOSITORY_URL is set; otherwise the link is replaced by the file's path.
 A link whose text is a page's file gets the page's title. Pages with diagrams get mermaid, which comes with the site
-(third_party/mermaid). The catalogue of modules is made when the site is built.
+(third_party/mermaid). The catalogue of modules is generated when the site is built.
 """
 
 import posixpath
@@ -24,7 +24,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "models/README.md": "models.md",
 }
-"""Pages from outside docs/: where they are in the repository, and in the site."""
+"""Pages from outside docs/: their paths in the repository and in the site."""
 MODULES = "modules.md"
 """The page of the catalogue of modules."""
 DIRECTORIES = {"models": "models.md", "docs": "index.md"}
@@ -39,7 +39,7 @@ _NAMED_BY_FILE = re.compile(r"\[(?:docs/)?([\w-]+\.md)\](?=\()")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is not in docs/."""
+    """Adds the pages from outside docs/."""
     for source, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     files.append(File.generated(config, MODULES, content=catalogue()))
@@ -48,7 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links lead where they lead in a checkout."""
+    """Rewrites links so that they lead to the same targets as in a checkout."""
     if page.file.src_uri == MODULES:
         return markdown
     source = Path(str(page.file.abs_src_path)).relative_to(ROOT).parent.as_posix()
@@ -71,7 +71,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Give pages with diagrams what draws them, before the theme looks for it elsewhere."""
+    """Adds mermaid to pages with diagrams, so that the theme does not load it from elsewhere."""
     if 'class="mermaid"' not in output:
         return output
     head, body, rest = output.partition("</head>")
@@ -79,12 +79,12 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def link(text: str, target: str, source: str, repository: str) -> str:
-    """Return the site's Markdown for a link.
+    """Returns the site's Markdown for a link.
 
     Args:
         text: its text.
-        target: what it leads to, relative to `source`.
-        source: directory of the page that has it, relative to the repository's root.
+        target: its target, relative to `source`.
+        source: directory of the page that contains it, relative to the repository's root.
         repository: URL of the repository; may be empty.
     """
     path, _, anchor = target.partition("#")

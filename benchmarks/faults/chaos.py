@@ -2,18 +2,18 @@
 
     python -m benchmarks.faults.chaos [--seconds 600] [--faults 500] [--seed 1] [--streams 16] [--self-check] [--json]
 
-Two verifiers and three drafters (good, early, untrained), each a process behind a proxy of its own. The outputs are
-computed first, without drafters and faults. Then streams of held-out prompts with mixed sampling run through clients
-that know both verifiers, while processes are killed (SIGKILL) and started anew, frozen (SIGSTOP) and woken, links are
-partitioned, cut and delayed by up to 200 ms each way, drafters' links corrupt bytes, and drafters are swapped and
-detached. At most one verifier is down at a time; any number of drafters may be.
+The cluster has two verifiers and three drafters (good, early, untrained), each a process behind its own proxy. The
+outputs are computed first, without drafters and faults. Then streams of held-out prompts with mixed sampling run
+through clients that know both verifiers. Meanwhile processes are killed (SIGKILL) and restarted, frozen (SIGSTOP) and
+resumed, links are partitioned, cut and delayed by up to 200 ms each way, drafters' links corrupt bytes, and drafters
+are swapped and detached. At most one verifier is down at a time; any number of drafters may be.
 
 Bytes are corrupted on the drafters' links only. TCP's checksum keeps corruption from applications, and a flipped bit in
 a client's stream would be an undetectable wrong token; a drafter is not trusted in any case.
 
-Exit status 1 if an output differs, a request is lost, a KV slot leaks, a service dies or logs an unhandled fault, a
-drafter does not come back, or fewer faults were injected than asked for. `--self-check` plants one of the first three
-and of the logged ones, and the exit status is 1 unless they, and nothing else, are found.
+The exit status is 1 if an output differs, a request is lost, a KV slot leaks, a service dies or logs an unhandled
+fault, a drafter does not come back, or fewer faults were injected than asked for. `--self-check` plants one of each of
+the first three and a logged one; the exit status is then 1 unless exactly these are found.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from draftwire import AsyncClient, RetryPolicy
 
 DRAFTS = {"good": "draft", "early": "draft-early", "untrained": "draft-untrained"}
 REQUEST_SECONDS = 180.0
-"""A request that takes longer is lost."""
+"""Seconds after which a request counts as lost."""
 CALM_SECONDS = 15.0
 PLAIN_EVERY = 13
-"""Every 13th request is decoded plainly: what a step takes is measured under the same load as everything else."""
+"""Every 13th request is decoded plainly, which shows the time of a step under the same load as everything else."""
 PATIENT = RetryPolicy(fruitless_losses=100)
 REST_SECONDS = 45.0
-"""Time after the last fault in which drafters have to be back and slots free."""
+"""Seconds after the last fault in which drafters must be back and slots free."""
 
 
 class Chaos:
-    """One run."""
+    """One chaos run."""
 
     def __init__(self, options: argparse.Namespace, services: Services):
         self._options = options
@@ -64,12 +64,12 @@ class Chaos:
         self.facts = Facts(self.cluster)
 
     async def run(self) -> Facts:
-        """Everything, from the start of the services to what is left when they are at rest."""
+        """Runs everything, from the start of the services to the checks when they are idle."""
         async with contextlib.AsyncExitStack() as proxies:
             members = (*self.verifiers, *self.drafters)
             for member in members:
                 await proxies.enter_async_context(member.proxy)
-            # The first one starts the server that forks the others.
+            # The first service starts the server that forks the others.
             for member in members:
                 self._say(f"starting {member.name}")
                 await member.start()
@@ -100,8 +100,8 @@ class Chaos:
         addresses = [verifier.address for verifier in self.verifiers]
 
         def connect(number: int) -> AsyncClient:
-            # Every request is another caller: one client would have all streams move together. Faults may well hit one
-            # several times before its next token, and here it is never the request that ends a verifier.
+            # Every request has its own client: one client would have all streams move together. Faults may well hit a
+            # request several times before its next token, and here it is never the request that ends a verifier.
             return AsyncClient(rng.sample(addresses, len(addresses)), retry=PATIENT)
 
         def take(gap: Gap) -> None:
@@ -140,7 +140,7 @@ class Chaos:
                         self._say(f"       request {finding.number} {what}: {finding.what}")
                     told[what] = len(findings)
                 for task in (running, *keepers):
-                    if task.done():  # it should not
+                    if task.done():  # unexpected
                         faults.cancel()
                         task.result()
             await faults
@@ -153,7 +153,7 @@ class Chaos:
             await asyncio.wait([running, *keepers])
 
     async def _at_rest(self) -> None:
-        """Returns what is left when no request is running."""
+        """Checks what is left when no request is running."""
         facts = self.facts
         async with self._planted():
             try:
@@ -161,13 +161,13 @@ class Chaos:
                     while await self._look():  # noqa: ASYNC110 (it is services that are looked at)
                         await asyncio.sleep(0.5)
             except TimeoutError:
-                pass  # the last look found what is told
+                pass  # the last look found what is reported
         facts.own_rss = (facts.own_rss[0], own_rss())
         for log in sorted(self._services.logs.iterdir()):
             facts.unhandled += [f"{log.name}: {line}" for line in unhandled(log)]
 
     async def _look(self) -> bool:
-        """Notes what is not as it should be; returns whether there is anything."""
+        """Notes violations; returns whether there are any."""
         facts = self.facts
         facts.leaked, facts.away, facts.untold = {}, [], []
         for verifier in self.verifiers:
@@ -187,7 +187,8 @@ class Chaos:
 
     @contextlib.asynccontextmanager
     async def _planted(self) -> AsyncIterator[None]:
-        """With --self-check: a request that has nowhere to go, one that never ends, and a traceback in a log."""
+        """Plants faults for --self-check: a request that has nowhere to go, one that never ends, and a traceback in a
+        log."""
         if not self._options.self_check:
             yield
             return
@@ -221,22 +222,22 @@ class Chaos:
 
 
 def own_rss() -> int:
-    """Resident memory of this process, in bytes."""
+    """Returns the resident memory of this process, in bytes."""
     usage = Usage.of(os.getpid())
     assert usage is not None
     return usage.rss_bytes
 
 
 def main() -> int:
-    """Runs and prints."""
+    """Runs the faults and prints the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=600.0, help="time over which the faults are spread")
+    parser.add_argument("--seconds", type=float, default=600.0, help="seconds over which the faults are spread")
     parser.add_argument("--faults", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--self-check", action="store_true", help="plant faults of this benchmark's own")
+    parser.add_argument("--self-check", action="store_true", help="plant faults that the benchmark itself must find")
     add_report_options(parser)
     options = parser.parse_args()
     with Services() as services:

@@ -1,4 +1,4 @@
-"""Verifiers and drafters for chaos.py: each a process of its own behind a proxy, and what can be done to them."""
+"""Verifiers and drafters for chaos.py: each a process behind its own proxy, and the faults done to them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest, 
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 
 POOL_SECONDS = 30.0
-"""Deadline of a call that manages drafters."""
+"""Deadline in seconds of a call that manages drafters."""
 _CALL_SECONDS = 5.0
 
 
 class Life(NamedTuple):
-    """A process of a member: it has another one after a kill."""
+    """One process of a member; after a kill the member has another one."""
 
     pid: int
     samples: list[tuple[float, Usage]]
-    """With seconds, by time.monotonic."""
+    """Resource usage with its time in seconds, by time.monotonic."""
 
 
 class Member:
-    """A verifier or drafter. Its proxy's address stays, whatever becomes of its process."""
+    """A verifier or drafter. Its proxy's address stays the same when its process is replaced."""
 
     def __init__(self, name: str, model: Path, services: Services, verifier: bool, flags: Sequence[str] = ()):
         self.name = name
@@ -41,33 +41,33 @@ class Member:
         self.flags = list(flags)
         self.proxy = TcpProxy("127.0.0.1:1")
         self.lock = asyncio.Lock()
-        """Held by the fault that it has."""
+        """Held by the fault under way at this member."""
         self.lives: list[Life] = []
         self.service: Service
         self._services = services
 
     @property
     def address(self) -> str:
-        """The address at which others reach it: the proxy's."""
+        """The address at which others reach the member: its proxy's."""
         return self.proxy.address
 
     async def start(self) -> None:
         """Starts a process and waits until it serves. Raises ServiceError."""
         fork = self._services.forked_verifier if self.verifier else self._services.forked_drafter
         service = fork(self.model, *self.flags)
-        # Only then: whoever asks a service for its address waits for it, and must not do so in the event loop.
+        # Only now, because asking a service for its address blocks until it serves, which the event loop must not do.
         self.proxy.target = await asyncio.to_thread(lambda: service.address)
         self.service = service
         self.lives.append(Life(self.service.pid, []))
 
     def sample(self) -> None:
-        """Notes what the process holds."""
+        """Records the resources of the process."""
         usage = Usage.of(self.lives[-1].pid)
         if usage is not None:
             self.lives[-1].samples.append((asyncio.get_running_loop().time(), usage))
 
     def client(self) -> AsyncClient:
-        """A client of this verifier itself, past the proxy. To be closed."""
+        """Returns a client that bypasses the proxy; the caller closes it."""
         return AsyncClient(self.service.address, timeout=POOL_SECONDS, retry=RetryPolicy(attempts_per_address=1))
 
     async def drafter_status(self) -> DrafterStatus | None:
@@ -80,19 +80,19 @@ class Member:
 
 
 class Injected(NamedTuple):
-    """A fault that was."""
+    """A fault that was injected."""
 
     fault: Fault
     member: str
     start: float
-    """Seconds, by time.monotonic."""
+    """Start in seconds, by time.monotonic."""
     end: float
     refused: str | None
-    """Returns the reason why a swap or detachment was refused."""
+    """Reason why a swap or detachment was refused, if it was."""
 
 
 class Cluster:
-    """Does to its members what a plan says."""
+    """The members of a run, to which it applies the faults of a plan."""
 
     def __init__(self, verifiers: Sequence[Member], drafters: Sequence[Member]):
         self.verifiers = list(verifiers)
@@ -100,9 +100,9 @@ class Cluster:
         self.injected: list[Injected] = []
         self.under_way: dict[int, Fault] = {}
         self.died: list[str] = []
-        """Members whose process ended although no fault ended it."""
+        """Members whose process ended without a fault."""
         self._pool_locks = {member.name: asyncio.Lock() for member in verifiers}
-        # At most one verifier at a time is out: with none left, a request has nowhere to go.
+        # At most one verifier at a time is down: with none left, a request has nowhere to go.
         self._one_verifier = asyncio.Lock()
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -139,7 +139,7 @@ class Cluster:
             self.injected.append(Injected(fault, member.name, start, clock(), refused))
 
     async def _break(self, member: Member, fault: Fault) -> None:
-        """Does something to a process or to the line to it, and undoes it."""
+        """Applies a fault to a process or to its line, and reverts it."""
         match fault.kind.split()[0]:
             case "kill":
                 member.service.kill()
@@ -187,27 +187,27 @@ class Cluster:
         return None
 
     async def keep_attached(self) -> None:
-        """Attaches drafters that faults have left detached, forever."""
+        """Reattaches drafters that faults have detached, forever."""
         while True:
             await asyncio.sleep(1.0)
             for verifier in self.verifiers:
                 await self.attach_missing(verifier)
 
     async def keep_alive(self) -> None:
-        """Samples all processes, and restarts processes that ended without a fault, forever."""
+        """Samples all processes, and restarts those that ended without a fault, forever."""
         while True:
             for member in (*self.verifiers, *self.drafters):
                 if member.lock.locked():
                     continue
                 if not member.service.alive:
                     self.died.append(f"{member.name}, log {member.service.log}")
-                    async with member.lock:  # no fault may hit what is starting
+                    async with member.lock:  # no fault may hit a starting process
                         await member.start()
                 member.sample()
             await asyncio.sleep(2.0)
 
     async def attach_missing(self, verifier: Member) -> list[str]:
-        """Attaches the drafters that a verifier lacks; the addresses of those it does not have ready after that."""
+        """Attaches the drafters that a verifier lacks; returns the addresses of those that are still not ready."""
         async with self._pool_locks[verifier.name]:
             try:
                 async with verifier.client() as client:
@@ -216,6 +216,6 @@ class Cluster:
                         if drafter.address not in listed and not drafter.lock.locked():
                             await client.drafters.attach(drafter.address)
                     states = {drafter.address: drafter.state for drafter in await client.drafters.list()}
-            except DraftwireError:  # it is tried again
+            except DraftwireError:  # it is retried
                 states = {}
         return [drafter.address for drafter in self.drafters if states.get(drafter.address) != "ready"]

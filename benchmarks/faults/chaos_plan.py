@@ -1,4 +1,4 @@
-"""What goes wrong, when and where: drawn from a seed before it happens."""
+"""A plan of faults, with their times and targets, drawn from a seed in advance."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import random
 from typing import NamedTuple
 
 PHASE_SECONDS = 15.0
-"""Drafters alone have faults in every other phase, so that what they do to the streams is seen apart."""
+"""Length of a phase in seconds. Every other phase has drafter faults only, so that their effect on streams is seen
+separately."""
 VERIFIER_SHARE = 0.3
-"""Share of verifier faults among those of the other phases."""
+"""Share of verifier faults in the other phases."""
 
 DRAFTER_FAULTS = {
     "kill drafter": 2,
@@ -20,7 +21,7 @@ DRAFTER_FAULTS = {
     "swap": 3,
     "detach": 2,
 }
-"""Weights by kind. A swap and a detachment are no faults of a drafter, but what they may do to a stream is the same."""
+"""Weights by kind. A swap and a detachment are not faults of a drafter, but may affect a stream in the same way."""
 VERIFIER_FAULTS = {
     "kill verifier": 2,
     "stop verifier": 1,
@@ -37,33 +38,33 @@ _SECONDS = {
 }
 _AMOUNTS = {
     "delay": (0.02, 0.2),  # seconds, one way
-    "corrupt": (1e-4, 1e-3),  # chance for a byte
-    "swap": (0.0, 1.0),  # chooses the drafter
+    "corrupt": (1e-4, 1e-3),  # probability per byte
+    "swap": (0.0, 1.0),  # selects the drafter
     "detach": (0.0, 1.0),
 }
 
 
 class Fault(NamedTuple):
-    """Something that is to go wrong."""
+    """One planned fault."""
 
     number: int
     at: float
-    """Seconds after the beginning, at the earliest: a fault waits while another one has its target."""
+    """Earliest start in seconds after the beginning: a fault waits while another one has its target."""
     kind: str
     target: int
-    """Index of the drafter, or of the verifier: for faults of verifiers, and for swap and detach."""
+    """Index of the drafter, or of the verifier for verifier faults, swaps and detachments."""
     seconds: float
-    """Its duration; 0 for an instantaneous fault."""
+    """Duration in seconds; 0 for an instantaneous fault."""
     amount: float
 
     @property
     def of_verifier(self) -> bool:
-        """Whether it may break a stream, not only slow it down."""
+        """Whether it may break a stream, rather than only slow it down."""
         return self.kind in VERIFIER_FAULTS
 
 
 def plan(seed: int, faults: int, seconds: float, drafters: int, verifiers: int) -> list[Fault]:
-    """So many faults, spread evenly but at random over the time."""
+    """Returns a plan of `faults` faults, spread evenly but at random over the time."""
     rng = random.Random(seed)
     planned = []
     for number, at in enumerate(sorted(rng.uniform(0.0, seconds) for _ in range(faults))):

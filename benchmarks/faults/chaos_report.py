@@ -1,4 +1,4 @@
-"""What a run of chaos.py found, as figures and as targets that were missed."""
+"""The findings of a run of chaos.py, as figures and as missed targets."""
 
 from __future__ import annotations
 
@@ -16,61 +16,62 @@ if TYPE_CHECKING:
     from drafter_watch import DrafterWatch
 
 STALL_STEPS = 2.0
-"""Plain steps that a stream may stand still after a fault of a drafter."""
+"""Most plain steps that a stream may stall after a drafter fault."""
 GROWN_UP_SECONDS = 20.0
-"""Age from which a process's memory is compared: before, it is still warming up."""
+"""Age in seconds from which a process's memory is compared; before that it is still warming up."""
 _SHOWN = 5
 
 
 @dataclass
 class Facts:
-    """Everything a run noted."""
+    """Everything that a run recorded."""
 
     cluster: Cluster
     load: StreamLoad = field(init=False)
     watch: DrafterWatch = field(init=False)
     plain_gaps: list[Gap] = field(default_factory=list)
-    """Gaps of the references, with all streams on one verifier and no drafter."""
+    """Gaps of the reference runs, with all streams on one verifier and no drafter."""
     calm_gaps: list[Gap] = field(default_factory=list)
-    """With drafters, before the first fault."""
+    """Gaps with drafters, before the first fault."""
     gaps: list[Gap] = field(default_factory=list)
     began: float = 0.0
-    """Time at which faults began, in seconds by time.monotonic; 0 before."""
+    """Time of the first fault in seconds, by time.monotonic; 0 before."""
     ended: float = 0.0
     leaked: dict[str, int] = field(default_factory=dict)
-    """KV slots that are in use at rest, by member."""
+    """KV slots in use when no request runs, by member."""
     untold: list[str] = field(default_factory=list)
-    """Drafters that do not tell what they hold."""
+    """Drafters that do not report what they hold."""
     away: list[str] = field(default_factory=list)
-    """Drafters that are not ready at a verifier at rest."""
+    """Drafters that are not ready at a verifier when no request runs."""
     unhandled: list[str] = field(default_factory=list)
-    """Lines of logs that tell of a fault nobody handled."""
+    """Lines of logs that report an unhandled fault."""
     own_rss: tuple[int, int] = (0, 0)
-    """Resident memory of this process, which runs clients and proxies, when faults began and at rest."""
+    """Resident memory of this process, which runs clients and proxies, at the first fault and at the end."""
 
     bit_exact: bool = False
-    """What the verifiers say of their target."""
+    """Whether the verifiers report their target as bit-exact."""
 
     @property
     def plain_step_alone(self) -> float:
-        """Seconds of a plain decoding step, all streams on one verifier and nothing else at work: the median time
-        between two tokens of a stream."""
+        """Seconds of a plain decoding step with all streams on one verifier and no other work: the median time between
+        two tokens of a stream."""
         return statistics.median(between_tokens(self.plain_gaps))
 
     @property
     def plain_step(self) -> float:
-        """The same under the load of the faults, from requests that were decoded plainly meanwhile."""
+        """Seconds of a plain decoding step under the load of the faults, from the requests decoded plainly
+        meanwhile."""
         return statistics.median(between_tokens(gap for gap in self.gaps if gap.plain) or [self.plain_step_alone])
 
 
 def between_tokens(gaps: Iterable[Gap]) -> list[float]:
-    """The seconds of the gaps that are not a wait for first tokens."""
+    """Returns the seconds of the gaps, without waits for first tokens."""
     return [gap.end - gap.start for gap in gaps if not gap.first]
 
 
 def missed_targets(facts: Facts, faults: int, planted: int) -> list[str]:
-    """The targets that were missed, in words. planted: how many of each of the first kinds have to be found."""
-    # A planted request runs at a verifier, and holds something at its drafters too.
+    """Returns the missed targets in words. planted: the expected number of each of the first kinds."""
+    # A planted request runs at a verifier, and also holds resources at its drafters.
     beside = {drafter.name for drafter in facts.cluster.drafters} if planted else set()
     found = {
         "differing outputs": (len(facts.load.differing), planted),
@@ -87,7 +88,7 @@ def missed_targets(facts: Facts, faults: int, planted: int) -> list[str]:
 
 
 def figures_of(facts: Facts) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     step = facts.plain_step
     load, injected = facts.load, facts.cluster.injected
     blames = [Blame(i.start, i.end, i.fault.kind, i.fault.of_verifier) for i in injected]
@@ -165,7 +166,7 @@ def figures_of(facts: Facts) -> dict[str, object]:
 
 
 def _around(what: Finding | Gap, facts: Facts) -> str:
-    """The faults that a request or a gap met."""
+    """Returns the faults that overlapped a request or a gap."""
     met = [
         f"{i.fault.kind.split()[0]} {i.member} at {i.start - what.start:+.1f} s for {i.end - i.start:.1f} s"
         for i in facts.cluster.injected
@@ -175,7 +176,7 @@ def _around(what: Finding | Gap, facts: Facts) -> str:
 
 
 def _longest_apart(gaps: Sequence[Gap]) -> list[Gap]:
-    """The longest gaps of different moments: a verifier's streams stand still together."""
+    """Returns the longest gaps at different moments: the streams of a verifier stall together."""
     chosen: list[Gap] = []
     for gap in sorted(gaps, key=lambda gap: gap.start - gap.end):
         if all(gap.end < other.start or gap.start > other.end for other in chosen):
@@ -186,7 +187,7 @@ def _longest_apart(gaps: Sequence[Gap]) -> list[Gap]:
 
 
 def _growth(member: Member) -> str:
-    """RSS of the longest life, from when it was grown up."""
+    """Returns the growth of RSS in the longest life, after its warm-up."""
     grown: list[tuple[float, int, int]] = []
     for life in member.lives:
         if life.samples:

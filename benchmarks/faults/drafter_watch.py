@@ -1,4 +1,4 @@
-"""When a verifier notices that a drafter is gone, as its WatchDrafters stream tells it."""
+"""Times at which a verifier notices that a drafter is gone, from its WatchDrafters stream."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from draftwire import DraftwireError
 
 
 class Change(NamedTuple):
-    """A drafter's state at a verifier, from that time on."""
+    """A drafter's state at a verifier from some time on."""
 
     at: float
-    """Seconds, by time.monotonic."""
+    """Time of the change in seconds, by time.monotonic."""
     verifier: str
     address: str
     state: str
 
 
 class DrafterWatch:
-    """Watches the pools of all verifiers of a cluster."""
+    """A watch of the pools of all verifiers of a cluster."""
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
@@ -46,11 +46,11 @@ class DrafterWatch:
                                 self.changes.append(Change(clock(), verifier.name, address, state))
                         states = dict(now)
             except DraftwireError:
-                await asyncio.sleep(0.2)  # the verifier is having a fault of its own
+                await asyncio.sleep(0.2)  # the verifier is having a fault itself
 
     def detection_seconds(self, faults: Sequence[Injected]) -> dict[str, list[float]]:
-        """Seconds from the start of each drafter fault until a verifier that had the drafter ready found it
-        unreachable, by kind. Faults that ended before any verifier noticed are left out."""
+        """Returns, by kind, the seconds from the start of each drafter fault until a verifier that had the drafter
+        ready found it unreachable. Faults that ended before any verifier noticed are left out."""
         addresses = {drafter.name: drafter.address for drafter in self._cluster.drafters}
         of_drafters = sorted(
             (i for i in faults if not i.fault.of_verifier and i.member in addresses), key=lambda i: i.start

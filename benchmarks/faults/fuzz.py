@@ -4,9 +4,9 @@
 
 The services are real ones of the bundled models. To the drafter this script is a verifier; to the verifier it is a
 client, an operator of its drafters, and a drafter. Valid messages of each role are corrupted (fields, bytes, order) and
-sent. Meanwhile well-behaved clients generate with a good drafter, and every output is compared with plain decoding. In
-the end both services must be running and healthy, hold no KV slot and have no error in their logs. Exit status 1 if
-not.
+sent. Meanwhile well-behaved clients generate with a good drafter, and every output is compared with plain decoding. At
+the end both services must be running and healthy, hold no KV slot and have no error in their logs; otherwise the exit
+status is 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 
 SECONDS = 30.0
-"""Every answer, error or end has to come within this time."""
+"""Seconds within which every answer, error or end must come."""
 _IN_PARALLEL = 4
 _GOOD = "good"
 _SAMPLINGS: tuple[BatchOptions, ...] = ({"temperature": 0.0}, {"temperature": 0.8}, {"temperature": 1.2, "top_p": 0.95})
@@ -52,10 +52,10 @@ _TYPED = {
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.UNAVAILABLE,
 }
-"""Codes with which a call may end. Any other code is an unexpected exception."""
+"""Status codes with which a call may end. Any other code is an unexpected exception."""
 
 _CUT = "Internal error from Core"
-"""What gRPC says at our own side when the other one has ended a stream that we are writing to; its status is lost."""
+"""gRPC's message on our own side when the peer has ended a stream that we are writing to; the real status is lost."""
 
 
 @dataclass
@@ -63,16 +63,16 @@ class Findings:
     """Counts and faults of a fuzzing run."""
 
     sent: Counter[str] = field(default_factory=Counter)
-    """Messages, by who said them and how they were spoilt."""
+    """Messages sent, by sender and kind of corruption."""
     codes: Counter[str] = field(default_factory=Counter)
-    """Outcomes of the calls."""
+    """Calls, by outcome."""
     good_requests: int = 0
     faults: list[str] = field(default_factory=list)
-    """Descriptions of what went wrong."""
+    """Descriptions of faults."""
 
 
 class Fuzzer:
-    """Attacks one verifier and one drafter."""
+    """An attack on one verifier and one drafter."""
 
     def __init__(self, verifier: str, drafter: str, seed: int) -> None:
         """verifier, drafter: addresses."""
@@ -86,7 +86,7 @@ class Fuzzer:
         self._stop = asyncio.Event()
 
     async def run(self, messages: int) -> Findings:
-        """Sends this many messages and checks what became of everybody."""
+        """Sends this many messages and checks the state of both services."""
         async with AsyncClient(self._verifier, timeout=4 * SECONDS) as client:
             self._vocab_size = (await client.model_info()).vocab_size
             expected = [
@@ -113,7 +113,7 @@ class Fuzzer:
     def _fault(self, what: str) -> None:
         self.findings.faults.append(what)
 
-    # Those who must not notice anything
+    # Well-behaved callers that must not notice anything
 
     async def _good_output(self, client: AsyncClient, number: int, speculation: Speculation) -> tuple[int, ...]:
         rng = random.Random(number)
@@ -146,17 +146,17 @@ class Fuzzer:
                 return
 
     async def _draft(self, rng: random.Random) -> None:
-        """A verifier to the drafter."""
+        """Plays a verifier towards the drafter."""
         said = fuzz_messages.verifier_conversation(rng, self._vocab_size)
         await self._converse("DrafterService/Draft", self._spoilt(said, rng, "verifier"), rng)
 
     async def _verify(self, rng: random.Random) -> None:
-        """A caller with a drafter of its own to the verifier."""
+        """Plays a caller with its own drafter towards the verifier."""
         said = fuzz_messages.verify_conversation(rng, self._vocab_size)
         await self._converse("VerifierService/Verify", self._spoilt(said, rng, "edge"), rng)
 
     async def _generate(self, rng: random.Random) -> None:
-        """A client to the verifier."""
+        """Plays a client of the verifier."""
         [(data, how)] = self._spoilt([fuzz_messages.generate_request(rng, self._vocab_size)], rng, "client")
         async with self._channel("VerifierService/Generate") as channel:
             call = channel.unary_stream("/draftwire.v1.VerifierService/Generate")(data)
@@ -164,7 +164,7 @@ class Fuzzer:
             await self._read(call, "VerifierService/Generate", rng.randrange(1, 16))
 
     async def _unary(self, rng: random.Random) -> None:
-        """Somebody who asks one thing."""
+        """Makes a call with one response."""
         method, make = rng.choice(list(fuzz_messages.UNARY.items()))
         [(data, how)] = self._spoilt([make(rng)], rng, "unary")
         async with self._channel(method) as channel:
@@ -173,8 +173,8 @@ class Fuzzer:
             await self._code(call, method)
 
     async def _with_drafter(self, client: AsyncClient, rng: random.Random) -> None:
-        """A drafter to the verifier, which attaches it and gives it requests that must not care: another one each time,
-        since an address that broke the protocol is left alone for a while."""
+        """Plays a drafter that the verifier attaches and gives requests, which must not be affected. Each time it is
+        another one, since an address that broke the protocol is left alone for a while."""
         async with FuzzingDrafter(rng, self._vocab_size, self.findings.sent) as drafter:
             await self._attack_as(drafter, client)
 
@@ -184,7 +184,7 @@ class Fuzzer:
         try:
             await client.drafters.attach(drafter.address, name)
         except DraftwireError:
-            return  # it did not even shake hands
+            return  # it did not even complete the handshake
         requests = []
         for number in range(3):
             attacked = self._good_output(client, number, Speculation(drafter=name))
@@ -203,14 +203,14 @@ class Fuzzer:
             self._fault(f"a fuzzing drafter cannot be detached: {error}")
 
     def _spoilt(self, said: Sequence[Any], rng: random.Random, who: str) -> list[tuple[bytes, str]]:
-        """What is said, spoilt in one way, with a name for the count."""
+        """Returns a conversation corrupted in one way, with a name for the count."""
         level = rng.random()
         if level < 0.2:
             return [(mutate_bytes(each.SerializeToString(), rng), f"{who}: bytes") for each in said]
         if len(said) > 1:
             said = [said[0], *mutate_order(said[1:], rng)] if rng.random() < 0.9 else mutate_order(said, rng)
         faults = rng.choice((0.0, 0.05, 0.3, 1.0)) if len(said) > 1 else 1.0
-        # A spoilt handshake ends a conversation before it has begun: only some have one.
+        # A corrupted handshake ends a conversation before it has begun, so only some have one.
         spared = said[:1] if len(said) > 1 and rng.random() < 0.9 else []
         return [
             (
@@ -225,7 +225,7 @@ class Fuzzer:
         return grpc.aio.insecure_channel(self._addresses[service], options=[("grpc.max_send_message_length", -1)])
 
     async def _converse(self, method: str, said: Sequence[tuple[bytes, str]], rng: random.Random) -> None:
-        """Sends all of it on one stream, and reads what comes, to the end or until enough of it has come."""
+        """Sends all messages on one stream, and reads responses to the end or until there are enough."""
         async with self._channel(method) as channel:
             call = channel.stream_stream(f"/draftwire.v1.{method}")()
 
@@ -236,7 +236,7 @@ class Fuzzer:
                         self.findings.sent[how] += 1
                     await call.done_writing()
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-                    return  # the other side has ended the stream, which it may
+                    return  # the peer has ended the stream, which it may
 
             saying = asyncio.create_task(say())
             try:
@@ -246,7 +246,7 @@ class Fuzzer:
                 await asyncio.wait({saying})
 
     async def _read(self, call: Any, method: str, most: int) -> None:
-        """Reads up to so many messages, then cancel."""
+        """Reads up to `most` messages, then cancels."""
         try:
             while most > 0:
                 async with asyncio.timeout(SECONDS):
@@ -261,7 +261,7 @@ class Fuzzer:
             call.cancel()
             return
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
-            pass  # how it ended is looked at next
+            pass  # its outcome is checked below
         await self._code(call, method)
 
     async def _code(self, call: Any, method: str) -> None:
@@ -280,7 +280,7 @@ class Fuzzer:
         if code not in _TYPED:
             self._fault(f"{method} ended with {code.name}: {details}")
 
-    # Afterwards
+    # Final checks
 
     async def _look(self, client: AsyncClient) -> None:
         """Checks that both services are healthy and hold nothing."""
@@ -316,7 +316,7 @@ class Fuzzer:
 
 
 async def attack(seed: int, messages: int, services: Services, models: tuple[Path, Path]) -> Findings:
-    """Starts a verifier and a drafter of these models, attack them, and read their logs."""
+    """Starts a verifier and a drafter of these models, attacks them, and reads their logs."""
     verifier, drafter = services.verifier(models[0]), services.drafter(models[1])
     addresses = [await asyncio.to_thread(lambda s=service: s.address) for service in (verifier, drafter)]
     findings = await Fuzzer(addresses[0], addresses[1], seed).run(messages)
@@ -326,10 +326,10 @@ async def attack(seed: int, messages: int, services: Services, models: tuple[Pat
 
 
 def main() -> None:
-    """Attacks and prints."""
+    """Attacks the services and prints the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
+    parser.add_argument("--seed", type=int, default=None, help="seed of everything random; printed")
     parser.add_argument("--target", type=Path, default=MODELS / "target")
     parser.add_argument("--draft", type=Path, default=MODELS / "draft")
     add_report_options(parser)

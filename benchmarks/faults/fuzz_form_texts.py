@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Form = tuple[str, str, str]
-"""The family, the notation as `StructuredOutput` names it, and the text."""
+"""A form's family, its notation as `StructuredOutput` names it, and its text."""
 MOST_TEXT = 256 * 1024
-"""Bytes that a verifier allows; most forms stay below."""
+"""Most bytes that a verifier allows; most forms stay below."""
 
 _Link = Callable[[dict[str, Any]], Any]
 _SCHEMA_LINKS: dict[str, _Link] = {
@@ -58,7 +58,7 @@ _GROUPS = {
 
 
 def _named(inner: list[dict[str, Any]], size: int) -> str:
-    """A document with a long name, to which names and references in it are relative."""
+    """Returns a document with a long name, to which the names and references in it are relative."""
     return json.dumps({"$id": "http://a/" + "a/" * (4 * size), "anyOf": inner}, separators=(",", ":"))
 
 
@@ -102,7 +102,7 @@ _COUNTS: dict[str, tuple[str, Callable[[int], str]]] = {
 
 
 def extremes() -> Iterator[Form]:
-    """One of each family and kind, as large as a text may be."""
+    """Returns one form of each family and kind, as large as a text may be."""
     for link in _SCHEMA_LINKS:
         yield _schema_chain(link, 3000)
     for line in _LARK_LINKS:
@@ -118,7 +118,7 @@ def extremes() -> Iterator[Form]:
 
 
 def random_form(rng: random.Random) -> Form:
-    """Returns one of a random family and size."""
+    """Returns a form of a random family and size."""
     size = int(2 ** rng.uniform(1, 13))
     family = rng.randrange(6)
     if family == 0:
@@ -137,7 +137,8 @@ def random_form(rng: random.Random) -> Form:
 
 
 def _schema_chain(link: str, size: int, rng: random.Random | None = None) -> Form:
-    """Definitions that lead to one another: in a line, or with a random source back and forth, by any link."""
+    """Returns a schema with definitions that refer to one another by a kind of link: in a line, or at random with
+    `rng`."""
 
     def ref(number: int) -> dict[str, Any]:
         return {"$ref": f"#/$defs/a{number}"}
@@ -153,7 +154,7 @@ def _schema_chain(link: str, size: int, rng: random.Random | None = None) -> For
 
 
 def _rules(kind: str, line: str, letter: str, size: int, rng: random.Random | None = None) -> Form:
-    """Rules that lead to one another, as `_schema_chain`."""
+    """Returns a grammar with rules that refer to one another, in a line or at random, like `_schema_chain`."""
     lines = [f"start: {letter}0" if kind == "lark" else f"root ::= {letter}0"]
     for number in range(size):
         following = rng.randrange(size) if rng is not None and rng.random() < 0.05 else number + 1

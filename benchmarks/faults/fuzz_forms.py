@@ -4,9 +4,9 @@
 
 A real verifier of the bundled target is asked for forms that are deep, long, wide, repeated and recursive, in every
 notation: one of each kind as large as a text may be, then random ones. Meanwhile a bystander generates without a form,
-and every output is compared. Exit status 1 if the verifier ends, is not healthy, logs a fault or holds a slot in the
-end, if an answer is not a text or a refusal that names the form, if an output differs or takes longer than its bound,
-or if the verifier and the processes it starts exceed their memory bound.
+and every output is compared. The exit status is 1 if the verifier ends, is unhealthy, logs a fault or holds a slot at
+the end; if an answer is neither a text nor a refusal that names the form; if an output differs or takes longer than its
+bound; or if the verifier and the processes it starts exceed their memory bound.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.structured_output_pb2 import StructuredOutput
 
 SECONDS = 60.0
-"""Every form's request has to be over within this time."""
+"""Seconds within which every request with a form must end."""
 BYSTANDER_SECONDS = 30.0
-"""So has every request of the bystander."""
+"""Seconds within which every request of the bystander must end."""
 MOST_GROWTH = 3 * 1024**3
-"""Bytes that the verifier and its processes may hold beyond those at the start."""
+"""Most bytes that the verifier and its processes may hold beyond those at the start."""
 _IN_PARALLEL = 2
 _LEAST_RANDOM = 20
-"""Random forms, however long the others took."""
+"""Least number of random forms, however long the others took."""
 _FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
-"""A text, a form that cannot be had, or one that waited too long for others."""
+"""Acceptable outcomes: a text, a form that is refused, or one that waited too long for others."""
 _NO_TOKEN = "leaves no token"
-"""Errors of a request whose form reaches a limit while it generates."""
+"""Part of the error of a request whose form reaches a limit while it generates."""
 
 
 @dataclass
@@ -53,21 +53,21 @@ class FormFindings:
     """Counts and faults of a fuzzing run."""
 
     codes: Counter[str] = field(default_factory=Counter)
-    """Ends of the requests with forms, by notation."""
+    """Outcomes of the requests with forms, by notation."""
     bystander_requests: int = 0
     bystander_longest: float = 0.0
-    """Seconds."""
+    """Seconds of the bystander's longest request."""
     growth: int = 0
-    """Bytes of memory beyond those at the start, at the most."""
+    """Peak memory in bytes beyond that at the start."""
     faults: list[str] = field(default_factory=list)
-    """Descriptions of what went wrong."""
+    """Descriptions of faults."""
 
 
 class FormFuzzer:
-    """Asks one verifier for forms."""
+    """An attack on one verifier with forms."""
 
     def __init__(self, verifier: Service, seed: int, seconds: float) -> None:
-        """seconds: for how long to ask at the least."""
+        """seconds: least duration of the attack."""
         self.findings = FormFindings()
         self._verifier = verifier
         self._address = ""
@@ -76,7 +76,7 @@ class FormFuzzer:
         self._stop = asyncio.Event()
 
     async def run(self) -> FormFindings:
-        """Sends the requests and checks what became of everybody."""
+        """Sends the requests and checks the state of the verifier."""
         self._address = await asyncio.to_thread(lambda: self._verifier.address)
         policy = RetryPolicy(attempts_per_address=1)
         async with AsyncClient(self._address, timeout=BYSTANDER_SECONDS, retry=policy) as client:
@@ -157,7 +157,7 @@ class FormFuzzer:
             while await call.read() is not grpc.aio.EOF:
                 pass
         except grpc.aio.AioRpcError:
-            pass  # how it ended is looked at next
+            pass  # its outcome is checked below
         code, details = await call.code(), await call.details()
         self.findings.codes[f"{kind} {code.name}"] += 1
         refused = code == grpc.StatusCode.INVALID_ARGUMENT
@@ -179,31 +179,31 @@ class FormFuzzer:
 
 
 def _memory(pid: int) -> int:
-    """Bytes of memory that a process and those below it hold."""
+    """Returns the bytes of memory that a process and its descendants hold."""
     total, pids = 0, [pid]
     while pids:
         process = Path(f"/proc/{pids.pop()}")
         try:
             for line in (process / "smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):  # what processes share is counted once
+                if line.startswith("Pss:"):  # shared memory is counted once
                     total += 1024 * int(line.split()[1])
             for task in (process / "task").iterdir():
                 pids += map(int, (task / "children").read_text().split())
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
     return total
 
 
 async def attack(services: Services, seed: int, seconds: float) -> FormFindings:
-    """Starts a verifier, and ask it for forms."""
+    """Starts a verifier and attacks it with forms."""
     return await FormFuzzer(services.verifier(MODELS / "target"), seed, seconds).run()
 
 
 def main() -> None:
-    """Asks and prints."""
+    """Attacks the verifier and prints the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for how long to ask at the least")
-    parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
+    parser.add_argument("--seconds", type=float, default=60.0, help="least duration of the attack in seconds")
+    parser.add_argument("--seed", type=int, default=None, help="seed of everything random; printed")
     add_report_options(parser)
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed

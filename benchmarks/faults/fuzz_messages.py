@@ -1,4 +1,4 @@
-"""What honest peers say, as the stuff that fuzzing spoils."""
+"""Messages of honest peers, which fuzzing corrupts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from draftwire.v1.speculation_pb2 import SpeculationOptions
 from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
 
 FUZZED = "fuzz"
-"""What drafters that fuzzing attaches are called, with a number behind it."""
+"""Prefix of the names of drafters that fuzzing attaches; a number follows."""
 _NOWHERE = ("127.0.0.1:1", "127.0.0.1:9")
-"""Addresses that refuse at once."""
+"""Addresses that refuse connections at once."""
 
 
 def hello(vocab_size: int) -> PeerInfo:
-    """The handshake of a peer that fits any other."""
+    """Returns the handshake of a peer that fits any other."""
     return PeerInfo(
         protocol_revision=1,
         min_protocol_revision=1,
@@ -35,12 +35,12 @@ def hello(vocab_size: int) -> PeerInfo:
 
 
 def sampling(rng: random.Random) -> SamplingParams:
-    """One of the usual kinds."""
+    """Returns sampling parameters of one of the usual kinds."""
     return SamplingParams(temperature=rng.choice((0.0, 0.8, 1.2)), top_p=rng.choice((1.0, 0.95)), seed=rng.randrange(9))
 
 
 def verifier_conversation(rng: random.Random, vocab_size: int) -> list[draft_pb.DraftRequest]:
-    """All that a verifier says on a Draft stream."""
+    """Returns everything that a verifier sends on a Draft stream."""
     request = draft_pb.DraftRequest
     said = [request(hello=hello(vocab_size))]
     lengths: dict[int, int] = {}
@@ -109,7 +109,7 @@ def drafter_answers(
         response(opened=draft_pb.SequenceOpened(sequence_id=sequence_id, epoch=opened.epoch)),
         response(proposals=ProposalBatch(proposals=[proposal], step_seconds=0.001)),
     ]
-    # Unasked, both are faults, of which a drafter may have three a minute.
+    # Unrequested, both are faults, of which a drafter may have three per minute.
     if rng.random() < 0.001:
         said.append(response(pong=draft_pb.Pong(number=rng.randrange(3))))
     if rng.random() < 0.001:
@@ -120,7 +120,7 @@ def drafter_answers(
 
 
 def generate_request(rng: random.Random, vocab_size: int) -> verifier_pb.GenerateRequest:
-    """A request."""
+    """Returns a random request."""
     request = verifier_pb.GenerateRequest(
         request_id="fuzz",
         sampling=sampling(rng),
@@ -141,7 +141,7 @@ def generate_request(rng: random.Random, vocab_size: int) -> verifier_pb.Generat
 
 
 def verify_conversation(rng: random.Random, vocab_size: int) -> list[verifier_pb.VerifyRequest]:
-    """All that a caller with a drafter of its own says."""
+    """Returns everything that a caller with its own drafter sends."""
     request = generate_request(rng, vocab_size)
     said = [verifier_pb.VerifyRequest(start=verifier_pb.VerifyStart(request=request))]
     opened = Opened(0, max(1, len(request.token_ids.ids)))
@@ -176,4 +176,4 @@ UNARY: dict[str, Callable[[random.Random], Any]] = {
         model="/nowhere", request_id=f"load {rng.randrange(3)}"
     ),
 }
-"""Calls with one answer, by their path without the package. None of them names the drafter that drafts honestly."""
+"""Calls with one response, by their path without the package. None of them names the honest drafter."""

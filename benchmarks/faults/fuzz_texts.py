@@ -4,11 +4,11 @@
         [--seconds 60] [--seed N]
 
 The verifier is a real one of the bundled target. First comes a flood for each field that holds text or ids: --calls
-calls at once, each with a text of --megabytes and a deadline of ten seconds. Then odd texts of random sizes in random
-fields, some of them cancelled at random moments. Meanwhile a bystander generates from a short prompt, again and again:
+calls at once, each with a text of --megabytes and a deadline of ten seconds. Then come odd texts of random sizes in
+random fields, some of them cancelled at random moments. Meanwhile a bystander repeatedly generates from a short prompt:
 its waits are reported, and its output must not change. The verifier's memory is sampled throughout, and once more after
-a while without work. Exit status 1 if an output changed, a call ended with an unexpected error, or the verifier was
-harmed.
+a while without work. The exit status is 1 if an output changed, a call ended with an unexpected error, or the verifier
+was harmed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from draftwire.v1 import verifier_service_pb2 as pb
 _SERVICE = "/draftwire.v1.VerifierService/"
 _BYSTANDER = "def f(x):"
 _DEADLINE_SECONDS = 10.0
-"""Deadline of each call of the flood."""
+"""Deadline in seconds of each call of the flood."""
 _PATIENCE_SECONDS = 300.0
-"""The bystander's own deadline: how long it waits is what is measured."""
+"""Deadline in seconds of the bystander's requests, long enough that its waits can be measured."""
 _PAUSE_SECONDS = 0.2
-"""Between the bystander's requests."""
+"""Seconds between the bystander's requests."""
 _SAMPLE_SECONDS = 0.05
 _IDLE_SECONDS = 15.0
-"""Time to give memory back."""
+"""Seconds without work in which memory may be released."""
 _LARGEST = 15_000_000
 _TYPED = {
     grpc.StatusCode.OK,
@@ -55,7 +55,7 @@ _TYPED = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""The ends that a call may have."""
+"""Status codes with which a call may end."""
 
 Request = pb.GenerateRequest | pb.TokenizeRequest | pb.DetokenizeRequest
 
@@ -65,15 +65,15 @@ class Findings:
     """Counts, waits and memory of a run."""
 
     waits: dict[str, list[float]] = field(default_factory=dict)
-    """The bystander's seconds for a request, by what else went on."""
+    """Seconds of the bystander's requests, by concurrent activity."""
     peak_bytes: dict[str, int] = field(default_factory=dict)
-    """The verifier's greatest resident memory, by what went on."""
+    """The verifier's peak resident memory, by concurrent activity."""
     ends: Counter[str] = field(default_factory=Counter)
-    """Ends of calls, by method and code."""
+    """Outcomes of calls, by method and code."""
     faults: list[str] = field(default_factory=list)
 
 
-# What is sent. Texts are of about so many bytes.
+# Requests with texts of about the given number of bytes
 
 TEXTS: dict[str, Callable[[int], str]] = {
     "words": lambda size: "word " * (size // 5),
@@ -123,12 +123,12 @@ FIELDS: dict[str, tuple[str, Callable[[str], Request]]] = {
     "Tokenize messages": ("Tokenize", lambda text: pb.TokenizeRequest(messages=_turns(text, 200_000))),
     "Detokenize": ("Detokenize", lambda text: pb.DetokenizeRequest(token_ids=_ids(len(text)))),
 }
-"""A field that holds a text or ids: the method, and the request."""
+"""The fields that hold a text or ids: their method and request."""
 FLOODED = ("text", "one message", "many messages", "prediction", "resumed", "Tokenize", "Detokenize")
 
 
 class TextFuzzer:
-    """Attacks one verifier."""
+    """An attack on one verifier."""
 
     def __init__(self, address: str, pid: int, seed: int) -> None:
         self.findings = Findings()
@@ -139,7 +139,7 @@ class TextFuzzer:
         self._expected: tuple[int, ...] | None = None
 
     async def run(self, flooded: Sequence[str], calls: int, size: int, seconds: float) -> Findings:
-        """Flood each of some FIELDS with `calls` texts of `size` bytes, then send odd ones for so many seconds."""
+        """Floods each of some FIELDS with `calls` texts of `size` bytes, then sends odd ones for `seconds`."""
         async with AsyncClient(self._address, timeout=_PATIENCE_SECONDS) as client:
             sampling = asyncio.create_task(self._sample())
             for _ in range(5):
@@ -191,7 +191,7 @@ class TextFuzzer:
 
     @asynccontextmanager
     async def _bystanding(self, client: AsyncClient, doing: str) -> AsyncIterator[None]:
-        """Has the bystander generate meanwhile, and once more right after."""
+        """Lets the bystander generate meanwhile, and once more right after."""
         self._doing = doing
         over = asyncio.Event()
 
@@ -228,7 +228,7 @@ class TextFuzzer:
     @asynccontextmanager
     async def _channels(self, count: int) -> AsyncIterator[list[grpc.aio.Channel]]:
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        # One connection each: so many callers, not one with a long queue.
+        # One connection each, so that these are separate callers and not one with a long queue.
         options.append(("grpc.use_local_subchannel_pool", 1))
         channels = [grpc.aio.insecure_channel(self._address, options=options) for _ in range(count)]
         try:
@@ -251,7 +251,7 @@ class TextFuzzer:
 async def attack(
     services: Services, model: Path, flooded: Sequence[str], calls: int, size: int, seconds: float, seed: int
 ) -> Findings:
-    """Starts a verifier, attack it, and read its log."""
+    """Starts a verifier, attacks it, and reads its log."""
     verifier = services.verifier(model)
     address = await asyncio.to_thread(lambda: verifier.address)
     findings = await TextFuzzer(address, verifier.pid, seed).run(flooded, calls, size, seconds)
@@ -262,13 +262,13 @@ async def attack(
 
 
 def main() -> None:
-    """Attacks and prints."""
+    """Attacks the verifier and prints the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=8, help="of each flood, at once")
-    parser.add_argument("--megabytes", type=float, default=15.0, help="of each text of a flood")
+    parser.add_argument("--calls", type=int, default=8, help="concurrent calls of each flood")
+    parser.add_argument("--megabytes", type=float, default=15.0, help="size of each text of a flood, in megabytes")
     parser.add_argument("--flood", default=",".join(FLOODED), help="fields to flood, of: " + ", ".join(FIELDS))
-    parser.add_argument("--seconds", type=float, default=60.0, help="of odd texts")
-    parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of odd texts")
+    parser.add_argument("--seed", type=int, default=None, help="seed of everything random; printed")
     parser.add_argument("--target", type=Path, default=MODELS / "target")
     add_report_options(parser)
     options = parser.parse_args()

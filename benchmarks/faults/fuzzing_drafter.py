@@ -1,4 +1,4 @@
-"""A drafter service that answers whatever it likes: raw bytes over gRPC, most of them spoilt messages."""
+"""A drafter service that answers arbitrarily: raw bytes over gRPC, most of them corrupted messages."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from benchmarks.faults.raw_drafter import RawDrafter
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse
 
 _BURST = 24
-"""Messages in answer to one of the verifier's."""
+"""Most messages in answer to one of the verifier's."""
 _ENDINGS = (grpc.StatusCode.OK, grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN)
 
 
 class FuzzingDrafter(RawDrafter):
-    """Serves Draft at `address`. Every conversation ends after some messages, in one of many ways."""
+    """A drafter that serves Draft at `address`. Every conversation ends after some messages, in one of many ways."""
 
     def __init__(self, rng: random.Random, vocab_size: int, sent: Counter[str]) -> None:
-        """sent: counts the messages."""
+        """sent: counter of the messages."""
         self._rng = rng
         self._vocab_size = vocab_size
         self._sent = sent
         super().__init__(self._draft)
 
     async def _draft(self, requests: Any, context: Any) -> None:
-        """One conversation."""
+        """Runs one conversation."""
         rng = random.Random(self._rng.getrandbits(64))
-        # By the first fault that the verifier cannot pass over, a conversation is at its end: most have few of them.
+        # The first fault that the verifier cannot ignore ends a conversation, so most have few of them.
         faults = rng.choice((0.02, 0.1, 0.5))
         raw = rng.random() < 0.1
         quota = rng.randrange(1, 400)
@@ -79,7 +79,7 @@ class FuzzingDrafter(RawDrafter):
         for sequence_id, opened in openings.items():
             answers += drafter_answers(rng, self._vocab_size, sequence_id, opened)
         answers = [mutate(answer, rng) if rng.random() < faults else answer for answer in answers]
-        # What is late or concerns nobody is passed over: there may be any amount of it.
+        # Late or foreign messages are ignored, so there may be any number of them.
         unknown = Opened(0, 1)
         for _ in range(_BURST):
             for answer in drafter_answers(rng, self._vocab_size, rng.randrange(1000, 2000), unknown):

@@ -1,4 +1,4 @@
-"""Concurrent streams over HTTP, through any of several gateways, each output compared with what it has to be."""
+"""Concurrent streams over HTTP through any of several gateways, each output compared with its expected one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DONE = "data: [DONE]"
 
 @dataclass
 class GatewayLoad:
-    """Runs jobs again and again, as many at a time as there are streams.
+    """Runs jobs repeatedly, at most `streams` at a time.
 
-    A request that a gateway does not take, since it refuses or drops the connection before an answer has begun, goes to
-    the next one, as a load balancer has it. One that breaks off later is lost.
+    A request that a gateway does not accept, because it refuses or drops the connection before a response has begun,
+    goes to the next gateway, as a load balancer would route it. A request that breaks off later is lost.
     """
 
     jobs: Sequence[Job]
@@ -31,16 +31,16 @@ class GatewayLoad:
     expected: Sequence[str]
     """Expected texts of the jobs."""
     seconds: float
-    """Time limit of a request."""
+    """Time limit of a request in seconds."""
     on_gap: Callable[[Gap], object] = lambda gap: None
     requests: int = 0
     moved: int = 0
-    """Times a request went to another gateway."""
+    """Number of times a request went to another gateway."""
     differing: list[Finding] = field(default_factory=list)
     lost: list[Finding] = field(default_factory=list)
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Runs the jobs until `stop` is set and the last request has ended."""
+        """Repeats the jobs until `stop` is set and the last request has ended."""
         numbers = itertools.takewhile(lambda _: not stop.is_set(), itertools.count())
         await side_by_side(self.streams, numbers, self._request)
 
@@ -58,7 +58,7 @@ class GatewayLoad:
             self.differing.append(Finding(number, started, clock(), f"job {number % len(self.jobs)}: another text"))
 
     async def _taken(self, client: httpx.AsyncClient, number: int) -> httpx.Response:
-        """The answer that has begun."""
+        """Returns a response that has begun."""
         job = self.jobs[number % len(self.jobs)]
         options = {name: value for name, value in job.options.items() if name != "timeout"}
         body = {"prompt": job.prompt, "model": "target", "stream": True, "seed": job.seed, **options}

@@ -1,4 +1,4 @@
-"""A drafter service that makes work: it proposes random tokens, and does what its kind says beside that."""
+"""A drafter service that makes work: it proposes random tokens, and more according to its kind."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from draftwire.v1.verdict_pb2 import Verdict
 _CHAIN = 8
 """Random tokens that it proposes at a time."""
 _ECHOES = 63
-"""Proposals of what is committed, after each verdict."""
+"""Proposals of committed tokens after each verdict."""
 _FOREIGN = 40
 _PONGS = 300
 _LOG_PROB = -0.01
-"""It is all but certain of each token."""
+"""Log-probability that it reports for each token: near certainty."""
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class _Opening:
     sequence_id: int
     tokens: list[int]
     begun: int
-    """Committed tokens of the opening itself."""
+    """Number of committed tokens at the opening itself."""
     next_id: int = 1
 
     def proposal(self, tokens: list[int], length: int) -> Proposal:
-        """A chain behind so many committed tokens."""
+        """Returns a chain after `length` committed tokens."""
         first, self.next_id = self.next_id, self.next_id + len(tokens)
         return Proposal(
             sequence_id=self.sequence_id,
@@ -51,7 +51,7 @@ class _Opening:
 
 
 class HostileDrafter(RawDrafter):
-    """Serves Draft at `address`. kind: one of KINDS."""
+    """A drafter that serves Draft at `address`. kind: one of KINDS."""
 
     def __init__(self, kind: str, vocab_size: int) -> None:
         self._kind = kind
@@ -62,7 +62,7 @@ class HostileDrafter(RawDrafter):
         super().__init__(self._draft)
 
     async def _draft(self, requests: Any, context: Any) -> None:
-        """One conversation."""
+        """Runs one conversation."""
         openings: dict[int, _Opening] = {}
         greeting = hello(self._vocab_size)
         greeting.limits.CopyFrom(Limits(max_sequences=64, max_tree_nodes=64))
@@ -101,7 +101,7 @@ class HostileDrafter(RawDrafter):
             return
         self._openings += 1
         yield pb.DraftResponse(opened=pb.SequenceOpened(sequence_id=opening.sequence_id, epoch=opening.epoch))
-        if not self._kind.startswith("echo"):  # whose proposals all build on what was committed before
+        if not self._kind.startswith("echo"):  # whose proposals all build on earlier committed tokens
             yield self._guess(opening)
         if self._kind == "chameleon" and self._openings % 2 == 0:
             yield self._replaced()
@@ -117,7 +117,7 @@ class HostileDrafter(RawDrafter):
         self._models += 1
         return pb.DraftResponse(replaced=pb.ModelReplaced(model=ModelInfo(model_id=f"model {self._models}")))
 
-    # What kinds do after a verdict
+    # Behaviour of each kind after a verdict
 
     def _wrong(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
         yield self._guess(opening)

@@ -2,20 +2,19 @@
 
     python -m benchmarks.faults.hostile_drafters [--kinds chameleon,echo] [--runs 5] [--json]
 
-Held-out prompts are generated from greedily, some side by side, in turns: plainly, with an honest drafter, with a
-hostile one, and with the one of both that the verifier chooses. All hostile drafters propose random tokens and claim to
-be all but certain of them. Beside that they
+Held-out prompts are decoded greedily, some side by side, in turns: plainly, with an honest drafter, with a hostile one,
+and with whichever of the two the verifier chooses. All hostile drafters propose random tokens and report near certainty
+for each. In addition:
 
-- wrong: do nothing;
-- chameleon: say at every second opening that their model was replaced;
-- replaced: say so at every verdict;
-- echo: answer each verdict with 63 proposals of a token that is committed already, which they
-  were told long ago, and nothing else;
-- echo-last: the same, of the token that was committed last;
-- foreign: send 40 proposals for sequences that are not open after each verdict;
-- pongs: send 300 unasked pongs after each verdict.
+- wrong: does nothing else;
+- chameleon: announces at every second opening that its model was replaced;
+- replaced: announces that at every verdict;
+- echo: answers each verdict with 63 proposals of a token that was committed long ago, and with nothing else;
+- echo-last: answers each verdict with 63 proposals of the token that was committed last;
+- foreign: sends 40 proposals for sequences that are not open after each verdict;
+- pongs: sends 300 unrequested pongs after each verdict.
 
-Processor seconds are those of the verifier's process, for a token. Gaps are the longest between two tokens of a
+Processor seconds are those of the verifier's process, per token. Gaps are the longest between two tokens of a
 request.
 """
 
@@ -56,7 +55,7 @@ class Row:
 
     batches: list[list[StreamBatch]] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
-    """Seconds of the verifier's process for a token."""
+    """Seconds of the verifier's process per token."""
 
     @property
     def rates(self) -> list[float]:
@@ -68,17 +67,17 @@ class Row:
 
     @property
     def accepted(self) -> int:
-        """Accepted draft tokens."""
+        """Number of accepted draft tokens."""
         return sum(stream.accepted_tokens for run in self.batches for stream in self._streams(run))
 
     @property
     def tokens(self) -> int:
-        """All tokens."""
+        """Number of all tokens."""
         return sum(len(stream.token_ids) for run in self.batches for stream in self._streams(run))
 
     @property
     def longest_gap(self) -> float:
-        """Seconds."""
+        """Seconds of the longest gap."""
         return max(max(stream.gaps) for run in self.batches for stream in self._streams(run))
 
     @property
@@ -97,13 +96,13 @@ class Case:
 
     rows: dict[str, Row] = field(default_factory=lambda: {name: Row() for name in SPECULATION})
     nodes: dict[str, int] = field(default_factory=dict)
-    """Draft tokens that were verified where the verifier chose, by drafter."""
+    """Draft tokens verified when the verifier chose, by drafter."""
     state: str = ""
     """State of the hostile drafter at the end."""
 
 
 async def run(options: argparse.Namespace, services: Services) -> dict[str, Case]:
-    """Measures."""
+    """Runs the comparison."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
     verifier = services.verifier(target, cores=options.verifier_cores)
@@ -162,13 +161,13 @@ def _seconds(batch: StreamBatch) -> float:
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time of a process so far, all of its threads."""
+    """Returns the processor time of a process so far, over all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def figures(cases: dict[str, Case], options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompts} prompts of {options.prompt_tokens} tokens, {options.batch} side by side, "
         f"{options.max_tokens} tokens more, greedy",
@@ -189,12 +188,12 @@ def figures(cases: dict[str, Case], options: argparse.Namespace) -> dict[str, ob
 
 
 def ratio(values: list[float], over: list[float]) -> Spread:
-    """Of the same runs."""
+    """Returns the ratios within the same runs."""
     return Spread.of([a / b for a, b in zip(values, over, strict=True)])
 
 
 def differing(cases: dict[str, Case]) -> list[str]:
-    """Arrangements with an output that is not the plain one's."""
+    """Returns the arrangements with an output that differs from plain decoding's."""
     return [
         f"{kind}: {name}"
         for kind, case in cases.items()
@@ -204,10 +203,15 @@ def differing(cases: dict[str, Case]) -> list[str]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="with commas")
-    parser.add_argument("--batch", type=int, default=4, help="requests side by side")
+    parser.add_argument(
+        "--kinds",
+        type=lambda text: text.split(","),
+        default=list(KINDS),
+        help="kinds of hostile drafters, comma-separated",
+    )
+    parser.add_argument("--batch", type=int, default=4, help="number of concurrent requests")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     add_pair_options(parser)
     add_run_options(parser, prompts=8, max_tokens=96)

@@ -1,4 +1,4 @@
-"""Messages with faults in them: fields of any protobuf message, and the bytes of any message, spoilt at random."""
+"""Random corruption of messages: of the fields of any protobuf message, and of the bytes of any message."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _INTEGERS = {
 _FLOATS = (math.nan, math.inf, -math.inf, -0.0, 0.0, 1.0, -1.0, 1e-45, 3e38)
 _TEXTS = ("", "a", "\0", "\u202e\U0001f600", "127.0.0.1:1", "local:ngram", "../../etc/passwd", "%s%n{}", "[::]:0")
 _ELEMENTS = 8
-"""Elements of a list whose own fields are looked at."""
+"""Most elements of a list whose own fields are mutated."""
 _GIANT = 20_000
 """Entries of a giant list of numbers."""
 
 
 def mutate(message: MessageT, rng: random.Random) -> MessageT:
-    """A copy with a few fields spoilt: extreme numbers, unknown enum values, odd texts, lists that are empty, doubled,
-    out of order or giant, parts that are missing or were never there."""
+    """Returns a copy with a few fields corrupted: extreme numbers, unknown enum values, odd texts, lists that are
+    empty, doubled, out of order or giant, parts that are missing or unexpected."""
     copy = type(message)()
     copy.CopyFrom(message)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -39,7 +39,7 @@ def mutate(message: MessageT, rng: random.Random) -> MessageT:
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Bytes that are, most likely, no message any more."""
+    """Returns bytes that are most likely no longer a valid message."""
     spoilt = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8))):
         at = rng.randrange(len(spoilt) + 1)
@@ -58,7 +58,7 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_order(messages: Sequence[MessageT], rng: random.Random) -> list[MessageT]:
-    """The same messages, some missing, some twice, some in each other's place."""
+    """Returns the messages with some missing, some doubled, some swapped."""
     changed = list(messages)
     for _ in range(rng.choice((0, 1, 1, 3))):
         if not changed:
@@ -75,7 +75,7 @@ def mutate_order(messages: Sequence[MessageT], rng: random.Random) -> list[Messa
 
 
 def _places(message: Message) -> Iterator[tuple[Any, Any]]:
-    """Every field there is in a message and its parts, set or not."""
+    """Yields every field of a message and its parts, set or not."""
     for field in message.DESCRIPTOR.fields:
         yield message, field
         if field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE or _is_map(field):
@@ -134,7 +134,7 @@ def _spoil_list(entries: Any, field: Any, rng: random.Random) -> None:
 
 
 def _fill(part: Message, rng: random.Random) -> None:
-    """Gives a few fields values of any kind."""
+    """Sets a few fields to arbitrary values."""
     for field in part.DESCRIPTOR.fields:
         if rng.random() < 0.5 and not field.is_repeated and field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE:
             setattr(part, field.name, _value(field, rng))

@@ -1,4 +1,4 @@
-"""The port of a drafter service that speaks in raw bytes."""
+"""The port of a drafter service that sends and receives raw bytes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import grpc
 
 
 class RawDrafter:
-    """Serves Draft at `address` while it is entered; messages are bytes both ways."""
+    """A server of Draft at `address` while it is entered; messages are bytes in both directions."""
 
     def __init__(self, draft: Callable[[Any, Any], Awaitable[None]]) -> None:
-        """draft: the handler of Draft, given the requests and the context of each call."""
+        """draft: the handler of Draft, called with the requests and the context of each call."""
         self._server = grpc.aio.server()
         handlers = {"Draft": grpc.stream_stream_rpc_method_handler(draft)}
         self._server.add_generic_rpc_handlers(

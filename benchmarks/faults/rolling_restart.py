@@ -2,11 +2,12 @@
 
     python -m benchmarks.faults.rolling_restart [--rounds 3] [--streams 4] [--http-streams 4] [--pause 5] [--json]
 
-Two verifiers, two drafters and two gateways, each restarted in turn by SIGTERM and a new process at the same address,
-round after round, while streams run: of the SDK, whose clients know both verifiers, and over HTTP, whose clients go to
-the other gateway when one takes no request. Each output is compared with the one of plain decoding, computed first. A
-stall is the time between two chunks of one stream. Stalls are grouped by what was being restarted, or had just been,
-beside the stalls while nothing was. Exit status 1 if a request failed or its output differs.
+Two verifiers, two drafters and two gateways are restarted in turn, by SIGTERM and a new process at the same address,
+round after round, while streams run: streams of the SDK, whose clients know both verifiers, and streams over HTTP,
+whose clients go to the other gateway when one accepts no request. Each output is compared with that of plain decoding,
+computed first. A stall is the time between two chunks of one stream. Stalls are grouped by what was being restarted, or
+had just been, and compared with those while nothing was. The exit status is 1 if a request failed or its output
+differs.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from draftwire import AsyncClient, RetryPolicy
 DRAFTS = ("draft", "draft-early")
 KINDS = ("drafter", "verifier", "gateway")
 REQUEST_SECONDS = 180.0
-"""A request that takes longer is lost."""
+"""Seconds after which a request counts as lost."""
 READY_SECONDS = 60.0
-"""Time in which a drafter is used again by both verifiers."""
+"""Seconds within which both verifiers must use a restarted drafter again."""
 PATIENT = RetryPolicy(attempts_per_address=60)
-"""Channels of one process to one address share how long they wait after a refusal, so a service that is back may still
+"""Channels of one process to one address share their back-off after a refusal, so a service that is back may still
 count as away for a moment."""
 
 
@@ -49,7 +50,7 @@ class Fleet:
         self.gateways: list[GatewayProcess] = []
 
     async def start(self) -> None:
-        """Starts all. Raises ServiceError."""
+        """Starts all processes. Raises ServiceError."""
         self.drafters = [self._services.drafter(MODELS / model) for model in DRAFTS]
         for drafter in self.drafters:
             await asyncio.to_thread(lambda service=drafter: service.address)
@@ -62,7 +63,7 @@ class Fleet:
         await self._drafters_are_back()
 
     async def restart(self, kind: str, index: int) -> None:
-        """Restart one process; done when it serves again. Raises ServiceError."""
+        """Restarts one process; returns when it serves again. Raises ServiceError."""
         if kind == "gateway":
             old = self.gateways[index]
             address = old.url().removeprefix("http://")
@@ -156,7 +157,7 @@ async def measure(options: argparse.Namespace, fleet: Fleet) -> dict[str, object
 
 
 async def restart(fleet: Fleet, kind: str, index: int) -> Blame:
-    """Restart a process; when, and what it was."""
+    """Restarts a process; returns when, and which."""
     clock: Callable[[], float] = asyncio.get_running_loop().time
     start = clock()
     await fleet.restart(kind, index)
@@ -165,7 +166,7 @@ async def restart(fleet: Fleet, kind: str, index: int) -> Blame:
 
 
 def stalls(way: str, gaps: list[Gap], restarts: list[Blame]) -> list[tuple[str, str]]:
-    """Stalls by what was restarted, in words."""
+    """Describes the stalls by what was restarted, in words."""
     told = []
     by_kind = gaps_by_kind([gap for gap in gaps if not gap.first], restarts)
     for kind in ("", *KINDS):
@@ -178,11 +179,11 @@ def stalls(way: str, gaps: list[Gap], restarts: list[Blame]) -> list[tuple[str, 
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the restarts and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="times that every process is restarted")
-    parser.add_argument("--streams", type=int, default=4, help="streams of the SDK")
-    parser.add_argument("--http-streams", type=int, default=4, help="streams over HTTP")
+    parser.add_argument("--rounds", type=int, default=3, help="number of times that every process is restarted")
+    parser.add_argument("--streams", type=int, default=4, help="number of streams of the SDK")
+    parser.add_argument("--http-streams", type=int, default=4, help="number of streams over HTTP")
     parser.add_argument("--pause", type=float, default=5.0, help="seconds between two restarts")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=400)

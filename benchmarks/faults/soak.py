@@ -2,13 +2,14 @@
 
     python -m benchmarks.faults.soak [--minutes 30] [--streams 8] [--swap-every 10] [--json]
 
-A verifier and two drafters (good and early) that take turns. Every 10 s the resident memory, open files and threads
-of each process are read from /proc, and the KV slots, sequences, streams and asyncio tasks from the services. The
-first fifth is warm-up; after it a straight line is laid through the memory, and its slope and growth are printed.
+The services are a verifier and two drafters (good and early) that take turns. Every 10 s the resident memory, open
+files and threads of each process are read from /proc, and the KV slots, sequences, streams and asyncio tasks from the
+services. The first fifth is warm-up; after it a straight line is fitted to the memory, and its slope and growth are
+printed.
 
-Exit status 1 if open files, threads, slots, sequences, streams or tasks have grown, if memory has by more than 2 % over
-the last half, if slots are in use when no request runs, if an output changed from one time to the next, or if a request
-or a swap failed.
+The exit status is 1 if open files, threads, slots, sequences, streams or tasks have grown, if memory has grown by more
+than 2 % over the last half, if slots are in use when no request runs, if an output changed between repetitions, or if a
+request or a swap failed.
 """
 
 from __future__ import annotations
@@ -46,25 +47,26 @@ MEMORY_GROWTH = 0.02
 
 @dataclass
 class Watched:
-    """A process and what was read of it."""
+    """A process and its readings."""
 
     name: str
     pid: int
     service: Service | None
-    """None for this process, which runs the clients."""
+    """The service; None for this process, which runs the clients."""
     verifier: bool = False
     times: list[float] = field(default_factory=list)
     readings: dict[str, list[int]] = field(default_factory=dict)
 
     async def read(self) -> dict[str, int]:
-        """Returns what it holds now. Raises RuntimeError if it has ended, grpc.RpcError if it does not answer."""
+        """Returns what the process holds now. Raises RuntimeError if it has ended, grpc.RpcError if it does not
+        answer."""
         usage = Usage.of(self.pid)
         if usage is None:
             raise RuntimeError(f"{self.name} has ended")
         return {**usage._asdict(), **await self._held()}
 
     async def sample(self) -> None:
-        """Keeps what it holds now."""
+        """Records what the process holds now."""
         reading = await self.read()
         self.times.append(asyncio.get_running_loop().time())
         for name, value in reading.items():
@@ -94,24 +96,25 @@ class Watched:
         }
 
     def settled(self, name: str) -> list[int]:
-        """The readings after the warm-up."""
+        """Returns the readings after the warm-up."""
         values = self.readings[name]
         return values[int(WARM_UP_SHARE * len(values)) :]
 
     def memory(self, share: float = 1.0 - WARM_UP_SHARE) -> Trend:
-        """RSS over the last share of the run, in bytes."""
+        """Returns RSS in bytes over the last share of the run."""
         values = self.readings["rss_bytes"]
         values = values[len(values) - max(2, int(share * len(values))) :]
         return Trend.of(self.times[len(self.times) - len(values) :], values)
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """Counts that must not grow. gRPC's pool of threads in the clients' process does, when all of them are busy."""
+        """Returns the counts that must not grow. gRPC's thread pool in the clients' process is excluded: it grows when
+        all its threads are busy."""
         return tuple(name for name in COUNTED if name in self.readings and (self.service or name != "threads"))
 
 
 class Soak:
-    """One run."""
+    """One soak run."""
 
     def __init__(self, options: argparse.Namespace, services: Services):
         self._options = options
@@ -125,7 +128,7 @@ class Soak:
         self.faults: list[str] = []
 
     async def run(self) -> None:
-        """Runs the streams and the swaps, takes samples, and looks at what is left."""
+        """Runs the streams and the swaps, takes samples, and checks what is left."""
         options = self._options
         clock = asyncio.get_running_loop().time
         services = {"verifier": self._verifier, **self._drafters}
@@ -182,7 +185,7 @@ class Soak:
             old, new = new, old
 
     async def _at_rest(self) -> None:
-        """Slots have to be free now."""
+        """Checks that slots are free once no request runs."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + REST_SECONDS
         for watched in self.watched:
@@ -197,7 +200,7 @@ class Soak:
                 await asyncio.sleep(0.2)
 
     def missed(self) -> list[str]:
-        """Returns descriptions of what is not as it should be."""
+        """Returns descriptions of all violations."""
         grown = [
             f"{watched.name}: {name} grew, {watched.settled(name)}"
             for watched in self.watched
@@ -215,7 +218,7 @@ class Soak:
 
 
 def describe(watched: Watched) -> str:
-    """A process's figures on one line."""
+    """Describes a process's figures on one line."""
     trend = watched.memory()
     last = watched.readings["rss_bytes"][-1]
     late = watched.memory(0.5)
@@ -233,11 +236,11 @@ def describe(watched: Watched) -> str:
 
 
 def main() -> int:
-    """Runs and prints."""
+    """Runs the soak and prints the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--swap-every", type=float, default=10.0, help="seconds")
+    parser.add_argument("--swap-every", type=float, default=10.0, help="seconds between two swaps")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=128)
     add_report_options(parser)

@@ -1,4 +1,4 @@
-"""How long streams stood still, and what was to blame."""
+"""Stalls of streams, and the faults they are attributed to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 AFTERMATH_SECONDS = 1.0
-"""A gap that begins so soon after a fault has ended may still be due to it."""
+"""Seconds after the end of a fault in which a beginning gap may still be due to it."""
 
 
 class Interval(Protocol):
@@ -32,16 +32,18 @@ class Blame(NamedTuple):
 
 
 def gaps_by_kind(gaps: Sequence[IntervalT], faults: Sequence[Blame]) -> dict[str, list[IntervalT]]:
-    """All gaps, in order of their ends, by the kind of fault that was under way, or had ended just before; "" is none.
+    """Groups all gaps, in order of their ends, by the kind of fault that was under way or had just ended; "" is none.
 
-    Faults overlap. A gap is a verifier fault's if there was one, since that alone explains it; otherwise it is that of
+    Faults overlap. A gap is attributed to a verifier fault if there was one, since that alone explains it; otherwise to
     the drafter fault that began last.
     """
     ordered = sorted(gaps, key=lambda gap: gap.end)
     ends = [gap.end for gap in ordered]
     longest = max((gap.end - gap.start for gap in ordered), default=0.0)
     blamed: dict[int, Blame] = {}
-    for fault in sorted(faults, key=lambda fault: (fault.of_verifier, fault.start)):  # the last one to claim it has it
+    for fault in sorted(
+        faults, key=lambda fault: (fault.of_verifier, fault.start)
+    ):  # the last one to claim a gap has it
         last = fault.end + AFTERMATH_SECONDS
         for index in range(bisect_left(ends, fault.start), len(ordered)):
             if ends[index] > last + longest:
@@ -56,6 +58,6 @@ def gaps_by_kind(gaps: Sequence[IntervalT], faults: Sequence[Blame]) -> dict[str
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of them lies; 0 of none."""
+    """Returns the percentile of some values; 0 of none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -4,13 +4,13 @@
     python -m benchmarks.gpu --device cpu --tokens 8 --prompts 1 --context 64 --runs 2
 
 Needs the repository, torch and transformers, and no network. The models are made on the device: the bundled pair,
-inflated to about 8 B and 1 B parameters with unchanged outputs, so that the draft agrees with the target as often as
-the small ones do. Their vocabulary is that of the small ones, 4096 tokens; sampling from a large one is measured
+inflated to about 8 B and 1 B parameters with unchanged outputs, so that the draft agrees with the target as often as in
+the small pair. They have the vocabulary of the small pair, 4096 tokens; sampling from a large vocabulary is measured
 separately.
 
 On a CPU the same code runs over the bundled pair as it is, to try the code. Those figures say nothing about GPUs.
 
-Exit status 1 if the device's noise, sampling or captured steps differ from what they must equal.
+The exit status is 1 if the device's noise, sampling or captured steps differ from what they must equal.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from speculative_engine.text.tokenizer import Tokenizer
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 CHUNKS = (8, 64)
-"""Rows beside which a row's logits are compared with those it has alone."""
+"""Batch sizes at which a row's logits are compared with those that it has alone."""
 SAMPLED_ROWS, LARGE_VOCABULARY = 64, 131072
 
 Figures = dict[str, object]
 
 
 def device_figures(device: torch.device, runs: int) -> Figures:
-    """What is measured on, and what its memory does."""
+    """Describes the device and measures its memory bandwidth."""
     figures: Figures = {"device": "a CPU: this tries the code, and says nothing of GPUs"}
     size = 1 << 26
     if device.type == "cuda":
@@ -84,7 +84,7 @@ def device_figures(device: torch.device, runs: int) -> Figures:
 
 
 def noise_figures(device: torch.device) -> Figures:
-    """Whether the device's hash has the CPU's bits, and its noise the CPU's values."""
+    """Compares the device's hash with the CPU's bits, and its noise with the CPU's values."""
     counters = torch.arange(1 << 16)
     words = (counters, counters * 7919 & 0xFFFFFFFF, counters * 0, counters * 0 + 1)
     key = (counters * 104729 & 0xFFFFFFFF, counters * 0 + 3)
@@ -97,7 +97,7 @@ def noise_figures(device: torch.device) -> Figures:
 
 
 def sampling_figures(device: torch.device, vocabulary: int, runs: int) -> Figures:
-    """Drawing without asking against drawing with, from a vocabulary of some size."""
+    """Times drawing without synchronising against drawing with it, from a vocabulary of the given size."""
     generator = torch.Generator(device).manual_seed(1)
     logits = 4 * torch.randn(SAMPLED_ROWS, vocabulary, device=device, generator=generator)
     batch = SamplingBatch.build(
@@ -115,7 +115,7 @@ def sampling_figures(device: torch.device, vocabulary: int, runs: int) -> Figure
 
 
 def cost_figures(name: str, model: PackedModel, context: int, runs: int, kind: str) -> Figures:
-    """c(n), and what n rows cost in rows of one."""
+    """Measures c(n), and the cost of n rows relative to one row."""
     times = step_seconds(model, context, ROWS, runs)
     one = statistics.median(times[1])
     return {f"{name}, {kind}: ms of {rows} rows": milliseconds(times[rows]) for rows in ROWS} | {
@@ -139,10 +139,10 @@ def flip_figures(name: str, model: PackedModel, texts: Sequence[Sequence[int]]) 
 
 
 def captured_alike(model: PackedModel, context: int) -> bool:
-    """Capture the model's steps; whether they then give the bits that they gave before."""
+    """Captures the model's steps; returns whether they then give the same bits as before."""
     slots = model.pool.take(context + 16)
     batches = [rows_batch(model, slots, context, range(rows)) for rows in (1, 3, 16)]
-    # A batch of 16 runs first: those after it see what it left behind in the cache, before and after alike.
+    # A batch of 16 runs first, so that the batches after it find the same leftovers in the cache, before and after.
     eager = [model.forward(batch).clone() for batch in reversed(batches)]
     model.capture_graphs()
     alike = all(
@@ -155,7 +155,7 @@ def captured_alike(model: PackedModel, context: int) -> bool:
 def speed_figures(
     target: PackedModel, draft: PackedModel, prompts: Sequence[Sequence[int]], options: argparse.Namespace, roof: float
 ) -> Figures:
-    """Plain decoding against the roof, and with the draft; with graphs, then without them."""
+    """Measures plain decoding against the roof, and with the draft; with graphs, then without."""
     figures: Figures = {}
     size = sum(parameter.nbytes for parameter in target.model.parameters())
     for kind in ("graphs", "no graphs"):
@@ -190,13 +190,13 @@ def speed_figures(
 
 
 def milliseconds(times: Sequence[float]) -> Spread:
-    """Of seconds."""
+    """Converts seconds to a spread in milliseconds."""
     return Spread.of([1e3 * each for each in times])
 
 
 @torch.inference_mode()
 def main() -> None:
-    """Measures and prints."""
+    """Runs the checks and measurements, and prints the figures."""
     options = read_options()
     device = torch.device(options.device)
     cuda = device.type == "cuda"
@@ -249,23 +249,33 @@ def main() -> None:
     figures |= cost_figures("target", again, options.context, options.runs, "reproducible")
     print_report("gpu", figures, options)
     if wrong := [name for name, value in figures.items() if value is False and not name.startswith("reproducible")]:
-        sys.exit(f"not as it must be: {', '.join(wrong)}")
+        sys.exit(f"failed checks: {', '.join(wrong)}")
 
 
 def read_options() -> argparse.Namespace:
-    """The command line's."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the code")
-    parser.add_argument("--target-parameters", type=read_count, default=8_000_000_000, help="on a GPU; for example 8B")
-    parser.add_argument("--draft-parameters", type=read_count, default=1_000_000_000, help="on a GPU; for example 1B")
-    parser.add_argument("--prompts", type=int, default=8, help="held-out prompts")
-    parser.add_argument("--tokens", type=int, default=128, help="generated from each")
-    parser.add_argument("--context", type=int, default=512, help="tokens behind which steps are timed")
-    parser.add_argument("--slots", type=int, default=4096, help="of the KV caches")
-    parser.add_argument("--vocabulary", type=int, default=LARGE_VOCABULARY, help="large one that is sampled from")
-    parser.add_argument("--runs", type=int, default=20, help="of what is timed")
+    parser.add_argument(
+        "--target-parameters",
+        type=read_count,
+        default=8_000_000_000,
+        help="parameters of the target on a GPU, for example 8B",
+    )
+    parser.add_argument(
+        "--draft-parameters",
+        type=read_count,
+        default=1_000_000_000,
+        help="parameters of the draft model on a GPU, for example 1B",
+    )
+    parser.add_argument("--prompts", type=int, default=8, help="number of held-out prompts")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens generated from each prompt")
+    parser.add_argument("--context", type=int, default=512, help="context length at which steps are timed")
+    parser.add_argument("--slots", type=int, default=4096, help="KV slots of each model")
+    parser.add_argument("--vocabulary", type=int, default=LARGE_VOCABULARY, help="large vocabulary to sample from")
+    parser.add_argument("--runs", type=int, default=20, help="repetitions of each timing")
     add_report_options(parser)
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""The bundled pair grown to the shapes of a GPU's models, on the device itself."""
+"""The bundled pair inflated to the shapes of a GPU's models, on the device itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from models.inflate import Shape, choose_shape, grow, resize
 
 
 def grown(source: Path, parameters: int | None, layers: int | None, device: torch.device) -> LlamaForCausalLM:
-    """A model with the outputs of `source` and about so many parameters, as it is if None; in the checkpoint's type.
+    """Returns a model with the outputs of `source` and about this many parameters (unchanged if None), in the
+    checkpoint's type.
 
-    Raises ValueError where no shape of so many holds it.
+    Raises ValueError if no shape with that many parameters can hold it.
     """
     config = LlamaConfig.from_pretrained(source)
     weights = {name: value.to(device) for name, value in load_file(source / "model.safetensors").items()}
@@ -29,7 +30,7 @@ def grown(source: Path, parameters: int | None, layers: int | None, device: torc
     model.load_state_dict(weights, strict=False, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
-    # Its frequencies are no part of a checkpoint.
+    # Rotary frequencies are not part of a checkpoint.
     model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
     missing = [name for name, value in (*model.named_parameters(), *model.named_buffers()) if value.is_meta]
     if missing:
@@ -38,7 +39,7 @@ def grown(source: Path, parameters: int | None, layers: int | None, device: torc
 
 
 def described(model: LlamaForCausalLM) -> str:
-    """A model's shape in words."""
+    """Describes a model's shape in words."""
     shape = Shape.of(model.config)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return (

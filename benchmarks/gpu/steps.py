@@ -1,4 +1,4 @@
-"""Steps of a model on one device, timed: passes of so many rows, and what the engine makes of them."""
+"""Timed steps of a model on one device: passes of several sizes, and the engine's steps around them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SOURCE = "draft"
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for what was asked of a device."""
+    """Waits for all work queued on a device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds(run: Callable[[], object], device: torch.device, runs: int) -> list[float]:
-    """Time of each of some runs, after two that warm up, each waited for."""
+    """Returns the time of each of `runs` synchronised runs, after two that warm up."""
     times: list[float] = []
     for turn in range(-2, runs):
         synchronize(device)
@@ -41,14 +41,15 @@ def seconds(run: Callable[[], object], device: torch.device, runs: int) -> list[
 
 
 def copied_bytes_per_second(device: torch.device, size: int, runs: int) -> float:
-    """What the device's memory moves at most: bytes read and written by its best copy of `size` bytes."""
+    """Returns the memory bandwidth of the device: bytes read and written per second by its best copy of `size`
+    bytes."""
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * size / min(seconds(lambda: target.copy_(source), device, runs))
 
 
 def rows_batch(model: PackedModel, slots: np.ndarray, context: int, tokens: Sequence[int]) -> PackedBatch:
-    """Rows one after another behind the first `context` slots, which hold what was computed before."""
+    """Returns rows of one sequence after the first `context` slots, which hold earlier tokens."""
     builder = BatchBuilder()
     rows = [
         builder.add_row(token, context + index, int(slots[context + index]), True) for index, token in enumerate(tokens)
@@ -58,7 +59,7 @@ def rows_batch(model: PackedModel, slots: np.ndarray, context: int, tokens: Sequ
 
 
 def step_seconds(model: PackedModel, context: int, rows: Sequence[int], runs: int) -> dict[int, list[float]]:
-    """Time of a pass by its number of rows, each with its logits, behind a context."""
+    """Returns the time of a pass by its number of rows, each with its logits, after a context."""
     slots = model.pool.take(context + max(rows))
     try:
         return {
@@ -73,7 +74,7 @@ def step_seconds(model: PackedModel, context: int, rows: Sequence[int], runs: in
 
 @torch.inference_mode()
 def logits_in_chunks(model: PackedModel, tokens: Sequence[int], chunk: int) -> torch.Tensor:
-    """Logits after each token of a text, computed so many at a time: [tokens, vocabulary]."""
+    """Returns the logits after each token of a text, computed in chunks: [tokens, vocabulary]."""
     slots = model.pool.take(len(tokens))
     try:
         parts = [
@@ -87,30 +88,30 @@ def logits_in_chunks(model: PackedModel, tokens: Sequence[int], chunk: int) -> t
 
 @dataclass(frozen=True)
 class Run:
-    """Some requests, one after another."""
+    """Totals over some requests, run one after another."""
 
     tokens: tuple[tuple[int, ...], ...]
     seconds: float
-    """Time of the steps after the one that ends a prompt."""
+    """Seconds of the steps after those that end a prompt."""
     decoded: int
-    """Tokens that those gave."""
+    """Tokens that these steps gave."""
     steps: int
     drafted: int
     accepted: int
 
     @property
     def tokens_per_second(self) -> float:
-        """Of decoding."""
+        """Tokens per second of decoding."""
         return self.decoded / self.seconds
 
     @property
     def step_seconds(self) -> float:
-        """Of the engine, with all it does between two passes."""
+        """Seconds of an engine step, including all work between two passes."""
         return self.seconds / self.steps
 
 
 class Generator:
-    """An engine that decodes one request at a time, with a draft model in its own thread or without."""
+    """An engine that decodes one request at a time, with or without a draft model in its own thread."""
 
     def __init__(self, target: PackedModel, cost: StepCost, draft: PackedModel | None = None):
         self._engine = VerificationEngine(target, cost, EngineLimits())

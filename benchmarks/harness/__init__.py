@@ -1,1 +1,1 @@
-"""The harness: what benchmarks share. Rooms import it and never each other."""
+"""The harness: code that benchmarks share. Rooms import it and never each other."""

@@ -1,4 +1,4 @@
-"""Ways to generate the same tokens, measured by turns and compared within each run."""
+"""Alternative ways to generate the same tokens, measured in turns and compared within each run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ WARM_UP_TOKENS = 24
 
 @dataclass(frozen=True)
 class Arrangement:
-    """One way."""
+    """One way to generate."""
 
     name: str
     client: AsyncClient
     reference: str
-    """Name of the arrangement whose outputs this one has to have; its own is none."""
+    """Name of the arrangement whose outputs this one must have; its own name compares nothing."""
     speculation: Speculation = PLAIN
     temperature: float = 0.0
 
     async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> StreamBatch:
-        """Generates for prompts side by side."""
+        """Generates for all prompts side by side."""
         options: BatchOptions = {"max_tokens": max_tokens, "temperature": self.temperature}
         return await run_batch(self.client, prompts, options, self.speculation)
 
@@ -43,20 +43,20 @@ class Measured:
     """Measurements of the arrangements, run by run."""
 
     batches: dict[str, list[list[StreamBatch]]] = field(default_factory=dict)
-    """By arrangement: for each run its batches."""
+    """By arrangement: the batches of each run."""
     references: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: Measured) -> None:
-        """Takes in what other arrangements did."""
+        """Adds the measurements of other arrangements."""
         self.batches |= other.batches
         self.references |= other.references
 
     def rates(self, name: str) -> list[float]:
-        """Tokens per second of each run."""
+        """Returns the tokens per second of each run."""
         return [sum(b.tokens for b in run) / sum(b.seconds for b in run) for run in self.batches[name]]
 
     def why_not(self, name: str) -> str | None:
-        """Returns why an arrangement has no rate, if so: its requests never all ran at once."""
+        """Returns why an arrangement has no rate (its requests never all ran at once), or None."""
         try:
             self.rates(name)
         except ValueError as error:
@@ -64,16 +64,16 @@ class Measured:
         return None
 
     def rate(self, name: str) -> Spread:
-        """Tokens per second."""
+        """Returns the tokens per second."""
         return Spread.of(self.rates(name))
 
     def ratio(self, name: str, *over: str) -> Spread:
-        """One arrangement's rate over another's in the same run, or over the mean of several."""
+        """Returns one arrangement's rate over another's in the same run, or over the mean of several."""
         means = map(mean, zip(*map(self.rates, over), strict=True))
         return Spread.of([a / b for a, b in zip(self.rates(name), means, strict=True)])
 
     def step_ms(self, name: str) -> Spread:
-        """Milliseconds of a step in which every stream gets one token: of plain decoding."""
+        """Returns the milliseconds of a step of plain decoding, in which every stream gets one token."""
         return Spread.of(
             [
                 1e3 * sum(len(b.streams) * b.seconds for b in run) / sum(b.tokens for b in run)
@@ -82,23 +82,24 @@ class Measured:
         )
 
     def acceptance_length(self, name: str) -> float:
-        """Tokens of a sequence per step, the bonus token included."""
+        """Returns the tokens of a sequence per step, including the bonus token."""
         return self._sum(name, "token_ids") / self._sum(name, "steps")
 
     def nodes_per_step(self, name: str) -> float:
-        """Draft tokens verified for a sequence in a step."""
+        """Returns the draft tokens verified per sequence and step."""
         return self._sum(name, "draft_tokens") / self._sum(name, "steps")
 
     def acceptance_rate(self, name: str) -> float:
-        """Accepted tokens of the draft tokens that were verified; 0 without any."""
+        """Returns the accepted share of the verified draft tokens; 0 without any."""
         return self._sum(name, "accepted_tokens") / max(1, self._sum(name, "draft_tokens"))
 
     def hit_share(self, name: str) -> float:
-        """Share of verdicts whose last token was a node of the tree, so that the subtree below it survived."""
+        """Returns the share of verdicts whose last token was a node of the tree, so that the subtree below it
+        survived."""
         return self._sum(name, "hits") / self._sum(name, "steps")
 
     def differing(self) -> list[str]:
-        """Arrangements with an output that is not the reference's, with their number."""
+        """Returns the arrangements with outputs that differ from their reference, with the number of these."""
         found = []
         for name, runs in self.batches.items():
             expected = [batch.token_ids for batch in self.batches[self.references[name]][0]]
@@ -128,17 +129,17 @@ class Comparison:
 
     arrangements: Sequence[Arrangement]
     batches: Sequence[Sequence[Sequence[int]]]
-    """Prompts; those of a batch run side by side, one batch after the other."""
+    """Batches of prompts: those of one batch run side by side, batches one after another."""
     max_tokens: int
 
 
 async def measure(
     comparisons: Sequence[Comparison], runs: int, *, warm_up: bool = True, verbose: bool = False
 ) -> Measured:
-    """Runs everything so many times. The arrangements of a comparison take turns from batch to batch.
+    """Measures all comparisons `runs` times. The arrangements of a comparison alternate from batch to batch.
 
-    warm_up: begin with a few tokens of each arrangement, which are not counted: the services learn from them what
-    drafters take and what they are worth.
+    warm_up: begin with a few uncounted tokens of each arrangement, from which the services learn what drafters cost and
+    gain.
     """
     measured = Measured()
     for comparison in comparisons:
@@ -167,7 +168,8 @@ def measure_and_report(
     figures: Callable[[Measured, argparse.Namespace], Mapping[str, object]],
     options: argparse.Namespace,
 ) -> int:
-    """Measures with services that end with it, and print; the exit status, 1 if an output differs."""
+    """Measures with services that end afterwards, and prints the report. Returns the exit status: 1 if an output
+    differs."""
     with Services() as services:
         measured = asyncio.run(run(options, services))
     print_report(name, figures(measured, options), options)
@@ -175,7 +177,7 @@ def measure_and_report(
 
 
 def summary(measured: Measured, name: str) -> str:
-    """An arrangement's latest rate, and how it speculates."""
+    """Returns an arrangement's latest rate and how it speculates, in words."""
     return (
         f"{name}: {measured.rates(name)[-1]:.2f} tokens/s, {measured.acceptance_length(name):.2f} tokens and "
         f"{measured.nodes_per_step(name):.1f} draft tokens a step, {measured.hit_share(name):.0%} hits"
@@ -183,11 +185,12 @@ def summary(measured: Measured, name: str) -> str:
 
 
 def turned(ways: Sequence[WayT], by: int) -> list[WayT]:
-    """Ways to do something, in another order each time: what one leaves behind (heat, memory, caches) falls on all.
+    """Returns the ways in another order for each turn, so that what one leaves behind (heat, memory, caches) affects
+    all.
 
     The orders are those of a balanced Latin square (Williams 1949, "Experimental designs balanced for the estimation of
     residual effects of treatments"): in as many turns as there are ways, or twice as many if that number is odd, each
-    is in each place and follows each other one equally often.
+    way is in each place, and follows each other one, equally often.
     """
     count = len(ways)
     zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]

@@ -1,4 +1,4 @@
-"""Figures of results: their goals, their text in a table, and which of them a pattern names."""
+"""Figures of results: their goals, their text in a table, and matching by patterns."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Goal:
 
     @classmethod
     def read(cls, text: str) -> Goal:
-        """Reads `>= 0.97`. Raises KeyError for another comparison, ValueError for no number."""
+        """Reads a goal such as `>= 0.97`. Raises KeyError for another comparison, ValueError without a number."""
         compare, _, bound = text.partition(" ")
         if compare not in _COMPARED:
             raise KeyError(compare)
         return cls(compare, float(bound))
 
     def reached(self, value: object) -> bool:
-        """Whether a figure, or the median of a spread, is within the bound. Raises TypeError for no number."""
+        """Whether a figure, or the median of a spread, is within the bound. Raises TypeError if it is not a number."""
         return _COMPARED[self.compare](middle(value), self.bound)
 
     def worst(self, values: Sequence[object]) -> object:
-        """The figure that is furthest on the wrong side. Raises ValueError for none."""
+        """Returns the figure that is furthest on the wrong side. Raises ValueError if there is none."""
         return (min if self.compare == ">=" else max)(values, key=middle)
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Goal:
 
 
 def middle(value: object) -> float:
-    """A figure as one number: the median of a spread. Raises TypeError for no number."""
+    """Returns a figure as one number: the median of a spread. Raises TypeError if it is not a number."""
     if isinstance(value, Mapping):
         value = value["median"]
     if not isinstance(value, int | float):
@@ -60,7 +60,7 @@ def _number(value: float) -> str:
 
 
 def cell(value: object) -> str:
-    """A figure as a table shows it."""
+    """Returns a figure as a table shows it."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -76,5 +76,5 @@ def cell(value: object) -> str:
 
 
 def matching(figures: Mapping[str, Value], patterns: Sequence[str]) -> dict[str, Value]:
-    """The figures whose names match one of the patterns."""
+    """Returns the figures whose names match one of the patterns."""
     return {name: value for name, value in figures.items() if any(fnmatch.fnmatchcase(name, each) for each in patterns)}

@@ -16,7 +16,7 @@ _START_SECONDS = 60.0
 
 
 class GatewayProcess:
-    """It starts at once; `url` waits until it serves."""
+    """A gateway that starts at once; `url` waits until it serves."""
 
     def __init__(self, verifiers: Sequence[str], log: Path, *flags: str, listen: str = "127.0.0.1:0"):
         self._log = log
@@ -32,7 +32,7 @@ class GatewayProcess:
             )
 
     def url(self) -> str:
-        """Where it serves, once it does. Raises TimeoutError."""
+        """Returns the gateway's URL once it serves. Raises TimeoutError."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             for line in self._log.read_text().splitlines():
@@ -43,6 +43,6 @@ class GatewayProcess:
         raise TimeoutError(f"the gateway does not serve; its log is {self._log}")
 
     def stop(self) -> None:
-        """Ends it as SIGTERM does, and wait until what it serves is finished."""
+        """Sends SIGTERM and waits until the gateway has finished its requests."""
         self._process.terminate()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""The held-out prompts of the bundled models, and texts of a given length made of their tokens."""
+"""The held-out prompts of the bundled models, and texts of a given length made from their tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.harness.checkout import MODELS
 
 
 def held_out_prompts(count: int) -> list[str]:
-    """The first `count` prompts. Raises ValueError if there are fewer."""
+    """Returns the first `count` prompts. Raises ValueError if there are fewer."""
     lines = (MODELS / "prompts.jsonl").read_text().splitlines()
     if len(lines) < count:
         raise ValueError(f"there are {len(lines)} prompts, not {count}")
@@ -18,7 +18,7 @@ def held_out_prompts(count: int) -> list[str]:
 
 
 def texts_of(tokens: Sequence[int], run: int, count: int, length: int) -> list[list[int]]:
-    """`count` different texts of `length` of the given tokens; no text begins like one of another run."""
+    """Returns `count` different texts of `length` of the given tokens; no text begins like one of another run."""
     texts = []
     for number in range(count):
         first = (run * count + number) * 31 % len(tokens)

@@ -1,4 +1,4 @@
-"""The bundled models, grown to a size at which verifying reads weights from memory."""
+"""The bundled models, inflated to a size at which verifying reads weights from memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from models.inflate import inflate
 
 
 def inflated(model: Path, millions: float) -> Path:
-    """A model of about so many parameters with the outputs of `model`, made once and kept where temporary files are."""
+    """Returns a model of about `millions` million parameters with the outputs of `model`, made once in the temporary
+    directory."""
     weights = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:12]
     place = Path(tempfile.gettempdir()) / "draftwire-inflated" / f"{model.name}-{weights}-{millions:g}M"
     if not place.exists():

@@ -19,11 +19,11 @@ _FEATURES = {
     "asimd": "NEON",
     "sve": "SVE",
 }
-"""Instruction sets that decide which kernels run, by the names that Linux has for them."""
+"""Instruction sets that decide which kernels run, by their names in Linux."""
 
 
 def cpu_name() -> str:
-    """The processor's model name as Linux reports it; elsewhere what Python knows of it."""
+    """Returns the processor's model name as Linux reports it; elsewhere what Python knows."""
     if _CPUINFO.exists():
         for line in _CPUINFO.read_text().splitlines():
             if line.startswith("model name"):
@@ -32,7 +32,7 @@ def cpu_name() -> str:
 
 
 def cpu_features() -> list[str]:
-    """The instruction sets of the processor that matter to kernels; empty where Linux does not list them."""
+    """Returns the processor's instruction sets that matter to kernels; empty where Linux does not list them."""
     if not _CPUINFO.exists():
         return []
     listed = [line for line in _CPUINFO.read_text().splitlines() if line.startswith(("flags", "Features"))]
@@ -45,7 +45,7 @@ def _git(*arguments: str) -> str:
 
 
 def commit() -> str:
-    """The abbreviated commit of the checkout, with `-dirty` where files have changed; "unknown" without git."""
+    """Returns the abbreviated commit of the checkout, with `-dirty` where files have changed; "unknown" without git."""
     return _git("describe", "--always", "--dirty") or "unknown"
 
 
@@ -55,7 +55,7 @@ def commit_time() -> str | None:
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, load, versions and commit."""
+    """Returns processor, cores, load, versions and commit."""
     return {
         "processor": cpu_name(),
         "cores": str(os.cpu_count()),

@@ -1,4 +1,4 @@
-"""The inflated pair that benchmarks generate with: the options that say which, and on which cores."""
+"""Options for the inflated pair that benchmarks generate with: its sizes, cores, and how much to run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from benchmarks.harness.report import add_report_options
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
-    """Adds sizes and cores."""
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models")
+    """Adds the options for sizes and cores."""
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, max_tokens: int, prompts: int | None = None) -> None:
-    """Adds how much is run. max_tokens, prompts: defaults; without the latter there is no such option."""
+    """Adds the options for how much to run. max_tokens, prompts: defaults; without `prompts` there is no such
+    option."""
     if prompts is not None:
-        parser.add_argument("--prompts", type=int, default=prompts, help="held-out prompts")
+        parser.add_argument("--prompts", type=int, default=prompts, help="number of held-out prompts")
     parser.add_argument("--max-tokens", type=int, default=max_tokens)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--verbose", action="store_true", help="print every run")
@@ -27,12 +32,12 @@ def add_run_options(parser: argparse.ArgumentParser, *, max_tokens: int, prompts
 
 
 def counts(text: str) -> list[int]:
-    """Comma-separated counts; none for an empty text."""
+    """Parses comma-separated counts; returns none for an empty text."""
     return [int(number) for number in text.split(",")] if text else []
 
 
 def cores(text: str) -> list[int]:
-    """Core numbers such as 0,2; "any" for all of this process."""
+    """Parses core numbers such as 0,2; "any" means all cores of this process."""
     return sorted(os.sched_getaffinity(0)) if text == "any" else counts(text)
 
 

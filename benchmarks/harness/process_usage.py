@@ -1,4 +1,4 @@
-"""What a process holds, from /proc, and whether it grows."""
+"""Resources of a process, read from /proc, and whether they grow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Usage(NamedTuple):
     """Resources of a process at one moment."""
 
     rss_bytes: int
-    """Resident memory, pages shared with other processes included."""
+    """Resident memory in bytes, including pages shared with other processes."""
     open_files: int
-    """File descriptors: files, sockets, event polls."""
+    """Number of file descriptors: files, sockets, event polls."""
     threads: int
 
     @classmethod
     def of(cls, pid: int) -> Usage | None:
-        """None if there is no such process any more."""
+        """Returns the usage of a process, or None if it no longer exists."""
         try:
             fields = dict(
                 line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
@@ -32,16 +32,16 @@ class Usage(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """A straight line through measurements, by least squares."""
+    """A straight line fitted to measurements by least squares."""
 
     slope: float
-    """Per second."""
+    """Change per second."""
     growth: float
-    """From the first measurement to the last, along the line."""
+    """Change from the first measurement to the last, along the line."""
 
     @classmethod
     def of(cls, times: Sequence[float], values: Sequence[float]) -> Trend:
-        """times: seconds, in order. One measurement, or several at one time, have no growth."""
+        """Fits a line. times: seconds, in order. One measurement, or several at one time, have no growth."""
         mean_time, mean = sum(times) / len(times), sum(values) / len(values)
         spread = sum((time - mean_time) ** 2 for time in times)
         if not spread:
@@ -52,7 +52,7 @@ class Trend(NamedTuple):
 
 
 def grew(values: Sequence[float]) -> bool:
-    """Whether a count that goes up and down has grown: its least value in the last quarter is above the greatest in
-    the first. What leaks does that sooner or later; what comes and goes does not."""
+    """Whether a fluctuating count has grown: its minimum in the last quarter exceeds its maximum in the first. A leak
+    does that sooner or later; normal fluctuation does not."""
     quarter = max(1, len(values) // 4)
     return len(values) > 1 and min(values[-quarter:]) > max(values[:quarter])

@@ -16,7 +16,7 @@ from benchmarks.harness.results import add_results_option, save
 
 @dataclass(frozen=True)
 class Spread:
-    """Several measurements of one thing."""
+    """Median and range of several measurements of one thing."""
 
     median: float
     low: float
@@ -25,7 +25,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Median, minimum and maximum. Raises statistics.StatisticsError if there is none."""
+        """Returns the spread of some values. Raises statistics.StatisticsError if there are none."""
         return cls(statistics.median(values), min(values), max(values), len(values))
 
     def __str__(self) -> str:
@@ -41,7 +41,8 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 def print_report(
     title: str, figures: dict[str, object], options: argparse.Namespace, *, printed: Collection[str] = ()
 ) -> None:
-    """Prints the figures with what they were measured on, and save them if `options` say so (add_report_options).
+    """Prints the figures with the machine, versions and commit, and saves them if `options` say so
+    (add_report_options).
 
     printed: names of figures that the script has printed as text already.
     """

@@ -1,4 +1,4 @@
-"""Figures as data: one JSON file a run of a benchmark, with all that it was measured on."""
+"""Results of benchmarks as data: one JSON file per run, with everything it was measured on."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from benchmarks.harness.checkout import ROOT
 from benchmarks.harness.machine import commit_time, cpu_features, machine
 
 RESULTS = ROOT / "benchmarks" / "results"
-"""The results that the documents are made of."""
+"""Directory of the results that the documents are made from."""
 _VERSIONS = ("python", "torch", "transformers", "grpcio")
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run of a benchmark. A field is None where it is not known."""
+    """One run of a benchmark. A field is None where it is unknown."""
 
     benchmark: str
     """The script's name, such as `never_slower`."""
     command: str | None
-    """The command line, from `python` on; None for figures that are put together from several."""
+    """The command line, from `python` on; None for figures combined from several runs."""
     commit: str
-    """The abbreviated commit that was measured, with `-dirty` where files had changed."""
+    """The abbreviated commit that was measured, with `-dirty` if files had changed."""
     committed: str | None
-    """The time of that commit, in ISO 8601. The newest result is the one of the newest commit."""
+    """The time of that commit, in ISO 8601. Results are ordered by it."""
     date: str | None
     """The time of the measurement, in ISO 8601."""
     machine: Mapping[str, Any]
@@ -40,9 +40,9 @@ class Result:
     versions: Mapping[str, str]
     """Versions of Python and of the packages that matter, by name."""
     note: str | None
-    """Conditions that the other fields do not have, such as other work on the machine."""
+    """Conditions that the other fields do not cover, such as other work on the machine."""
     figures: Mapping[str, Any]
-    """The figures by name. A spread is {"median", "low", "high", "runs"}; None for those of them that are not known."""
+    """The figures by name. A spread is {"median", "low", "high", "runs"}, each None if unknown."""
 
     @property
     def processor(self) -> str:
@@ -51,20 +51,20 @@ class Result:
 
 
 def results(directory: Path = RESULTS) -> list[Result]:
-    """All results below a directory, the newest first; of one commit, the one measured last."""
+    """Returns all results below a directory, newest commit first; of one commit, the one measured last."""
     found = [Result(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(directory.glob("*/*.json"))]
     return sorted(found, key=lambda each: (_time(each.committed), each.date or ""), reverse=True)
 
 
 def shown_name(script: str) -> str:
-    """The name of a script's results: the module's, without its room and `.__main__`."""
+    """Returns the name of a script's results: its module's, without the room and `.__main__`."""
     return script.removesuffix(".__main__").rpartition(".")[2]
 
 
 def write(result: Result, directory: Path) -> Path:
-    """Writes a result to `<directory>/<benchmark>/<machine>-<commit>.json`; its path.
+    """Writes a result to `<directory>/<benchmark>/<machine>-<commit>.json`; returns its path.
 
-    A further run of the same benchmark, machine and commit gets a number behind its commit.
+    A further run of the same benchmark, machine and commit gets a number after its commit.
     """
     place = directory / result.benchmark
     place.mkdir(parents=True, exist_ok=True)
@@ -83,12 +83,12 @@ def add_results_option(parser: argparse.ArgumentParser) -> None:
         "--results",
         type=Path,
         metavar="DIR",
-        help="also write the figures as data below this directory; benchmarks/results is what the documents show",
+        help="also write the figures as data below this directory; the documents show those in benchmarks/results",
     )
 
 
 def save(figures: Mapping[str, object], options: argparse.Namespace) -> None:
-    """Writes the figures of the running script where --results says, if it does, and print where that is."""
+    """Writes the figures of the running script below the directory of --results, if given, and prints the path."""
     if options.results is None:
         return
     about = machine()
@@ -113,7 +113,7 @@ def save(figures: Mapping[str, object], options: argparse.Namespace) -> None:
 
 
 def plain(value: object) -> object:
-    """A figure as JSON has it: dataclasses become objects, sequences lists."""
+    """Converts a figure to JSON types: dataclasses become objects, sequences lists."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: plain(each) for name, each in asdict(value).items()}
     if isinstance(value, Mapping):
@@ -124,7 +124,7 @@ def plain(value: object) -> object:
 
 
 def _running() -> str:
-    """The module that `python -m` runs, without `.__main__`."""
+    """Returns the module that `python -m` runs, without `.__main__`."""
     spec = sys.modules["__main__"].__spec__
     return spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).stem
 

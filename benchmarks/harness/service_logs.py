@@ -1,4 +1,4 @@
-"""What the logs of services say of faults that nobody handled."""
+"""Signs of unhandled faults in the logs of services."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _LEVELS = ("error", "critical")
 
 
 def unhandled(log: Path) -> list[str]:
-    """The lines of a log, in JSON format, that tell of a fault nobody handled: what was logged as an error or with a
-    traceback, what Python wrote of its own accord, and what asyncio found too late."""
+    """Returns the lines of a JSON log that report an unhandled fault: errors and tracebacks that were logged, output of
+    Python itself, and late findings of asyncio."""
     return [line for line in log.read_text(errors="replace").splitlines() if _tells_of_a_fault(line)]
 
 
 def logged_faults(log: Path) -> list[str]:
-    """The lines of a log, in JSON format, that were logged as an error or name an exception, by their text alone."""
+    """Returns the lines of a JSON log that were logged as an error or name an exception, judged by their text alone."""
     lines = log.read_text(errors="replace").splitlines()
     signs = ('"level": "error"', '"level": "critical"', "Traceback", '"exception"', "never retrieved", "never awaited")
     return [line for line in lines if any(sign in line for sign in signs)]

@@ -1,4 +1,4 @@
-"""Verifier and drafter services as child processes of a benchmark, on cores of its choice."""
+"""Verifier and drafter services as child processes of a benchmark, pinned to cores if it asks for that."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _STOP_SECONDS = 15.0
 
 
 class ServiceError(RuntimeError):
-    """A service did not start."""
+    """Raised when a service does not start."""
 
 
 class Service:
-    """One process. It starts at once; `address` waits until it serves, so several can start side by side."""
+    """One service process. It starts at once; `address` waits until it serves, so several can start side by side."""
 
     def __init__(self, process: subprocess.Popen[bytes] | BaseProcess, log: Path):
         self.process = process
@@ -70,27 +70,27 @@ class Service:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """Ends it as a crash would: SIGKILL."""
+        """Ends the process with SIGKILL, as a crash would."""
         self.process.kill()
         self._wait(None)
 
     def pause(self) -> None:
-        """Freezes it with SIGSTOP. Its connections stay open, and nothing answers."""
+        """Freezes the process with SIGSTOP. Its connections stay open, and nothing answers."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets it go on: SIGCONT."""
+        """Resumes the process with SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """Ends it gracefully, and by force if that takes too long."""
+        """Ends the process gracefully, or by force if that takes too long."""
         if self.alive:
             self.process.terminate()
         if not self._wait(_STOP_SECONDS):
             self.kill()
 
     def end(self) -> None:
-        """Ends it gracefully, however long what it serves takes: SIGTERM."""
+        """Sends SIGTERM and waits, however long the service takes to finish its work."""
         self.process.terminate()
         self._wait(None)
 
@@ -116,7 +116,7 @@ class Service:
 
 
 class Services:
-    """Starts services and ends them all with the `with` block. Their logs are in `logs`."""
+    """Starts services, and ends them all with the `with` block. Their logs are in `logs`."""
 
     def __init__(self, threads: int = 1, popen: type[subprocess.Popen[bytes]] = subprocess.Popen) -> None:
         """threads: compute threads of each service. popen: starts the processes."""
@@ -127,23 +127,23 @@ class Services:
         self._count = 0
         self._fork_server: multiprocessing.context.ForkServerContext | None = None
         os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for forked ones; others set it
-        signal.signal(signal.SIGTERM, _exit)  # through the `with` block
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # forked services need it in this process's environment
+        signal.signal(signal.SIGTERM, _exit)  # so that the `with` block ends the services
 
     def verifier(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = VERIFIER) -> Service:
-        """Starts a verifier on some of the machine's cores; any of them by default. module: what else runs as one."""
+        """Starts a verifier, on some of the machine's cores if given. module: another module to run as the verifier."""
         return self._start(module, model, flags, cores)
 
     def drafter(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = DRAFTER) -> Service:
-        """Starts a drafter, as `verifier`."""
+        """Starts a drafter, like `verifier`."""
         return self._start(module, model, flags, cores)
 
     def forked_drafter(self, model: Path, *flags: str) -> Service:
-        """Starts a drafter in a fraction of the time: a process of its own, forked with its imports done."""
+        """Starts a drafter in a fraction of the time, as a process forked after the imports."""
         return self._fork(DRAFTER, model, flags)
 
     def forked_verifier(self, model: Path, *flags: str) -> Service:
-        """Starts a verifier in a fraction of the time, as `forked_drafter`."""
+        """Starts a verifier in a fraction of the time, like `forked_drafter`."""
         return self._fork(VERIFIER, model, flags)
 
     def _fork(self, module: str, model: Path, flags: Sequence[str]) -> Service:
@@ -168,7 +168,7 @@ class Services:
                 stderr=subprocess.STDOUT,
             )
         if cores:
-            os.sched_setaffinity(process.pid, cores)  # it is still starting: its threads will inherit that
+            os.sched_setaffinity(process.pid, cores)  # the process is still starting, so its threads will inherit this
         return self._keep(Service(process, log))
 
     def _arguments(self, model: Path, flags: Sequence[str]) -> list[str]:
@@ -195,8 +195,8 @@ class Services:
 
 
 async def started(starts: Iterable[Callable[[], Service]]) -> list[str]:
-    """The addresses of services that start one after the other: each measures at its start what its steps cost, so
-    those that share a core must not do it at once."""
+    """Starts services one after another and returns their addresses. Each measures its step costs at start, so services
+    that share a core must not start at the same time."""
     addresses = []
     for start in starts:
         service = start()
@@ -209,7 +209,7 @@ def _exit(number: int, frame: FrameType | None) -> None:
 
 
 def _serve(module: str, arguments: list[str], log: str) -> None:
-    """The life of a forked service."""
+    """Runs a forked service."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""A target and a draft model that agree as often as one says, without models."""
+"""A simulated target and draft model that agree with a given probability."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 VOCABULARY = 1 << 20
 
 Place = tuple[int | None, list[float]]
-"""At a position of a text: which of the draft's candidates is right, None if none is, and their natural log
-probabilities."""
+"""The draft's candidates at a position of a text: the index of the right one, None if there is none, and their natural
+log probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class Agreement:
     """Simulated agreement of a draft model with its target."""
 
     by_rank: tuple[float, ...] = (0.75, 0.1325, 0.0475)
-    """Chance that the target's token is the draft's first, second, ... candidate. Coupled sampling of synthetic pairs
-    at temperature 1 leaves 53 % of what the first misses to the second and 19 % to the third."""
+    """Probability that the target's token is the draft's first, second, ... candidate. Coupled sampling of synthetic
+    pairs at temperature 1 leaves 53 % of what the first misses to the second and 19 % to the third."""
     concentration: float = 2.0
-    """How alike positions are: the first candidate's chance at a position is drawn from Beta(c a, c (1 - a)), so that
-    a small number means positions that are nearly sure and others that are nearly hopeless, as text has."""
+    """Similarity of positions: the first candidate's probability at a position is drawn from Beta(c a, c (1 - a)). A
+    small number means nearly certain positions beside nearly hopeless ones, as in real text."""
     noise: float = 0.5
-    """Standard deviation, in log-odds, of what the draft model says of its first candidate's chance."""
+    """Standard deviation, in log-odds, of the draft model's reported probability for its first candidate."""
 
     def __post_init__(self) -> None:
         if not self.by_rank or not 0 < self.by_rank[0] < 1 or min(self.by_rank) < 0 or sum(self.by_rank) > 1 + 1e-9:
@@ -35,36 +35,36 @@ class Agreement:
 
     @classmethod
     def of(cls, first: float) -> Agreement:
-        """With a first candidate that is right with this chance, and two others: usual shares of what it leaves, but no
-        likelier than the first allows."""
+        """Returns the agreement for a first candidate that is right with this probability, and two others with the
+        usual shares of the rest, but no likelier than the first allows."""
         left = min(first, 1 - first)
         return cls((first, 0.53 * left, 0.19 * left))
 
 
 class ModelPair:
-    """One sequence as the target continues it, and what the draft model says at each place of it.
+    """One sequence of the target's tokens, with the draft model's candidates at each position.
 
-    What the draft says on the target's path depends on seed and position alone, so every policy meets the same text.
+    Candidates on the target's path depend on seed and position alone, so every policy meets the same text.
     """
 
     def __init__(self, agreement: Agreement | Sequence[Place], length: int, seed: str):
-        """agreement: how often they agree, or what a real draft model said at the places of a real text, from the
-        first new token on. length: tokens of the text."""
+        """agreement: how often the models agree, or a real draft model's candidates at the positions of a real text,
+        from the first new token on. length: tokens of the text."""
         rng = random.Random(seed)
         self._agreement = agreement
         self._target = [rng.randrange(VOCABULARY) for _ in range(length + 1)]
         if isinstance(agreement, Agreement):
             self._places = [self._place(rng) for _ in range(length + 1)]
-        else:  # the root has no place, and nobody asks for what follows the last token
+        else:  # the root has no candidates, and what follows the last token is never needed
             self._places = [agreement[0], *agreement, agreement[-1]]
         self._elsewhere = random.Random(f"{seed} elsewhere")
 
     def target(self, position: int) -> int:
-        """The target's token at a position, given that all before it are the target's."""
+        """Returns the target's token at a position after a path of its own tokens."""
         return self._target[position]
 
     def draft(self, position: int, on_path: bool) -> tuple[list[int], list[float]]:
-        """The draft's candidates for a position, best first, and their natural log probabilities."""
+        """Returns the draft's candidates for a position, best first, and their natural log probabilities."""
         right, log_probs = self._places[position] if on_path else self._place(self._elsewhere)
         tokens = [(self._target[position] + 1 + rank) % VOCABULARY for rank in range(len(log_probs))]
         if on_path and right is not None:

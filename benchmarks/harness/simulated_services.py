@@ -1,9 +1,9 @@
-"""A verifier, a drafter and the line between them in virtual time, deciding with the product's own logic.
+"""A verifier, a drafter and the link between them in virtual time, deciding with the product's own logic.
 
-What is simulated is what takes time or needs a model: steps, messages, and which tokens the models say. What to
-verify, whether to wait, what to draft, calibration, timing and the trees are the modules that the services run. The
-order of things mirrors `VerificationEngine`, `DraftModelDrafter` and their loops: what arrives during a step is taken
-in after it, a verdict goes out as the step ends, and what was committed is drafted from before guesses are.
+Only what takes time or needs a model is simulated: steps, messages, and the models' tokens. The decisions what to
+verify, whether to wait and what to draft, calibration, timing and trees come from the modules that the services run.
+The order of events mirrors `VerificationEngine`, `DraftModelDrafter` and their loops: messages that arrive during a
+step are read after it, verdicts leave as the step ends, and committed tokens are computed before guesses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_ROWS = 256
 
 
 class VirtualClock:
-    """Seconds that pass from event to event."""
+    """Virtual time that advances from event to event."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -35,15 +35,15 @@ class VirtualClock:
         self._count = 0
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Runs `action` so much later; what is due at the same time runs in the order it was asked for."""
+        """Runs `action` after this many seconds; actions due at the same time run in the order they were scheduled."""
         self._count += 1
         heapq.heappush(self._events, (self.now + seconds, self._count, action))
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Until done. Raises RuntimeError if nothing is left to happen before."""
+        """Runs events until `done`. Raises RuntimeError if no event is left before that."""
         while not done():
             if not self._events:
-                raise RuntimeError("everybody waits for somebody else")
+                raise RuntimeError("no event is left: everyone waits for somebody else")
             self.now, _, action = heapq.heappop(self._events)
             action()
 
@@ -57,11 +57,11 @@ class Verdict:
     tokens: list[int]
     ended: bool
     verified: int
-    """Nodes of the sequence in that step."""
+    """Number of the sequence's nodes verified in that step."""
     accepted: int
-    """Of these."""
+    """Number of verified nodes that were accepted."""
     max_tree_nodes: int | None = None
-    """Most live nodes from now on, if fewer than the sequence was opened with."""
+    """Most live nodes from now on, if fewer than at the opening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +70,28 @@ class SettledStep:
 
     verdicts: list[Verdict]
     plain_seconds: float
-    """See StepResult."""
+    """Expected time of a step for the same sequences without speculation, as in StepResult."""
     node_tokens: float
-    """See StepResult."""
+    """Price of one verified draft token in tokens of plain decoding, as in StepResult."""
 
 
 class Growth(Protocol):
-    """What a drafter asks about what to draft: `TreeGrowth`, or a policy to compare it with."""
+    """The decisions of a drafter about what to draft: `TreeGrowth`, or a policy to compare it with."""
 
     def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
-        """See TreeGrowth."""
+        """Learns from committed tokens, like TreeGrowth.observe."""
 
     def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
-        """See TreeGrowth."""
+        """Chooses nodes to expand, like TreeGrowth.expansions."""
 
     def children(
         self, growing: GrowingTree, parent: Node, tokens: Sequence[int], log_probs: Sequence[float]
     ) -> list[Node]:
-        """See TreeGrowth."""
+        """Adds children of a node, like TreeGrowth.children."""
 
 
 class _Draft:
-    """One sequence in the drafter. A node's slot says whether it has been through the model."""
+    """One sequence in the drafter. A node's slot is set once it has been through the model."""
 
     def __init__(self, pair: ModelPair, max_nodes: int, max_length: int):
         self.pair = pair
@@ -110,13 +110,13 @@ class _Draft:
         return GrowingTree(self.tree, self.max_nodes, self.max_position)
 
     def on_path(self, node: Node) -> bool:
-        """Whether the target would say what leads to the node."""
+        """Whether the node's path consists of the target's own tokens."""
         path = node.path_from(self.tree.root)
         return all(each.token == self.pair.target(each.position) for each in path)
 
 
 class SimulatedDrafter:
-    """Drafts for all sequences of a verifier."""
+    """A drafter that drafts for all sequences of a verifier."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class SimulatedDrafter:
         send: Callable[[dict[int, Proposal]], None],
         around: float = 0.0,
     ):
-        """around: seconds of each step beside what it costs, for verdicts and messages."""
+        """around: seconds of each step outside the model, for verdicts and messages."""
         self._clock = clock
         self._growth = growth
         self._cost = cost
@@ -137,13 +137,13 @@ class SimulatedDrafter:
         self._stepping = False
 
     def open(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int) -> None:
-        """Drafts for a sequence from now on."""
+        """Starts drafting for a sequence."""
         self._drafts[sequence] = _Draft(pair, max_nodes, max_length)
         if not self._stepping:
             self._work()
 
     def receive(self, verdicts: list[Verdict]) -> None:
-        """A message came."""
+        """Receives verdicts from the verifier."""
         self._inbox.extend(verdicts)
         if not self._stepping:
             self._work()
@@ -220,33 +220,33 @@ class Tally:
     tokens: int = 0
     steps: int = 0
     sequence_steps: int = 0
-    """Steps times the sequences in them."""
+    """Sum over steps of the sequences in them."""
     verified: int = 0
-    """Nodes."""
+    """Number of nodes verified."""
     waited: float = 0.0
     """Seconds between steps."""
     survivals: int = 0
-    """Verdicts after which a subtree was left, what came during the step included."""
+    """Verdicts after which a subtree survived, including nodes that arrived during the step."""
     seconds: float = 0.0
-    """From the start to the last token."""
+    """Seconds from the start to the last token."""
     first_tokens: int = 0
     """Tokens of first steps."""
     first_seconds: float = 0.0
-    """Times of first steps."""
+    """Seconds of first steps."""
 
     def add(self, other: Tally) -> None:
-        """Counts what came after."""
+        """Adds the counts of a later run."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def tokens_per_second(self) -> float:
-        """As clients count it, from the first step's tokens on."""
+        """Rate as clients measure it, from the first step's tokens on."""
         return (self.tokens - self.first_tokens) / (self.seconds - self.first_seconds)
 
 
 class SimulatedVerifier:
-    """Verifies, with or without a drafter."""
+    """A verifier, with or without a drafter."""
 
     def __init__(
         self,
@@ -257,9 +257,9 @@ class SimulatedVerifier:
         around: float = 0.0,
         prompt_rows: int = 0,
     ):
-        """cost: what steps take, as against what the planner believes. around: seconds of each step beside that, for
-        planning, proposals and messages. prompt_rows: rows of each step in which another sequence's prompt is
-        computed."""
+        """cost: actual times of steps, as opposed to what the planner expects. around: seconds of each step outside the
+        model, for planning, proposals and messages. prompt_rows: rows of each step in which another sequence's prompt
+        is computed."""
         self._clock = clock
         self._planner = planner
         self._cost = cost
@@ -293,12 +293,12 @@ class SimulatedVerifier:
         self._planner.timings[source].paused = paused
 
     def start(self) -> None:
-        """Begins."""
+        """Starts stepping."""
         self._started = True
         self._work()
 
     def receive(self, proposals: dict[int, Proposal]) -> None:
-        """A message came."""
+        """Receives proposals from a drafter."""
         self._inbox.append((self._clock.now, proposals))
         if self._started and not self._stepping:
             self._work()
@@ -319,7 +319,7 @@ class SimulatedVerifier:
         candidates = [
             Candidate(each.tree, each.clocks, each.max_nodes, each.max_length - 2) for each in self._sequences.values()
         ]
-        if self._prompt_rows:  # as VerificationEngine: nobody is waited for then
+        if self._prompt_rows:  # as in VerificationEngine: with prompts in the step nobody is waited for
             plan, wait = self._planner.plan(candidates, self._prompt_rows, prompts=1), 0.0
         else:
             plan = self._planner.plan(candidates)

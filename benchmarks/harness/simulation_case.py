@@ -1,4 +1,4 @@
-"""A measured pair of services as pipeline_sim.py --validate reads it."""
+"""A measured pair of services in the format that pipeline_sim.py --validate reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.harness.simulated_models import Place
 from draftwire import Calibration, StepCost
 
 _CANDIDATES = 3
-"""As many children as a node gets at most."""
+"""Most children of a node."""
 
 
 def simulation_case(
@@ -26,13 +26,13 @@ def simulation_case(
     measured: Mapping[str, float],
     **sizes: int,
 ) -> dict[str, object]:
-    """A case of pipeline_sim's file; it says what its fields mean.
+    """Returns a case of pipeline_sim's file, whose docstring explains the fields.
 
-    target and draft: what the services say of their steps; calibration: what the verifier has learned of the drafter;
-    round_trip_ms: of the line alone; steps: by policy, what others say that serve it, target and draft; measured:
-    tokens per second by policy; sizes: tokens, requests, max_tree_nodes.
+    target and draft: the services' reported step costs; calibration: what the verifier has learned about the drafter;
+    round_trip_ms: of the link alone; steps: by policy, step costs reported by other services that run it, target and
+    draft; measured: tokens per second by policy; sizes: tokens, requests, max_tree_nodes.
     """
-    # A verdict that leaves an empty tree meets the drafter in the middle of a step, on average, and waits for the next.
+    # A verdict that leaves an empty tree reaches the drafter, on average, in mid-step, and waits for the next step.
     beyond_drafting = 1e3 * (calibration.response_seconds - 1.5 * draft[0].seconds)
     return {
         "name": name,
@@ -52,7 +52,7 @@ def simulation_case(
 def drafted_places(
     draft: Path, prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
 ) -> list[list[Place]]:
-    """What a draft model, the one in a directory, says of texts: for each token of each output, given all before it."""
+    """Returns a draft model's predictions for texts: for each token of each output, given all tokens before it."""
     model = AutoModelForCausalLM.from_pretrained(draft, dtype=torch.bfloat16)
     texts: list[list[Place]] = []
     for prompt, output in zip(prompts, outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Requests that run side by side, and how fast they went while all of them did."""
+"""Requests that run side by side, and their rate while all of them decode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from draftwire import AsyncClient, BatchOptions, Speculation
 
 
 class Arrival(NamedTuple):
-    """Tokens that came together."""
+    """Tokens that arrived together."""
 
     at: float
     """Seconds, by time.perf_counter."""
@@ -22,7 +22,7 @@ class Arrival(NamedTuple):
 
 
 def gaps(arrivals: Sequence[Arrival]) -> list[float]:
-    """Seconds from each token to the next one; between those that came together none pass."""
+    """Returns the seconds from each token to the next; 0 between tokens that arrived together."""
     found: list[float] = []
     for before, arrival in pairwise(arrivals):
         found += [arrival.at - before.at] + [0.0] * (arrival.tokens - 1)
@@ -31,7 +31,7 @@ def gaps(arrivals: Sequence[Arrival]) -> list[float]:
 
 @dataclass(frozen=True)
 class Stream:
-    """One request."""
+    """Outcome of one request."""
 
     arrivals: tuple[Arrival, ...]
     token_ids: tuple[int, ...]
@@ -46,28 +46,28 @@ class Stream:
 
     @property
     def first_token_seconds(self) -> float:
-        """From the request to its first token."""
+        """Seconds from the request to its first token."""
         return self.arrivals[0].at - self.asked_at
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds from each token to the next one; between those that came together none pass."""
+        """Seconds from each token to the next; 0 between tokens that arrived together."""
         return gaps(self.arrivals)
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """Requests that were asked for at once.
+    """Requests that were sent at once.
 
-    Rates are of the window in which all of them were decoding: from the last one's first tokens to the first one's
-    end. Prompts are the same work whoever drafts, and a batch that runs empty is a smaller batch.
+    Rates cover the window in which all of them decode: from the last one's first tokens to the first one's end. Prompts
+    are the same work whoever drafts, and a batch in which some requests have ended is a smaller batch.
     """
 
     streams: tuple[Stream, ...]
 
     @property
     def window(self) -> tuple[float, float]:
-        """Returns starts and ends. Raises ValueError if one request ended before another one began."""
+        """Start and end of the window. Raises ValueError if one request ended before another one began."""
         start = max(stream.arrivals[0].at for stream in self.streams)
         end = min(stream.arrivals[-1].at for stream in self.streams)
         if end <= start:
@@ -76,13 +76,13 @@ class StreamBatch:
 
     @property
     def seconds(self) -> float:
-        """Length of the window."""
+        """Length of the window in seconds."""
         start, end = self.window
         return end - start
 
     @property
     def tokens(self) -> float:
-        """Tokens of the window. A stream's tokens are spread over the time since its last ones."""
+        """Tokens in the window. A stream's tokens are spread over the time since its last ones."""
         start, end = self.window
         total = 0.0
         for stream in self.streams:
@@ -94,7 +94,7 @@ class StreamBatch:
 
     @property
     def whole_rate(self) -> float:
-        """Tokens per second from the first request to the last one's end, prompts included."""
+        """Tokens per second from the first request to the end of the last, prompts included."""
         start = min(stream.asked_at for stream in self.streams)
         end = max(stream.arrivals[-1].at for stream in self.streams)
         return sum(len(stream.token_ids) for stream in self.streams) / (end - start)
@@ -142,5 +142,6 @@ async def run_stream(
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The least value that `share` of the values do not exceed. Raises IndexError if there is none."""
+    """Returns the smallest value that at least `share` of the values do not exceed. Raises IndexError if there are
+    none."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

@@ -1,4 +1,4 @@
-"""Concurrent streams of held-out prompts, each output compared with what it has to be."""
+"""Concurrent streams of held-out prompts, each output compared with its expected one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLINGS: tuple[BatchOptions, ...] = (
 
 
 class Job(NamedTuple):
-    """A request."""
+    """A request to send."""
 
     prompt: str
     seed: int
@@ -27,7 +27,7 @@ class Job(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Expected output of a job, whatever happens."""
+    """Expected output of a job, whatever faults occur."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -40,21 +40,22 @@ class Output(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """The time in which a stream gave nothing: from the request, or its last tokens, to the next ones."""
+    """A time in which a stream delivered nothing: from the request, or its last tokens, to the next ones."""
 
     start: float
-    """Seconds, by time.monotonic."""
+    """Start in seconds, by time.monotonic."""
     end: float
     tokens: int
-    """Tokens that ended it."""
+    """Number of tokens that ended the gap."""
     first: bool
-    """Whether it is the wait for a request's first tokens, which its prompt and its place in the queue decide."""
+    """Whether the gap is the wait for a request's first tokens, which depends on its prompt and its place in the
+    queue."""
     plain: bool
     """Whether the request was decoded without drafters."""
 
 
 class Finding(NamedTuple):
-    """A request that was not as it should be."""
+    """A request that failed a check."""
 
     number: int
     start: float
@@ -63,7 +64,7 @@ class Finding(NamedTuple):
 
 
 async def side_by_side(streams: int, numbers: Iterator[int], request: Callable[[int], Awaitable[None]]) -> None:
-    """Makes the requests of all numbers, as many at a time as there are streams."""
+    """Makes the requests of all numbers, at most `streams` at a time."""
 
     async def stream() -> None:
         for number in numbers:
@@ -76,37 +77,38 @@ async def side_by_side(streams: int, numbers: Iterator[int], request: Callable[[
 
 @dataclass
 class StreamLoad:
-    """Runs jobs, as many at a time as there are streams, and keeps count."""
+    """Runs jobs, at most `streams` at a time, and counts the outcomes."""
 
     jobs: Sequence[Job]
     streams: int
     connect: Callable[[int], AsyncClient]
-    """A client for the request of that number; closed with the request."""
+    """Returns a client for the request of that number; it is closed with the request."""
     expected: Sequence[Output] | None = None
     """Expected outputs of the jobs; None compares nothing."""
     on_gap: Callable[[Gap], object] = lambda gap: None
     on_lost: Callable[[Finding], object] = lambda finding: None
     plain_every: int = 0
-    """Every so many-th request is decoded without drafters; 0 is none. Its gaps tell what a step takes meanwhile."""
+    """Decodes every n-th request without drafters; 0 for none. Its gaps show the time of a plain step under the same
+    load."""
     planted: int | None = None
-    """Number of a request that is compared with a wrong output, to see that this is noticed."""
+    """Number of a request that is compared with a wrong output, to check that this is noticed."""
     requests: int = 0
     tokens: int = 0
     resumes: int = 0
     differing: list[Finding] = field(default_factory=list)
     lost: list[Finding] = field(default_factory=list)
     outputs: dict[int, Output] = field(default_factory=dict)
-    """By job, the last."""
+    """Latest output of each job."""
 
     async def run_once(self) -> list[Output]:
-        """Runs every job once; what they gave. Raises RuntimeError if one failed."""
+        """Runs every job once; returns the outputs. Raises RuntimeError if one failed."""
         await self._run(iter(range(len(self.jobs))))
         if self.lost:
             raise RuntimeError(f"{len(self.lost)} requests failed, the first: {self.lost[0].what}")
         return [self.outputs[number] for number in range(len(self.jobs))]
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Runs the jobs again and again until `stop` is set and the last request has ended."""
+        """Repeats the jobs until `stop` is set and the last request has ended."""
         await self._run(itertools.takewhile(lambda _: not stop.is_set(), itertools.count()))
 
     async def _run(self, numbers: Iterator[int]) -> None:
@@ -159,10 +161,10 @@ class StreamLoad:
 
 
 def jobs_of(prompts: Sequence[str], max_tokens: int, timeout: float) -> list[Job]:
-    """A job for each prompt, with the samplings in turn and a seed each; every other one goes on past the end of text,
-    so that it is long.
+    """Returns a job for each prompt, with rotating samplings and a seed each. Every other one continues past the end of
+    text, so that it is long.
 
-    timeout: seconds a request may take; later it counts as lost.
+    timeout: seconds after which a request counts as lost.
     """
     jobs = []
     for number, prompt in enumerate(prompts):

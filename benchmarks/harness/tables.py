@@ -2,9 +2,9 @@
 
     python -m benchmarks.harness.tables [--check]
 
-What is shown, and its goals, are in benchmarks/results/shown.toml. A table shows the newest figure of each row for each
+benchmarks/results/shown.toml says what is shown, and its goals. A table shows the newest figure of each row for each
 processor; a figure of another commit than most of its column has that commit beside it. Text between the markers
-`<!-- figures: NAME -->` and `<!-- /figures -->` is replaced. Exit status 1 with --check if a document differs.
+`<!-- figures: NAME -->` and `<!-- /figures -->` is replaced. With --check, the exit status is 1 if a document differs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from benchmarks.harness.results import RESULTS, Result, results, shown_name
 BENCHMARKS = ROOT / "benchmarks"
 DOCUMENTS = ("docs/benchmarks.md", "README.md", "benchmarks/README.md")
 ROOMS = ("laws", "speed", "faults", "scale", "simulation", "peers", "gpu")
+_ORIGIN = "From docs/benchmarks.md of commit fe6cd16."
+"""End of the notes of results taken from an older page; docs/benchmarks.md mentions it once for all."""
 _MARKED = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
 
 @functools.cache
 def scripts() -> dict[str, str]:
-    """The module of each script that is run by hand, by the name of its results, room by room."""
+    """Returns the module of each script that is run by hand, by the name of its results, room by room."""
     found = {}
     for room in ROOMS:
         for path in sorted((BENCHMARKS / room).glob("*.py")):
@@ -47,7 +49,7 @@ def _documented(path: Path) -> str:
 
 
 def summary(module: str) -> str:
-    """The first paragraph of a script's docstring, in one line."""
+    """Returns the first paragraph of a script's docstring, in one line."""
     path = ROOT / Path(*module.split("."))
     path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
     return " ".join(_documented(path).partition("\n\n")[0].split())
@@ -56,7 +58,7 @@ def summary(module: str) -> str:
 class Page:
     """The selection of results that the documents show.
 
-    shown: shown.toml as tomllib reads it. found: results, the newest first.
+    shown: shown.toml as tomllib reads it; scripts without an entry are left out. found: results, the newest first.
     """
 
     def __init__(self, shown: Mapping[str, Any], found: Sequence[Result]):
@@ -64,7 +66,8 @@ class Page:
         self._found = found
 
     def text(self, name: str) -> str:
-        """The text between the markers of a name: goals, first screen, index, or a room. Raises KeyError for others."""
+        """Returns the text between the markers of a name: goals, first screen, index, or a room. Raises KeyError for
+        others."""
         if name == "goals":
             return self._goals()
         if name == "first screen":
@@ -96,7 +99,7 @@ class Page:
         return "\n".join(lines)
 
     def _newest(self, benchmark: str, processor: str) -> dict[str, tuple[object, Result]]:
-        """The newest value of each figure on a processor, and the result that has it."""
+        """Returns the newest value of each figure on a processor, and the result that has it."""
         newest: dict[str, tuple[object, Result]] = {}
         for result in self._of(benchmark):
             if result.processor == processor:
@@ -105,30 +108,34 @@ class Page:
         return newest
 
     def _room(self, room: str) -> str:
-        parts = []
+        parts: list[str] = []
         for name, module in scripts().items():
-            if module.split(".")[1] == room:
-                parts.append(f"### {name}\n\n{summary(module)}\n\n    python -m {module}\n")
-                parts.append(self._script(name))
-        return "\n".join(part for part in parts if part).rstrip("\n")
+            if module.split(".")[1] == room and name in self._shown:
+                said = [summary(module), self._shown[name].get("text", "")]
+                parts.append(f"### {name}\n\n{' '.join(said).strip()}\n")
+                parts += self._script(name)
+        return "\n".join(parts).rstrip("\n")
 
-    def _script(self, name: str) -> str:
-        shown = self._shown.get(name, {})
-        parts = [f"{shown['text']}\n"] if "text" in shown else []
+    def _script(self, name: str) -> list[str]:
+        """Returns the tables of a script, and the conditions of the results that these or the goals show."""
+        shown = self._shown[name]
         ours = self._of(name)
-        if not ours:
-            return "\n".join([*parts, "There are no figures yet.\n"])
-        goals = {pattern: Goal.read(goal) for pattern, goal in shown.get("goals", {}).items()}
+        parts: list[str] = []
         if "figures" in shown:
+            goals = {pattern: Goal.read(goal) for pattern, goal in shown.get("goals", {}).items()}
             parts.append(self._table(name, shown["figures"], goals))
+        patterns = [*shown.get("figures", ())]
+        for promise in self._shown["promise"]:
+            patterns += promise["figures"] if promise["benchmark"] == name else ()
+        used: list[Result] = []
+        for processor in dict.fromkeys(result.processor for result in ours):
+            used += [source for _, source in matching(self._newest(name, processor), patterns).values()]
         for figure, columns in shown.get("tables", {}).items():
-            parts += [
-                f"{figure}:\n\n{_rows(result.figures[figure], columns)}\n"
-                for result in ours
-                if figure in result.figures
-            ][:1]
-        parts.append("\n".join(_conditions(result) for result in ours) + "\n")
-        return "\n".join(parts)
+            newest = next((result for result in ours if figure in result.figures), None)
+            if newest is not None:
+                parts.append(f"{figure}:\n\n{_rows(newest.figures[figure], columns)}\n")
+                used.append(newest)
+        return [*parts, "\n".join(_conditions(result) for result in ours if result in used) + "\n"]
 
     def _table(self, benchmark: str, patterns: Sequence[str], goals: Mapping[str, Goal]) -> str:
         processors = list(dict.fromkeys(result.processor for result in self._of(benchmark)))
@@ -173,7 +180,7 @@ class Page:
                     raise KeyError(f"no result of {processor} has all figures of the first screen: {wanted}")
                 used.append(ours[0])
                 for row in block["rows"]:
-                    # Several figures of one kind: the best arrangement counts.
+                    # several figures of one kind: the best arrangement counts
                     best = [max(middle(ours[0].figures[each]) for each in figures) for figures in row["figures"]]
                     cells = " | ".join(f"**{value:.0f}**" if row.get("ours") else f"{value:.0f}" for value in best)
                     lines.append(f"| {row['text']} | {cells} | {processor}, {ours[0].commit} |")
@@ -182,7 +189,7 @@ class Page:
 
 
 def _main_commit(found: Sequence[Result]) -> str:
-    """The commit that most figures are of."""
+    """Returns the commit that most figures are from."""
     commits = [each.commit for each in found]
     return max(dict.fromkeys(commits), key=commits.count)
 
@@ -194,13 +201,14 @@ def _rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
 
 
 def _conditions(result: Result) -> str:
-    """One line of what a result was measured on."""
+    """Returns the machine, the command and the note of a result, in one line."""
     cores = result.machine["cores"]
     parts = [f"{result.processor}, commit {result.commit}"]
     parts += [f"{cores} cores"] if cores else []
     parts += [" ".join(each) for each in result.versions.items()]
     command = f". `{result.command}`" if result.command else ""
-    return f"- {', '.join(parts)}{command}{'. ' + result.note if result.note else ''}"
+    note = (result.note or "").removesuffix(_ORIGIN).rstrip()
+    return f"- {', '.join(parts)}{command}{'. ' + note if note else ''}"
 
 
 def _index() -> str:
@@ -217,14 +225,14 @@ def _index() -> str:
 
 
 def made(text: str, page: Page) -> str:
-    """A document with what is between its markers replaced."""
+    """Returns a document with the text between its markers replaced."""
     return _MARKED.sub(lambda found: f"{found[1]}\n{page.text(found[2])}\n\n{found[3]}", text)
 
 
 def main() -> int:
-    """Writes the documents, or compare them."""
+    """Writes the documents, or compares them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, and name the documents that differ")
+    parser.add_argument("--check", action="store_true", help="write nothing; name the documents that differ")
     options = parser.parse_args()
     page = Page(tomllib.loads((RESULTS / "shown.toml").read_text(encoding="utf-8")), results())
     status = 0
@@ -235,7 +243,7 @@ def main() -> int:
         if new == old:
             continue
         if options.check:
-            print(f"{document} is not what the results say: python -m benchmarks.harness.tables", file=sys.stderr)
+            print(f"{document} is out of date; run python -m benchmarks.harness.tables", file=sys.stderr)
             status = 1
         else:
             path.write_text(new, encoding="utf-8")

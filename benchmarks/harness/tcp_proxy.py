@@ -2,7 +2,7 @@
 
     async with TcpProxy("127.0.0.1:50052") as proxy:
         proxy.set_delay(0.025)      # a round trip of 50 ms through proxy.address
-        proxy.partition()           # nothing gets through, and nobody is told
+        proxy.partition()           # nothing gets through, and nobody notices
         proxy.heal()
         proxy.cut()                 # connection reset by peer
 
@@ -23,36 +23,35 @@ from typing import Self
 
 _CHUNK_BYTES = 16 * 1024
 _CHUNKS = 256
-"""Chunks that may be under way in one direction of a connection; then its sender has to wait."""
+"""Most chunks under way in one direction of a connection; beyond that its sender has to wait."""
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER that makes closing a reset."""
+"""Value of SO_LINGER that turns closing into a reset."""
 
 
 @dataclass
 class Line:
-    """How one direction behaves. May be changed at any time; holds for the bytes that arrive from then on."""
+    """Behaviour of one direction. May be changed at any time; applies to bytes that arrive from then on."""
 
     delay: float = 0.0
-    """Seconds that every byte takes."""
+    """Seconds that every byte is delayed."""
     jitter: float = 0.0
-    """Seconds; a chunk takes up to so much longer, drawn evenly. Bytes do not overtake each other."""
+    """Most additional seconds of a chunk, uniformly distributed. Bytes do not overtake each other."""
     bytes_per_second: float | None = None
-    """Bandwidth of each connection; None is without limit."""
+    """Bandwidth of each connection; None means unlimited."""
     corruption: float = 0.0
-    """Chance of a byte to arrive with one of its bits flipped."""
+    """Probability that a byte arrives with one of its bits flipped."""
 
 
 class TcpProxy:
-    """Listens on a port of its own and carries every connection to `target`."""
+    """A proxy that listens on its own port and forwards every connection to `target`."""
 
     def __init__(self, target: str, seed: int = 0) -> None:
-        """target: HOST:PORT; may be set anew, and holds for connections made from then on. seed: of jitter and
-        corruption."""
+        """target: HOST:PORT; may be changed, which affects new connections. seed: of jitter and corruption."""
         self.target = target
         self.up = Line()
-        """From whoever connects to the target."""
+        """Line from the caller to the target."""
         self.down = Line()
-        """From the target to whoever connects."""
+        """Line from the target to the caller."""
         self._rng = random.Random(seed)
         self._healed = asyncio.Event()
         self._healed.set()
@@ -79,7 +78,7 @@ class TcpProxy:
         self._address = f"{host}:{port}"
 
     async def stop(self) -> None:
-        """Closes the port and reset all connections."""
+        """Closes the port and resets all connections."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._connections)
@@ -88,34 +87,34 @@ class TcpProxy:
             await asyncio.wait(tasks)
 
     def set_delay(self, seconds: float, jitter: float = 0.0) -> None:
-        """Delays each direction by so many seconds, so the round trip by twice that, and up to `jitter` more."""
+        """Delays each direction by `seconds`, so the round trip by twice that, plus up to `jitter`."""
         for line in (self.up, self.down):
             line.delay, line.jitter = seconds, jitter
 
     def limit(self, bytes_per_second: float | None) -> None:
-        """Limits the bandwidth of each connection and direction; None ends that."""
+        """Limits the bandwidth of each connection and direction; None removes the limit."""
         for line in (self.up, self.down):
             line.bytes_per_second = bytes_per_second
 
     def corrupt(self, rate: float) -> None:
-        """Flip one bit of a byte with this chance, in both directions; 0 ends that.
+        """Flips one bit of each byte with this probability, in both directions; 0 ends that.
 
         TCP's checksum keeps such bytes from an application; a broken router, proxy or memory does not. So this is for
-        links whose other end is not believed anyway.
+        links whose other end is not trusted anyway.
         """
         for line in (self.up, self.down):
             line.corruption = rate
 
     def cut(self) -> None:
-        """Resets every connection, at both ends and at once. New ones are carried as before."""
+        """Resets every connection at both ends. New ones are forwarded as before."""
         for task in self._connections:
             task.cancel()
 
     def partition(self) -> None:
         """Lets nothing through, neither bytes nor ends of connections; new connections hang.
 
-        Connections stay open, and whoever sends is not told: the bytes are swallowed, up to the size of TCP's windows.
-        As TCP would send them again, those of connections that still stand arrive after `heal`.
+        Connections stay open, and senders notice nothing: the bytes are swallowed, up to the size of TCP's windows. As
+        TCP would retransmit them, those of connections that still exist arrive after `heal`.
         """
         self._healed.clear()
 
@@ -124,7 +123,7 @@ class TcpProxy:
         self._healed.set()
 
     def calm(self) -> None:
-        """Ends everything that was done to the line."""
+        """Removes all faults from the line."""
         self.up, self.down = Line(), Line()
         self.heal()
 
@@ -134,7 +133,7 @@ class TcpProxy:
         task.add_done_callback(self._connections.discard)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The life of a connection."""
+        """Forwards a connection until it ends."""
         ends = [writer]
         broken = True
         try:
@@ -147,13 +146,13 @@ class TcpProxy:
                 directions.create_task(self._pump(target_reader, writer, up=False))
             broken = False
         except* OSError:
-            pass  # one end has gone; the other one gets to know by a reset
+            pass  # one end has gone; the other one learns it by a reset
         finally:
             for end in ends:
                 _close(end, reset=broken)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
-        """Carries one direction to its end. Raises OSError when either end is gone."""
+        """Forwards one direction until it ends. Raises OSError when either end is gone."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS)
         async with asyncio.TaskGroup() as ends:
             ends.create_task(self._receive(reader, under_way, up))
@@ -203,7 +202,7 @@ class TcpProxy:
 
 
 def flipped(data: bytes, rate: float, rng: random.Random) -> bytes:
-    """The data with one bit flipped in each byte that is hit, each with chance `rate` in [0, 1]."""
+    """Returns the data with one bit flipped in some bytes, each hit with probability `rate` in [0, 1]."""
     if rate <= 0:
         return data
     changed = bytearray(data)

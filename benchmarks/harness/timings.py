@@ -1,4 +1,4 @@
-"""What one request took."""
+"""Timing of one request, and rates over several."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """One request, timed where it was asked for."""
+    """One request, timed by its caller."""
 
     seconds: float
-    """From the request to its end."""
+    """Seconds from the request to its end."""
     decode_seconds: float
-    """From its first tokens to its end: without the prompt."""
+    """Seconds from its first tokens to its end, so without the prompt."""
     decode_tokens: int
     """Tokens after the first ones."""
     token_ids: tuple[int, ...]
@@ -23,20 +23,20 @@ class Timing:
 
 
 def decode_rate(timings: Sequence[Timing]) -> float:
-    """Tokens per second after the prompts."""
+    """Returns the tokens per second after the prompts."""
     return sum(t.decode_tokens for t in timings) / sum(t.decode_seconds for t in timings)
 
 
 def whole_rate(timings: Sequence[Timing]) -> float:
-    """Tokens per second, prompts included."""
+    """Returns the tokens per second, prompts included."""
     return sum(len(t.token_ids) for t in timings) / sum(t.seconds for t in timings)
 
 
 def acceptance_length(timings: Sequence[Timing]) -> float:
-    """Tokens per verification, the bonus token included."""
+    """Returns the tokens per verification, including the bonus token."""
     return sum(len(t.token_ids) for t in timings) / sum(t.steps for t in timings)
 
 
 def acceptance_rate(timings: Sequence[Timing]) -> float:
-    """Accepted tokens of the draft tokens that were verified; 0 without any."""
+    """Returns the accepted share of the verified draft tokens; 0 without any."""
     return sum(t.accepted_tokens for t in timings) / max(1, sum(t.draft_tokens for t in timings))

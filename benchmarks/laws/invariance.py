@@ -4,8 +4,8 @@
 
 Real services of the bundled models generate from held-out prompts, under three samplings, with and without drafters,
 alone and in a batch of 16, with drafters that are swapped after every 5 tokens, and with drafters whose processes are
-killed on the way. The reference is what the verifier gives alone and without drafters; it is compared in turn with
-the engine without any service, and with transformers' own generate. Exit status 1 if a single output differs.
+killed meanwhile. The reference is the verifier's output alone and without drafters. It is compared in turn with the
+engine without any service, and with transformers' own generate. The exit status is 1 if a single output differs.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Requests:
     """Requests under way at a time."""
     generations: dict[int, Generation] = field(default_factory=dict)
     events: int = 0
-    """Swaps or kills while requests ran."""
+    """Swaps or kills that happened while requests ran."""
 
     async def run(self, index: int, on_tokens: Callable[[int], object] = lambda count: None) -> None:
-        """Runs a request, telling `on_tokens` how many came with each chunk."""
+        """Runs a request; calls `on_tokens` with the number of tokens in each chunk."""
         options = SAMPLINGS[self.sampling]
         async with self.client.stream(self.prompts[index], seed=index, max_tokens=self.max_tokens, **options) as stream:
             async for chunk in stream:
@@ -77,7 +77,7 @@ class Requests:
         self.generations[index] = stream.result
 
     async def run_all(self) -> None:
-        """Runs all, `batch` at a time, the next as soon as one ends."""
+        """Runs all requests, `batch` at a time; the next one starts as soon as one ends."""
         remaining = iter(range(len(self.prompts)))
 
         async def worker() -> None:
@@ -89,18 +89,18 @@ class Requests:
                 tasks.create_task(worker())
 
     async def run_groups(self, group: Callable[[range], Coroutine[Any, Any, None]]) -> None:
-        """Runs `batch` requests after another."""
+        """Runs the requests in groups of `batch`, one group after another."""
         for first in range(0, len(self.prompts), self.batch):
             await group(range(first, min(first + self.batch, len(self.prompts))))
 
     def outputs(self) -> list[Output]:
-        """Outputs, in the order of the prompts."""
+        """Returns the outputs in the order of the prompts."""
         ordered = [self.generations[index] for index in range(len(self.prompts))]
         return [Output(tuple(g.token_ids), g.text, g.finish_reason) for g in ordered]
 
 
 class Swapping:
-    """Two drafters that take turns: one takes over after every 5 tokens of a request, and the other one comes back."""
+    """Two drafters that alternate: after every 5 tokens of a request one takes over from the other."""
 
     def __init__(self, client: AsyncClient, drafters: dict[str, str]):
         """drafters: addresses by name."""
@@ -108,7 +108,7 @@ class Swapping:
         self._drafters = drafters
 
     async def __call__(self, requests: Requests) -> None:
-        """Runs the requests of a case. The drafters are attached before and detached after."""
+        """Runs the requests of a case. The drafters are attached before it and detached after it."""
         for name, address in self._drafters.items():
             await self._client.drafters.attach(address, name)
         await requests.run_groups(lambda indices: self._run_group(requests, indices))
@@ -142,7 +142,7 @@ class Swapping:
         await running
 
     async def _swap(self) -> bool:
-        """Swaps; returns whether a running request moved."""
+        """Swaps the drafters; returns whether a running request moved."""
         listed = await self._client.drafters.list()
         old = next((d for d in listed if d.sequences), listed[0]).name
         new = next(name for name in self._drafters if name != old)
@@ -152,7 +152,7 @@ class Swapping:
 
 
 class Killing:
-    """A drafter that crashes in the middle of a request, or of 16, and is restarted for the next."""
+    """A drafter that is killed in the middle of a request, or of 16, and restarted for the next."""
 
     def __init__(self, client: AsyncClient, services: Services):
         self._client = client
@@ -161,7 +161,7 @@ class Killing:
         self._count = 0
 
     def prepare(self) -> None:
-        """Has some drafters started, so that the next request does not have to wait for one."""
+        """Starts some drafters ahead, so that the next request does not have to wait for one."""
         while len(self._spares) < 3:
             self._spares.append(self._services.forked_drafter(MODELS / "draft"))
 
@@ -211,7 +211,7 @@ class Drafting:
 
 
 async def detach_all(client: AsyncClient) -> None:
-    """Leaves the verifier without drafters."""
+    """Detaches all drafters of the verifier."""
     for drafter in await client.drafters.list():
         try:
             await client.drafters.detach(drafter.name)
@@ -220,7 +220,7 @@ async def detach_all(client: AsyncClient) -> None:
 
 
 def in_process(prompts: Sequence[Sequence[int]], max_tokens: int) -> list[tuple[int, ...]]:
-    """Greedy outputs of the engine alone, one sequence after the other."""
+    """Returns the greedy outputs of the engine alone, one sequence after another."""
     model = PackedModel.load(str(MODELS / "target"), slots=4096)
     engine = VerificationEngine(model, StepCost([1, 64], [1.0, 2.0]), EngineLimits())
     outputs = []
@@ -238,7 +238,7 @@ def in_process(prompts: Sequence[Sequence[int]], max_tokens: int) -> list[tuple[
 
 @torch.inference_mode()
 def transformers_generate(prompts: Sequence[Sequence[int]], max_tokens: int, dtype: str) -> list[tuple[int, ...]]:
-    """Greedy outputs of transformers' own generate."""
+    """Returns the greedy outputs of transformers' own generate."""
     model = AutoModelForCausalLM.from_pretrained(MODELS / "target", dtype=getattr(torch, dtype)).eval()
     outputs = []
     for prompt in prompts:
@@ -251,7 +251,7 @@ def transformers_generate(prompts: Sequence[Sequence[int]], max_tokens: int, dty
 
 
 async def run_cases(options: argparse.Namespace, services: Services, say: Callable[[str], None]) -> dict[str, object]:
-    """Runs everything; the figures."""
+    """Runs all cases; returns the figures."""
     prompts = held_out_prompts(options.prompts)
     verifier = services.verifier(MODELS / "target")
     drafters = {name: services.drafter(MODELS / model) for name, model in DRAFTS.items()}
@@ -324,7 +324,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
 
 
 def main() -> int:
-    """Runs the cases and prints."""
+    """Runs the cases and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=48)

@@ -9,10 +9,10 @@ Held-out prompts are decoded greedily in batches, plainly and with each drafter 
 - stalled: completes the handshake, answers pings, opens sequences and never proposes anything;
 - lying: answers each verdict at once with random tokens, each with a claimed probability of 99 %.
 
-All are drafter services of their own on the drafters' core; only the measured one has work. Plain decoding takes part
-twice: drafters are compared with the mean of both, and the difference between the two is the noise of a row. Rates are
-of the time in which all requests of a batch decode. A few tokens before the first run let the verifier learn the value
-of each drafter. Exit status 1 if an output differs.
+Each is a drafter service on the drafters' core; only the measured one has work. Plain decoding takes part twice:
+drafters are compared with the mean of both, and the difference between the two is the noise of a row. Rates cover the
+time in which all requests of a batch decode. From a few tokens before the first run the verifier learns the value of
+each drafter. The exit status is 1 if an output differs.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ DRAFTERS = {
     "stalled": ("draft", SHAPED, ("--instead", "stalled")),
     "lying": ("draft", SHAPED, ("--instead", "lying")),
 }
-"""By name: the model, the module that runs, and its flags."""
+"""By name: the model, the module to run, and its flags."""
 PLAIN, CONTROL = "plain", "plain again"
 GOAL = 0.97
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measures."""
+    """Runs the comparison."""
     slots = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 4096))
     target = inflated(MODELS / "target", options.target_millions)
 
@@ -84,7 +84,7 @@ def row(size: int, name: str) -> str:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, greedy; "
         f"{options.prompts} prompts in batches of {options.batches}, at least one batch",
@@ -117,11 +117,18 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=counts, default=[1, 4, 16], help="sizes, with commas")
-    parser.add_argument("--drafters", type=lambda text: text.split(","), default=list(DRAFTERS), help="with commas")
-    parser.add_argument("--sleep-ms", type=float, default=100.0, help="how long the slow drafter sleeps before a step")
+    parser.add_argument("--batches", type=counts, default=[1, 4, 16], help="batch sizes, comma-separated")
+    parser.add_argument(
+        "--drafters",
+        type=lambda text: text.split(","),
+        default=list(DRAFTERS),
+        help="drafters to measure, comma-separated",
+    )
+    parser.add_argument(
+        "--sleep-ms", type=float, default=100.0, help="milliseconds that the slow drafter sleeps before a step"
+    )
     parser.add_argument("--prompt-tokens", type=int, default=64)
     add_pair_options(parser)
     add_run_options(parser, prompts=4, max_tokens=96)

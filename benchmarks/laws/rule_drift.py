@@ -1,13 +1,13 @@
-"""Measures how far each rule of acceptance drifts from the target's distribution, and what more it keeps.
+"""Measures how far each acceptance rule drifts from the target's distribution, and how much more it accepts.
 
     python -m benchmarks.laws.rule_drift [--contexts 24] [--seeds 2000] [--width 3]
 
-At places in held-out texts the bundled pair's logits are computed once; then, seed by seed, the draft model drafts its
-children, the target draws its token, and each rule decides. Over the seeds that gives the distribution of the token
-that the rule commits, and its Kullback-Leibler divergence from the target's, in nats: what one token drifts where
-something was drafted. Tokens so rare that fewer than five are expected count as one, and an estimate from so many seeds
-is too large by about (tokens - 1) / (2 seeds), which is taken off; the coupled rule, which is exact, shows what error
-is left.
+At positions in held-out texts the bundled pair's logits are computed once. Then, seed by seed, the draft model drafts
+its children, the target draws its token, and each rule decides. Over the seeds this gives the distribution of the token
+that the rule commits, and its Kullback-Leibler divergence from the target's, in nats: the drift per drafted token.
+Tokens so rare that fewer than five are expected count as one token. An estimate from a finite number of seeds is too
+large by about (tokens - 1) / (2 seeds), which is subtracted; the coupled rule, which is exact, shows the remaining
+error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from speculative_engine.tree.token_tree import TokenTree
 
 POSITION = 100
 CHUNK = 500
-"""Seeds at a time."""
+"""Number of seeds that are drawn at a time."""
 
 
 def typical(threshold: float, alpha: float) -> Acceptance:
@@ -61,14 +61,14 @@ RULES = {
 
 @dataclass
 class Found:
-    """One rule, context by context."""
+    """Results of one rule, context by context."""
 
     kept: list[float] = field(default_factory=list)
     drift: list[float] = field(default_factory=list)
 
 
 def contexts(count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The target's and the draft model's logits after some text, [V] each."""
+    """Returns the logits of the target and of the draft model after some texts, [V] each."""
     tokenizer = AutoTokenizer.from_pretrained(MODELS / "target")
     pair = [AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=torch.float32) for name in ("target", "draft")]
     lines = (MODELS / "prompts.jsonl").read_text(encoding="utf-8").splitlines()[:count]
@@ -83,7 +83,7 @@ def contexts(count: int) -> Iterator[tuple[Tensor, Tensor]]:
 def drafted_and_drawn(
     target: Tensor, draft: Tensor, sampling: SamplingParams, seeds: int, width: int, dynamic: bool
 ) -> Iterator[tuple[list[int], int]]:
-    """For each seed the draft tokens, best first, and the target's own."""
+    """Returns, for each seed, the draft tokens, best first, and the target's own token."""
     for first in range(0, seeds, CHUNK):
         rows = range(first, min(first + CHUNK, seeds))
         params = [SamplingParams(temperature=sampling.temperature, top_p=sampling.top_p, seed=seed) for seed in rows]
@@ -96,7 +96,7 @@ def drafted_and_drawn(
 
 
 def divergence(counts: np.ndarray, p: np.ndarray) -> float:
-    """KL(what was counted || p) in nats, less what chance alone adds; rare tokens count as one."""
+    """Returns KL(counts || p) in nats, less the bias of the estimate; rare tokens count as one."""
     total = counts.sum()
     rare = p * total < 5
     share = np.append(counts[~rare], counts[rare].sum()) / total
@@ -108,7 +108,7 @@ def divergence(counts: np.ndarray, p: np.ndarray) -> float:
 def measure(
     places: list[tuple[Tensor, Tensor]], sampling: SamplingParams, seeds: int, width: int, dynamic: bool
 ) -> dict[str, Found]:
-    """All rules at all places."""
+    """Measures all rules at all places."""
     found = {name: Found() for name in RULES}
     for target, draft in places:
         p = probabilities(target.unsqueeze(0), SamplingBatch.build([sampling], [POSITION]))[0]

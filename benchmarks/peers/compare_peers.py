@@ -2,22 +2,22 @@
 
     python -m benchmarks.peers.compare_peers [--prompts 20] [--runs 5] [--max-tokens 128] [--peers vllm,llama] [--json]
 
-The bundled pair is inflated (models/inflate.py), bfloat16. Every peer lives in a virtual environment of its own, which
-is made at the first run and kept where temporary files are, and runs as a child process. Held-out prompts are decoded
-greedily, one at a time, and all get the same token ids. Settings that leave a choice, such as the number of draft
-tokens, are tried on a few prompts first; the best of them is measured. Then all take turns from request to request, and
-the processes of the others are stopped meanwhile. Rates are of the tokens after a request's first ones, timed where
-they are asked for; those with the prompt are printed beside them.
+The bundled pair is inflated (models/inflate.py), bfloat16. Every peer has its own virtual environment, made at the
+first run and kept in the temporary directory, and runs as a child process. Held-out prompts are decoded greedily, one
+at a time, and all peers get the same token ids. Open settings, such as the number of draft tokens, are tried on a few
+prompts first; the best is measured. Then the peers take turns from request to request, and the processes of the others
+are stopped meanwhile. Rates cover the tokens after a request's first ones, timed by the caller; rates that include the
+prompt are printed beside them.
 
 Two arrangements:
 
-one box    all cores for each peer, with --threads threads. Ours takes one or more for the verifier, whichever is
+one box    each peer has all cores, with --threads threads. Our services use one or more for the verifier, whichever is
            faster, and one for the drafter.
 two hosts  the target's host is one core. Peers run both models there with one thread; our drafter has another core, as
            if it were another machine.
 
-A peer that cannot be installed or run is reported with the reason. Peers that round differently give other tokens now
-and then: the number of equal outputs is a figure, not a failure.
+A peer that cannot be installed or run is reported with the reason. Peers that round differently occasionally give other
+tokens: the number of equal outputs is a figure, not a failure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from benchmarks.peers.environment import PeerUnavailable
 
 
 def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[str, str]) -> dict[str, object]:
-    """Measures one arrangement; its figures."""
+    """Measures one arrangement; returns its figures."""
     tokenizer = Tokenizer.from_file(str(Path(models["target"]) / "tokenizer.json"))
     prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in held_out_prompts(options.prompts)]
     missing: dict[str, object] = {}
@@ -63,28 +63,32 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
 
 
 def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
-    """Peers whose names begin with one of `names`, and us."""
+    """Returns the peers whose names begin with one of `names`, and this project."""
     wanted = tuple(name.lower() for name in names.split(",") if name)
     return [each for each in everybody if each.environment is None or each.name.lower().startswith(wanted or "")]
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
     parser.add_argument("--prompts", type=int, default=20)
-    parser.add_argument("--choosing-prompts", type=int, default=4, help="of those, for the choice of settings")
+    parser.add_argument("--choosing-prompts", type=int, default=4, help="number of prompts that settings are chosen on")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--peers", default="", help="beginnings of names, such as vllm,openvino; all by default")
+    parser.add_argument("--peers", default="", help="beginnings of names, such as vllm,openvino; all peers by default")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
-    parser.add_argument("--threads", type=int, default=2, help="of a peer on one box")
-    parser.add_argument("--target-core", type=int, default=0, help="the target's host")
-    parser.add_argument("--drafter-core", type=int, default=1, help="the host of our drafter")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each peer on one box")
+    parser.add_argument("--target-core", type=int, default=0, help="core of the target's host")
+    parser.add_argument("--drafter-core", type=int, default=1, help="core of our drafter's host")
     add_report_options(parser)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # peers' processes are ended then
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that peers' processes end
     models = {
         "target": str(inflated(MODELS / "target", options.target_millions)),
         "draft": str(inflated(MODELS / "draft", options.draft_millions)),

@@ -1,4 +1,4 @@
-"""What the measurements of several peers say: the best setting, equal outputs, ratios."""
+"""Evaluation of several peers' measurements: best settings, equal outputs, ratios."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Contestant:
     precise: bool
     setting: str
     tried: dict[str, float | str]
-    """Tokens per second at each setting tried, or why it gave none."""
+    """Tokens per second at each setting tried, or the reason why it gave none."""
     about: str
     """Precision of weights and arithmetic."""
     runs: list[list[Timing]] = field(default_factory=list)
-    """Timings of each run, one for each prompt."""
+    """Timings of each run, one per prompt."""
     failure: str | None = None
 
 
 def described(setting: Mapping[str, object]) -> str:
-    """A setting in words."""
+    """Describes a setting in words."""
     return ", ".join(f"{name} {value}" for name, value in setting.items()) or "as it is"
 
 
 def best(tried: Mapping[str, float | str]) -> str | None:
-    """The setting with the highest rate; None if all have failed."""
+    """Returns the setting with the highest rate; None if all have failed."""
     rates = {name: rate for name, rate in tried.items() if not isinstance(rate, str)}
     return max(rates, key=rates.__getitem__, default=None)
 
@@ -57,9 +57,10 @@ def _ratio(ours: Contestant, other: Contestant) -> Spread:
 
 
 def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dict[str, object]:
-    """The figures of one arrangement: rates, settings, agreement with `reference`, and `ours` over everybody else.
+    """Returns the figures of one arrangement: rates, settings, agreement with `reference`, and `ours` over everybody
+    else.
 
-    Both are names of contestants. Raises KeyError without them.
+    reference and ours are names of contestants. Raises KeyError if one is missing.
     """
     named = {contestant.name: contestant for contestant in contestants}
     shown: dict[str, object] = {}

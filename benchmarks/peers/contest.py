@@ -13,7 +13,7 @@ from benchmarks.peers.comparison import Contestant, best, described
 from benchmarks.peers.environment import PLACE, PeerUnavailable
 from benchmarks.peers.process import PeerProcess
 
-_ROOM = 64  # tokens of context beyond prompt and output, for drafts
+_ROOM = 64  # room in the context beyond prompt and output, for drafts
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Arrangement:
 
     name: str
     threads: int
-    """Of a peer, and at most of our verifier."""
+    """Threads of each peer, and most threads of our verifier."""
     cores: list[int]
-    """Of peers and of our verifier."""
+    """Cores of the peers and of our verifier."""
     drafter_cores: list[int]
 
 
@@ -32,7 +32,7 @@ class Contest:
     """All peers in one arrangement."""
 
     def __init__(self, arrangement: Arrangement, models: dict[str, str], prompts: Sequence[list[int]], tokens: int):
-        """models: directories of "target" and "draft". tokens: to decode for each prompt."""
+        """models: directories of "target" and "draft". tokens: number to decode for each prompt."""
         self._arrangement = arrangement
         self._models = models
         self._prompts = prompts
@@ -52,7 +52,7 @@ class Contest:
             process.stop()
 
     def enter(self, peer: Peer, method: Method, choosing: Sequence[list[int]]) -> None:
-        """Finds the method's best setting on `choosing` and warms it up."""
+        """Finds the method's best setting on the `choosing` prompts and warms it up."""
         name = f"{peer.name} {method.name}"
         settings = {described(setting): setting for setting in method.settings}
         tried: dict[str, float | str] = {}
@@ -83,7 +83,7 @@ class Contest:
         print(f"{self._arrangement.name}: {name}: {tried}", file=sys.stderr)
 
     def run(self, number: int) -> None:
-        """All take turns over all prompts."""
+        """Runs one round: all contestants take turns over all prompts."""
         for contestant in self.contestants:
             contestant.runs.append([])
         for place, prompt in enumerate(self._prompts):
@@ -107,7 +107,7 @@ class Contest:
             raise PeerUnavailable(self._broken[key])
         if key not in self._processes:
             arrangement = self._arrangement
-            own = peer.environment is None  # it puts its services where they belong, and its client on any core
+            own = peer.environment is None  # this runner places its own services, and its client may use any core
             cores = sorted(os.sched_getaffinity(0)) if own else arrangement.cores
             self._processes[key] = PeerProcess(peer, arrangement.threads, cores)
             order = {
@@ -125,7 +125,7 @@ class Contest:
     def _stop_losers(
         self, peer: Peer, method: Method, settings: dict[str, Setting], tried: dict[str, float | str]
     ) -> None:
-        """Memory is for those that will be measured."""
+        """Stops processes with losing settings, so that memory is free for those that will be measured."""
         leading = best(tried)
         keys = {label: peer.process_key(method, settings[label]) for label in tried}
         for key in set(keys.values()):

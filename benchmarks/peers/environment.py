@@ -1,4 +1,4 @@
-"""A virtual environment of a peer's own, made once and kept where temporary files are."""
+"""A peer's own virtual environment, made once and kept in the temporary directory."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ _READY = "versions.json"
 
 
 class PeerUnavailable(RuntimeError):
-    """A peer cannot be installed, loaded or run; the message says why."""
+    """Raised when a peer cannot be installed, loaded or run; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Packages of a peer from PyPI."""
+    """The packages of a peer from PyPI, and the environment they are installed in."""
 
     name: str
     requirements: tuple[str, ...]
     packages: tuple[str, ...]
     """Packages whose versions are reported."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables while installing."""
+    """Environment variables during the installation."""
     unusable: tuple[str, ...] = ()
-    """Packages that are installed as dependencies and removed again."""
+    """Packages that are installed as dependencies and then removed."""
 
     @property
     def place(self) -> Path:
-        """Its directory, which may not exist yet."""
+        """Directory of the environment, which may not exist yet."""
         named = json.dumps([self.requirements, dict(self.variables), sys.version_info[:2], *self.unusable])
         return PLACE / "environments" / f"{self.name}-{hashlib.sha256(named.encode()).hexdigest()[:12]}"
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """Path of its Python interpreter."""
         return self.place / "bin" / "python"
 
     @property
     def ready(self) -> bool:
-        """Whether it is there."""
+        """Whether the environment exists."""
         return (self.place / _READY).exists()
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of its `packages`, once it is there."""
+        """Returns the versions of its `packages`; it must exist."""
         versions: dict[str, str] = json.loads((self.place / _READY).read_text())
         return {name: versions[name] for name in self.packages}
 
     def prepare(self) -> None:
-        """Makes it unless it is there. Raises PeerUnavailable with what pip says."""
+        """Makes the environment unless it exists. Raises PeerUnavailable with pip's message."""
         if self.ready:
             return
         shutil.rmtree(self.place, ignore_errors=True)
@@ -77,7 +77,8 @@ class Environment:
         (self.place / _READY).write_text(json.dumps({each["name"].lower(): each["version"] for each in listed}))
 
     def _refuse_cuda(self) -> None:
-        """Gigabytes of libraries for a device that is not measured would only fill the disk."""
+        """Raises PeerUnavailable if CUDA would be installed: gigabytes of libraries for a device that is not
+        measured."""
         resolved = self._run(
             self._pip("install", "--quiet", "--dry-run", "--report", "-", *self.requirements), _RESOLVE_SECONDS
         )

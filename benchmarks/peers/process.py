@@ -1,4 +1,4 @@
-"""A child process that runs a peer. It is stopped while others are measured, so that nobody's waiting costs anybody."""
+"""A child process that runs a peer. It is stopped while others are measured, so that its waiting costs them nothing."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ _FREE_BYTES = 3 << 30
 
 
 def _free_memory() -> int:
-    """Bytes that a new process can have."""
+    """Returns the bytes of memory available to a new process."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
 
 class PeerProcess:
-    """Talks to one process in JSON lines (runners/answering.py)."""
+    """A process that is controlled by JSON lines (runners/answering.py)."""
 
     def __init__(self, peer: Peer, threads: int, cores: Sequence[int]):
-        """Starts it on `cores`; it loads nothing yet. Raises PeerUnavailable without memory for it."""
+        """Starts the process on `cores`; nothing is loaded yet. Raises PeerUnavailable if there is too little
+        memory."""
         if _free_memory() < _FREE_BYTES:
             raise PeerUnavailable(f"less than {_FREE_BYTES >> 30} GiB of memory are free")
         (PLACE / "models").mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,7 @@ class PeerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process and of its group."""
+        """Id of the process and of its group."""
         return self._process.pid
 
     def load(self, order: dict[str, Any]) -> str:
@@ -79,17 +80,17 @@ class PeerProcess:
         return Timing(reply["seconds"], reply["decode_seconds"], reply["decode_tokens"], tokens, 0, 0, 0)
 
     def stop(self) -> None:
-        """Ends it and what it has started."""
+        """Ends the process and everything that it has started."""
         self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
         except BrokenPipeError:
-            print(f"{self.log}: it had ended already", file=sys.stderr)
+            print(f"{self.log}: the process had already ended", file=sys.stderr)
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            print(f"{self.log}: it does not end, and is killed", file=sys.stderr)
+            print(f"{self.log}: the process does not end and is killed", file=sys.stderr)
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._reader.join()
@@ -102,7 +103,7 @@ class PeerProcess:
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:
-            return  # all of it has ended, which is noticed where an answer is missing
+            return  # all of it has ended, which shows as a missing answer
 
     def _ask(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._process.stdin is not None

@@ -3,15 +3,15 @@
     python -m benchmarks.peers.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8]
         [--eager] [--json]
 
-The bundled pair is inflated (models/inflate.py), bfloat16. vLLM for CPUs lives in an environment of its own, which is
-made at the first run, and runs with its engine in one process. Held-out prompts are decoded greedily, one at a time;
-numbers of draft tokens are tried on the first ones, the best is measured. All take turns from request to request.
+The bundled pair is inflated (models/inflate.py), bfloat16. vLLM for CPUs has its own environment, made at the first
+run, and runs with its engine in one process. Held-out prompts are decoded greedily, one at a time; numbers of draft
+tokens are tried on the first ones, and the best is measured. The contestants take turns from request to request.
 
-one box    everybody has all cores; the drafter is a service of its own, with one thread on the same cores.
-two hosts  vLLM has one core, with its own draft model or without; the drafter has another one, as if it were another
+one box    each contestant has all cores; the drafter is a separate service with one thread on the same cores.
+two hosts  vLLM has one core, with or without its own draft model; the drafter has another one, as if it were another
            machine.
 
-On CPUs vLLM is right with speculation at temperature 0 only (vllm-project/vllm#55005).
+On CPUs vLLM with speculation is correct at temperature 0 only (vllm-project/vllm#55005).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class AdaptedVllm(Peer):
     """vLLM with its engine in the process, and a drafter that it can call."""
 
     drafter: str = ""
-    """HOST:PORT."""
+    """Address of the drafter, HOST:PORT."""
 
     def variables(self, threads: int, cores: list[int]) -> dict[str, str]:
-        """Implements Peer."""
+        """Returns the environment variables of its processes."""
         assert self.environment is not None
         own = vllm_variables(self.environment, ",".join(map(str, cores)))
         return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
@@ -65,24 +65,34 @@ def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
         vllm_environment(),
         process_per_method=True,
         load_settings=None,
-        pauses=False,  # its streams have deadlines; idle it computes nothing
+        pauses=False,  # the drafter's streams have deadlines; idle it computes nothing
         drafter=drafter,
     )
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
     parser.add_argument("--prompts", type=int, default=4)
-    parser.add_argument("--choosing-prompts", type=int, default=1, help="of those, for the choice of settings")
+    parser.add_argument(
+        "--choosing-prompts", type=int, default=1, help="number of prompts that draft lengths are chosen on"
+    )
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--draft-tokens", default="3,5,8", help="numbers to try, of a request and step")
+    parser.add_argument(
+        "--draft-tokens", default="3,5,8", help="numbers of draft tokens per request and step to try, comma-separated"
+    )
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
-    parser.add_argument("--eager", action="store_true", help="vLLM without compiling, which takes minutes a process")
-    parser.add_argument("--threads", type=int, default=2, help="of vLLM on one box")
+    parser.add_argument(
+        "--eager", action="store_true", help="run vLLM without compiling, which takes minutes per process"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of vLLM on one box")
     add_report_options(parser)
     options = parser.parse_args()
     models = {

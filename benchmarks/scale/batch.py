@@ -2,9 +2,9 @@
 
     python -m benchmarks.scale.batch [--streams 1,2,4,8,16,32] [--draft-tokens 4] [--runs 5] [--json]
 
-So many requests at once, by the SDK, with one drafter attached; by turns without speculation ("off"), as the planner
-decides ("auto"), and as it decides with at most a fixed number of draft tokens a step ("limited"; nothing makes a
-verifier verify what does not pay). Prompts are computed each time: the requests do without the prefix cache.
+--streams requests run at once through the SDK, with one drafter attached: in turns without speculation ("off"), as the
+planner decides ("auto"), and as it decides with at most a fixed number of draft tokens per step ("limited"; nothing
+forces a verifier to verify what does not pay). Prompts are computed each time: the requests bypass the prefix cache.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from draftwire import AsyncClient, BatchOptions, Speculation
 OFF, AUTO, LIMITED = "off", "auto", "limited"
 
 Measured = dict[tuple[int, str], list[StreamBatch]]
-"""By the number of requests and the kind of speculation: a batch a run."""
+"""Batches by the number of requests and the kind of speculation, one per run."""
 
 
 def kinds(draft_tokens: int) -> dict[str, Speculation]:
-    """Kinds of speculation."""
+    """Returns the kinds of speculation to compare."""
     return {
         OFF: Speculation(enabled=False),
         AUTO: Speculation(),
@@ -40,7 +40,7 @@ def kinds(draft_tokens: int) -> dict[str, Speculation]:
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measures."""
+    """Runs the comparison."""
     slots = max(options.streams) * (options.prompt_tokens + options.max_tokens) + 4096
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
@@ -58,7 +58,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
         await client.drafters.attach(drafter)
         texts = [await client.tokenize(text) for text in held_out_prompts(32)]
         tokens = list(itertools.chain.from_iterable(texts))
-        for number in range(options.runs + 1):  # the first one warms up and does not count
+        for number in range(options.runs + 1):  # the first run warms up and does not count
             for streams in options.streams:
                 prompts = texts_of(tokens, number, streams, options.prompt_tokens)
                 for kind, speculation in turned(list(kinds(options.draft_tokens).items()), number):
@@ -69,7 +69,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"prompts of {options.prompt_tokens} tokens, {options.max_tokens} more, temperature "
         f"{options.temperature:g}; limited: at most {options.draft_tokens} draft tokens a step",
@@ -92,7 +92,7 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 
 
 def identical(measured: Measured) -> bool:
-    """Whether the outputs are those without speculation."""
+    """Whether the outputs equal those without speculation."""
     return all(
         [batch.token_ids for batch in batches] == [batch.token_ids for batch in measured[streams, OFF]]
         for (streams, _), batches in measured.items()
@@ -100,10 +100,12 @@ def identical(measured: Measured) -> bool:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=counts, default=[1, 2, 4, 8, 16, 32], help="requests at once, with commas")
-    parser.add_argument("--draft-tokens", type=int, default=4, help="of those that are limited")
+    parser.add_argument(
+        "--streams", type=counts, default=[1, 2, 4, 8, 16, 32], help="numbers of concurrent requests, comma-separated"
+    )
+    parser.add_argument("--draft-tokens", type=int, default=4, help="most draft tokens of the limited requests")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
     add_pair_options(parser)

@@ -2,15 +2,15 @@
 
     python -m benchmarks.scale.load [--loads 0.25,0.5,1,1.5,2] [--seconds 15] [--runs 3] [--quick] [--out DIR] [--json]
 
-First what the verifier can serve plainly is measured: requests per second with all its places taken. Then requests
-come by chance, so many times that rate on average, whether or not those before them are done; by turns without
-speculation ("off") and as the planner decides ("auto"), the same requests at the same times. Goodput is tokens per
-second of requests that met their objective: a first token in time, and the others fast enough. It has to stay where
-it is when more is asked, and with drafters be no less than without. At the end nothing may be left: KV slots,
-requests, tasks, open files.
+First the capacity with plain decoding is measured: requests per second with all places of the verifier taken. Then
+requests arrive at random (a Poisson process) at multiples of that rate, whether or not earlier ones are done; in turns
+without speculation ("off") and as the planner decides ("auto"), the same requests at the same times. Goodput is tokens
+per second of requests that met their objective: a first token in time, and the others fast enough. It must not fall
+when more is asked, and be no lower with drafters than without. At the end nothing may be left: KV slots, requests,
+tasks, open files.
 
-Writes load.json and load.png into a directory. Exit status 1 if an output with drafters is not the one without, a
-request failed, a refusal did not say when to come back, or something was left.
+Writes load.json and load.png into a directory. The exit status is 1 if an output with drafters differs from the one
+without, a request failed, a refusal did not say when to retry, or something was left.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LABELS = {
 
 
 def figures(load: Load, options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "verifier": f"{options.places} places, a wait of {options.max_wait:g} s at most",
         "requests": f"prompts of {options.prompt_tokens} tokens, {options.max_tokens} more, from half to half as much "
@@ -81,7 +81,7 @@ def figures(load: Load, options: argparse.Namespace) -> dict[str, object]:
 
 
 def table(load: Load, options: argparse.Namespace) -> str:
-    """The medians, a line a load and kind, as documents have it."""
+    """Returns the medians as a Markdown table, one line per load and kind."""
     lines = ["| load | | " + " | ".join(_COLUMNS.values()) + " |", "|---" * (len(_COLUMNS) + 2) + "|"]
     for each in options.loads:
         for kind in KINDS:
@@ -105,7 +105,7 @@ def _kept(load: Load, options: argparse.Namespace, kind: str) -> str:
 
 
 def factors(text: str) -> list[float]:
-    """Comma-separated multiples, ascending and above zero."""
+    """Parses comma-separated multiples, ascending and above zero."""
     values = [float(number) for number in text.split(",")]
     if values != sorted(set(values)) or values[0] <= 0:
         raise argparse.ArgumentTypeError(f"must be ascending and above zero, got {text}")
@@ -113,20 +113,25 @@ def factors(text: str) -> list[float]:
 
 
 def main() -> None:
-    """Measure, write and print."""
+    """Runs the loads, writes the files and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loads", type=factors, default=[0.25, 0.5, 1.0, 1.5, 2.0], help="over what it can serve")
-    parser.add_argument("--seconds", type=float, default=15.0, help="for which requests come, for each load and kind")
-    parser.add_argument("--lead", type=float, default=4.0, help="seconds at the start of each that do not count")
+    parser.add_argument(
+        "--loads",
+        type=factors,
+        default=[0.25, 0.5, 1.0, 1.5, 2.0],
+        help="loads relative to the capacity, comma-separated",
+    )
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds of requests for each load and kind")
+    parser.add_argument("--lead", type=float, default=4.0, help="seconds at the start of each load that do not count")
     parser.add_argument("--places", type=int, default=16, help="requests that run at once (--max-sequences)")
     parser.add_argument("--max-wait", type=float, default=2.0, help="the verifier's --max-wait-seconds")
     parser.add_argument("--kv-slots", type=int, default=0, help="the verifier's --kv-slots; 0 for twice what is needed")
     parser.add_argument("--first-token", type=float, default=4.0, help="objective: seconds to the first token")
-    parser.add_argument("--per-token", type=float, default=0.25, help="objective: seconds a token after it")
+    parser.add_argument("--per-token", type=float, default=0.25, help="objective: seconds per token after it")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--seed", type=int, default=7, help="of the requests and the times they come")
-    parser.add_argument("--quick", action="store_true", help="two loads, six seconds each, once: whether it runs")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the requests and their times")
+    parser.add_argument("--quick", action="store_true", help="two loads, six seconds each, once, as a trial")
     parser.add_argument("--out", type=Path, help="where to write the files; default: a new temporary directory")
     add_pair_options(parser)
     add_run_options(parser, max_tokens=64)

@@ -1,4 +1,4 @@
-"""What a load brought: tokens per second that were of use, who was refused, and how long the others waited."""
+"""Figures of a load: useful tokens per second, share of refusals, and waits of the other requests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from benchmarks.scale.open_load import Answer
 
 @dataclass(frozen=True)
 class Objective:
-    """What a request is to be given to have been of use."""
+    """Limits within which a request must be served to count as useful."""
 
     first_token_seconds: float
     token_seconds: float
-    """Seconds a token after the first, on average over the request."""
+    """Seconds per token after the first, on average over the request."""
 
     def met_by(self, answer: Answer) -> bool:
-        """Whether a request finished, and in time."""
+        """Whether a request finished within the limits."""
         if not answer.finished or answer.first_token_seconds > self.first_token_seconds:
             return False
         later = len(answer.token_ids) - answer.arrivals[0].tokens
@@ -28,34 +28,34 @@ class Objective:
 
 @dataclass(frozen=True)
 class LoadFigures:
-    """Of the requests that were to come within a window of time. NaN where there was none of what is measured.
+    """Figures of the requests due within a window of time. NaN where there was nothing to measure.
 
-    Their tokens count whenever they came: the same requests bring the same tokens however fast they are served, as
-    long as all are, and beyond that only as many are let in as are served.
+    Their tokens count whenever they arrive: while all requests are served, the same requests bring the same tokens
+    however fast they are served, and beyond that only as many are admitted as are served.
     """
 
     requests: int
     goodput: float
-    """Tokens of requests that met their objective, over the window."""
+    """Tokens per second of requests that met their objective, over the window."""
     completed: float
-    """Tokens of requests that finished, over the window."""
+    """Tokens per second of requests that finished, over the window."""
     refused: float
-    """Share of requests."""
+    """Share of requests that were refused."""
     refusal_seconds: float
     """The 99th percentile of the time until a refusal."""
     first_token_median: float
     first_token_p99: float
-    """Of the requests that were let in."""
+    """99th percentile of the time to the first token, of admitted requests."""
     gap_p95: float
     """The 95th percentile of the time from one token to the next."""
     least_retry: float
-    """The shortest time after which a refusal said to come back; 0 where one did not say."""
+    """Shortest time after which a refusal allowed a retry; 0 if one did not give a time."""
     lateness: float
-    """The 99th percentile of the time by which requests came later than they were to: what the client is short of."""
+    """99th percentile of the delay with which requests were sent: a sign that the client lacks processor time."""
 
     @classmethod
     def of(cls, answers: Sequence[Answer], start: float, end: float, objective: Objective) -> LoadFigures:
-        """Of the window from `start` to `end`, in seconds after the load's start."""
+        """Returns the figures of the window from `start` to `end`, in seconds after the load's start."""
         seconds = end - start
         inside = [answer for answer in answers if start <= answer.due_at < end]
         refusals = [

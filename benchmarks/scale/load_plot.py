@@ -1,4 +1,4 @@
-"""Pictures of what a verifier does under load."""
+"""Plots of a verifier's figures over its load."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ def plot(
     title: str,
     path: Path,
 ) -> None:
-    """Draw each figure over the load, a line a kind: medians, and the range of the runs. spreads: by load and kind, the
-    figures by name; what a run did not have is left out."""
+    """Plots each figure over the load, one line per kind: medians, and the range of the runs.
+
+    spreads: by load and kind, the figures by name; figures that a run lacks are left out.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""A run of load.py: what the verifier can serve, one load after the other, and what it holds between them."""
+"""A run of load.py: the verifier's capacity, one load after another, and the resources held between loads."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 OFF, AUTO = "off", "auto"
 KINDS = {OFF: Speculation(enabled=False), AUTO: Speculation()}
 _CAPACITY_ROUNDS = 3
-"""Requests of each place while capacity is measured."""
+"""Requests per place while the capacity is measured."""
 _FEW = 16
-"""Tasks and open files that may come and go: those of connections."""
+"""Tasks and open files that may come and go with connections."""
 _SETTLE_SECONDS = 10.0
 
 
@@ -47,24 +47,24 @@ class Idle(NamedTuple):
 
 
 class Load:
-    """The whole of a run."""
+    """All loads of a run, with their answers."""
 
     def __init__(self, options: argparse.Namespace, services: Services):
         self.capacity = 0.0
-        """Requests a second that the verifier serves plainly."""
+        """Requests per second that the verifier serves plainly."""
         self.capacity_tokens = 0.0
         self.answers: dict[tuple[float, str], list[list[Answer]]] = {
             (load, kind): [] for load in options.loads for kind in KINDS
         }
-        """By load and kind: for each run the answers."""
+        """By load and kind: the answers of each run."""
         self.idle: list[Idle] = []
-        """Between loads."""
+        """Resources held between loads."""
         self._options = options
         self._services = services
         self._request: BatchOptions = {"temperature": options.temperature, "prefix_cache": False}
 
     async def run(self) -> None:
-        """Measures everything."""
+        """Measures the capacity, then every load."""
         options = self._options
         verifier, drafter = await self._start()
         async with AsyncClient(verifier.address, timeout=600.0) as client:
@@ -72,7 +72,7 @@ class Load:
             tokens = [token for text in texts for token in text]
             await self._measure_capacity(client, tokens)
             await client.drafters.attach(drafter)
-            # Drafters are measured, too, before anything counts.
+            # Drafters are measured too, before anything counts.
             await self._closed(client, tokens, options.places, KINDS[AUTO])
             await self._note(verifier)
             for run in range(options.runs):
@@ -100,7 +100,7 @@ class Load:
         ]
 
     def spreads(self, load: float, kind: str) -> dict[str, Spread]:
-        """The figures by name, of the runs that had them."""
+        """Returns the figures by name, over the runs that had them."""
         runs = [asdict(each) for each in self.figures(load, kind)]
         found = {}
         for field in fields(LoadFigures):
@@ -110,7 +110,7 @@ class Load:
         return found
 
     def ratios(self, load: float) -> Spread | None:
-        """Goodput with drafters over that without in the same run; None where there was none."""
+        """Returns goodput with drafters over goodput without in the same run; None where there was none."""
         pairs = zip(self.figures(load, AUTO), self.figures(load, OFF), strict=True)
         values = [auto.goodput / off.goodput for auto, off in pairs if off.goodput]
         return Spread.of(values) if values else None
@@ -155,7 +155,8 @@ class Load:
         return verifier, drafter
 
     async def _measure_capacity(self, client: AsyncClient, tokens: list[int]) -> None:
-        """With all places taken, request after request; a few before that do not count."""
+        """Measures the capacity with all places taken, request after request; a few requests before that do not
+        count."""
         await self._closed(client, tokens, 1, KINDS[OFF])
         requests, seconds, generated = await self._closed(client, tokens, _CAPACITY_ROUNDS, KINDS[OFF])
         self.capacity, self.capacity_tokens = requests / seconds, generated / seconds
@@ -168,8 +169,8 @@ class Load:
     async def _closed(
         self, client: AsyncClient, tokens: list[int], rounds: int, speculation: Speculation
     ) -> tuple[int, float, int]:
-        """Requests, seconds and tokens of a time in which each place is taken again as soon as it is free. That ends
-        when there is nothing to take a place any more; what runs then is left out, but for its share."""
+        """Returns requests, seconds and tokens of a time in which each place is taken again as soon as it is free. The
+        time ends when no request is left to take a place; what runs then counts by its share."""
         options = self._options
         count = options.places * rounds
         waiting = iter(
@@ -189,12 +190,12 @@ class Load:
         async with asyncio.TaskGroup() as group:
             for _ in range(options.places):
                 group.create_task(place())
-        full = done[: max(1, count - options.places)]  # after these places run empty
+        full = done[: max(1, count - options.places)]  # from here on places run empty
         end = full[-1][0]
         return len(full), end - began, sum(tokens for _, tokens in full)
 
     async def _note(self, verifier: Service) -> None:
-        """Keeps what the verifier holds, once it is idle."""
+        """Records what the verifier holds, once it is idle."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         async with grpc.aio.insecure_channel(verifier.address) as channel:
             while True:

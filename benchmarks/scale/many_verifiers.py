@@ -2,12 +2,12 @@
 
     python -m benchmarks.scale.many_verifiers [--prefixes 8] [--requests 6] [--prefix-tokens 512] [--runs 3] [--json]
 
-So many requests for each of some shared prefixes, in a mixed order, a few at a time, to two verifiers: by a client that
-knows both, which sends prompts that begin alike to the same one, and in turn to one and the other. Once with room for
-all prefixes in each verifier's KV slots, and once with room for some of them only. Each run has prefixes of its own.
-Printed are the share of prompt tokens that were found in the prefix cache, tokens per second with prompts, the time to
-the first token, and how many requests each verifier got. Some outputs are compared with those of one verifier without
-the cache. Exit status 1 if one differs.
+--requests requests for each of --prefixes shared prefixes go to two verifiers, in a mixed order, a few at a time: by a
+client that knows both and sends prompts with the same beginning to the same one, and by round robin. This is done once
+with room for all prefixes in each verifier's KV slots, and once with room for some of them only. Each run has its own
+prefixes. The report has the share of prompt tokens found in the prefix cache, tokens per second with prompts, the time
+to the first token, and the number of requests that each verifier got. Some outputs are compared with those of one
+verifier without the cache. The exit status is 1 if one differs.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ BY_PREFIX, IN_TURN = "by prefix", "in turn"
 ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"
 PLAIN = Speculation(enabled=False)
 _COMPARED = 6
-"""One request in this many has its output compared."""
+"""Compares the output of one request in this many."""
 
 
 @dataclass
 class Case:
-    """Results of one way of spreading, run by run."""
+    """Results of one way of spreading requests, run by run."""
 
     runs: list[StreamBatch] = field(default_factory=list)
     shares: list[int] = field(default_factory=list)
-    """Requests that the first verifier got in each run."""
+    """Number of requests that the first verifier got in each run."""
     differing: int = 0
 
     def hit_rate(self) -> Spread:
-        """Share of the prompts' tokens that were found in the cache, of each run."""
+        """Share of the prompts' tokens found in the cache, in each run."""
         return Spread.of(
             [sum(s.cached_tokens for s in run.streams) / sum(s.prompt_tokens for s in run.streams) for run in self.runs]
         )
 
     def first_token_ms(self, share: float) -> Spread:
-        """A quantile of the times to the first token, of each run."""
+        """Returns a quantile of the times to the first token, for each run."""
         return Spread.of([quantile([1e3 * s.first_token_seconds for s in run.streams], share) for run in self.runs])
 
     def rate(self) -> Spread:
@@ -61,7 +61,7 @@ class Case:
 
 
 def prompts_of(tokens: Sequence[int], run: int, options: argparse.Namespace) -> list[list[int]]:
-    """The prompts of a run, in a mixed order that is the same each time."""
+    """Returns the prompts of a run, in a mixed order that is the same each time."""
     prefixes = texts_of(tokens, run, options.prefixes, options.prefix_tokens)
     prompts = [
         [*prefix, *tokens[number : number + options.user_tokens]]
@@ -72,7 +72,7 @@ def prompts_of(tokens: Sequence[int], run: int, options: argparse.Namespace) -> 
 
 
 class Both:
-    """Two verifiers, and clients of both and of each."""
+    """Two verifiers, with clients of both and of each."""
 
     def __init__(self, addresses: Sequence[str], options: argparse.Namespace):
         self._options = options
@@ -99,7 +99,7 @@ class Both:
         streams: dict[int, Stream] = {}
 
         async def work() -> None:
-            for number, (client, prompt) in waiting:  # shared: each takes what is next
+            for number, (client, prompt) in waiting:  # shared: each stream takes the next one
                 streams[number] = await run_stream(client, prompt, number, self._asked, PLAIN)
 
         async with asyncio.TaskGroup() as workers:
@@ -119,11 +119,11 @@ class Both:
 
 
 Measured = dict[tuple[str, str], Case]
-"""By room and by how requests are spread."""
+"""Cases by cache room and by how requests are spread."""
 
 
 async def measure(both: Both, options: argparse.Namespace) -> dict[str, Case]:
-    """Runs both ways by turns, the other one first each time."""
+    """Runs both ways in turns, alternating which comes first."""
     measured = {BY_PREFIX: Case(), IN_TURN: Case()}
     tokens = await both.tokens()
     await both.run(IN_TURN, prompts_of(tokens, 0, options)[:4], Case())  # warms up
@@ -138,7 +138,7 @@ async def measure(both: Both, options: argparse.Namespace) -> dict[str, Case]:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = {
         "target": f"bundled, {options.target_millions:g} M parameters, two verifiers with 1 thread each, "
         f"cores {options.first_cores} and {options.second_cores}",
@@ -179,16 +179,18 @@ async def _run(options: argparse.Namespace) -> Measured:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prefixes", type=int, default=8)
-    parser.add_argument("--requests", type=int, default=6, help="for each prefix")
+    parser.add_argument("--requests", type=int, default=6, help="number of requests for each prefix")
     parser.add_argument("--prefix-tokens", type=int, default=512)
     parser.add_argument("--user-tokens", type=int, default=16)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--roomy-slots", type=int, default=32768)
     parser.add_argument("--tight-slots", type=int, default=4096)
-    parser.add_argument("--target-millions", type=float, default=50.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--target-millions", type=float, default=50.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--first-cores", type=cores, default=[0])
     parser.add_argument("--second-cores", type=cores, default=[1])
     add_run_options(parser, max_tokens=16)

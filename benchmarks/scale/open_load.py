@@ -1,4 +1,5 @@
-"""Requests that come when they come, whether or not those before them are done: what became of each."""
+"""An open load: requests are sent at their times whether or not earlier ones have ended, and each outcome is
+recorded."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from draftwire import AsyncClient, AtCapacityError, BatchOptions, DraftwireError
 
 @dataclass(frozen=True)
 class Ask:
-    """A request to come."""
+    """A request to send."""
 
     at: float
-    """Seconds after the start."""
+    """Time to send it, in seconds after the start."""
     prompt: tuple[int, ...]
     max_tokens: int
     seed: int
@@ -28,37 +29,37 @@ class Answer:
     """Outcome of a request. Times are seconds after the start of the load."""
 
     due_at: float
-    """Time at which it was due."""
+    """Time at which the request was due."""
     asked_at: float
-    """Time at which it was sent; a client without a free processor is late."""
+    """Time at which it was sent; a client short of processor time is late."""
     arrivals: tuple[Arrival, ...] = ()
     token_ids: tuple[int, ...] = ()
     finished: bool = False
     refused_at: float | None = None
-    """Time at which it was refused for lack of capacity; None if it was not."""
+    """Time at which it was refused for lack of capacity; None if it was admitted."""
     retry_seconds: float | None = None
     """Time to retry, as given by the refusal."""
     fault: str = ""
-    """Any other error."""
+    """Description of any other error; empty if there was none."""
 
     @property
     def first_token_seconds(self) -> float:
-        """From the request to its first token; infinite if there was none."""
+        """Seconds from the request to its first token; infinite if there was none."""
         return self.arrivals[0].at - self.asked_at if self.arrivals else float("inf")
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds from each token to the next one; between those that came together none pass."""
+        """Seconds from each token to the next; 0 between tokens that arrived together."""
         return gaps(self.arrivals)
 
 
 def asks(
     rate: float, seconds: float, tokens: Sequence[int], prompt_tokens: int, max_tokens: int, seed: str
 ) -> list[Ask]:
-    """Requests for so many seconds, at `rate` a second on average, each as far from the last as chance has it.
+    """Returns requests for so many seconds, at `rate` per second on average, with random intervals (a Poisson process).
 
-    Prompts are pieces of `tokens`; their lengths, and those of outputs, are from half of the given ones to half as much
-    again. The same seed gives the same requests.
+    Prompts are pieces of `tokens`. Lengths of prompts and outputs range from half of the given ones to one and a half
+    times. The same seed gives the same requests.
     """
     rng = random.Random(seed)
     found: list[Ask] = []
@@ -75,7 +76,7 @@ def asks(
 async def run_load(
     client: AsyncClient, requests: Sequence[Ask], options: BatchOptions, speculation: Speculation
 ) -> list[Answer]:
-    """Sends each request at its time, and waits for all of them to end. Answers are in the requests' order."""
+    """Sends each request at its time and waits for all to end. Answers are in the order of the requests."""
     start = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_answer(client, ask, start, options, speculation)) for ask in requests]

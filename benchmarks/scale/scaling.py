@@ -2,11 +2,10 @@
 
     python -m benchmarks.scale.scaling [--streams 1,2,4,8,16,32] [--contexts 128,512,1024,2048] [--runs 5] [--json]
 
-Held-out prompts are generated from greedily, so many side by side as there are streams. With two drafters the verifier
-gives each request one of them. Rates are of the time in which all requests of a batch are decoding, and they are totals
-over all streams.
+Held-out prompts are decoded greedily, as many side by side as there are streams. With two drafters the verifier gives
+each request one of them. Rates are totals over all streams, in the time in which all requests of a batch decode.
 
-The cost of a step is that of plain decoding, by the number of streams and the length their contexts reach at the end.
+The cost of a step is that of plain decoding, by the number of streams and the final length of their contexts.
 """
 
 from __future__ import annotations
@@ -28,13 +27,15 @@ from draftwire import AsyncClient, Speculation
 
 DRAFTERS = ("no drafter", "one drafter", "two drafters")
 GOAL = 4.0
-"""Total tokens/s at 16 streams over that at one."""
+"""Goal for the total tokens/s at 16 streams, relative to one stream."""
 _PROMPT_ROWS = 24
-"""Tokens of prompts that a step is taken to compute beside others: on the low side, as more tokens only take time."""
+"""Prompt tokens that a step is assumed to compute beside others: a low estimate, since a higher one only takes more
+time."""
 _LEAST_STEPS = 16
-"""Steps that are timed for a step's cost."""
+"""Least number of steps timed for a step's cost."""
 _FEW = 4
-"""Prompts of a run with fewer streams than that: one after the other, so that not one prompt decides."""
+"""With fewer streams than this, a run uses this many prompts, one after another, so that a single prompt does not
+decide."""
 
 
 def row(streams: int, drafters: str) -> str:
@@ -48,13 +49,13 @@ def cell(streams: int, context: int) -> str:
 
 
 def cost_tokens(streams: int, context: int) -> int:
-    """Tokens to generate so that all of the streams decode side by side for some steps: while the last prompts are
-    read, the first streams go on."""
+    """Returns the tokens to generate so that all streams decode side by side for some steps, although the first streams
+    decode while the last prompts are still read."""
     return _LEAST_STEPS + math.ceil(streams * context / _PROMPT_ROWS)
 
 
 def long_prompts(texts: Sequence[Sequence[int]], count: int, length: int) -> list[list[int]]:
-    """So many prompts of a length, each made of the texts from another one on."""
+    """Returns `count` prompts of a length, each made of the texts starting with another one."""
     return [
         list(itertools.islice(itertools.chain.from_iterable(itertools.cycle([*texts[i:], *texts[:i]])), length))
         for i in range(count)
@@ -62,7 +63,7 @@ def long_prompts(texts: Sequence[Sequence[int]], count: int, length: int) -> lis
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measures."""
+    """Runs the measurement."""
     longest = max(options.cost_streams, default=0) * max(options.contexts, default=0)
     slots = max(longest, max(options.streams) * (options.prompt_tokens + options.max_tokens)) + 4096
     flags = ("--kv-slots", str(slots))
@@ -102,7 +103,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, greedy",
     }
@@ -146,11 +147,20 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=counts, default=[1, 2, 4, 8, 16, 32], help="with commas")
-    parser.add_argument("--contexts", type=counts, default=[128, 512, 1024, 2048], help="with commas; empty for none")
-    parser.add_argument("--cost-streams", type=counts, default=[1, 4, 16], help="streams of the steps that are timed")
+    parser.add_argument(
+        "--streams", type=counts, default=[1, 2, 4, 8, 16, 32], help="numbers of streams, comma-separated"
+    )
+    parser.add_argument(
+        "--contexts",
+        type=counts,
+        default=[128, 512, 1024, 2048],
+        help="context lengths, comma-separated; empty for none",
+    )
+    parser.add_argument(
+        "--cost-streams", type=counts, default=[1, 4, 16], help="number of streams of the steps that are timed"
+    )
     parser.add_argument("--prompt-tokens", type=int, default=64)
     add_pair_options(parser)
     add_run_options(parser, max_tokens=128)

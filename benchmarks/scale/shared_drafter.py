@@ -2,17 +2,17 @@
 
     python -m benchmarks.scale.shared_drafter [--seconds 20] [--json]
 
-Each of the verifiers generates held-out prompts, again and again, and the tokens per second of both are counted, with
-the drafter's rows and nodes for each:
+Each verifier repeatedly continues held-out prompts. The tokens per second of both are counted, with the drafter's rows
+and nodes for each:
 
-- alone: only the one with a single request has work;
-- first come: rows go to whichever sequences rank best, KV slots to whoever came first (stand_ins/shaped_drafter.py);
-- shares, 1:1 and 3:1: by weight, the second one with three times as much for the single request.
+- alone: only the verifier with a single request has work;
+- first come: rows go to the sequences that rank best, KV slots to those that came first (stand_ins/shaped_drafter.py);
+- shares, 1:1 and 3:1: by weight; in the latter the single request's verifier has three times the weight.
 
-First with KV slots for all, then with slots for as many long requests as `--scarce-sequences`. Services and requests
-are real, and the models are paced (stand_ins/pace.py): a step takes a given time and little of the processor, as if
-each service had a device of its own. Every output is compared with plain decoding's. Then, without services, what
-dividing a step costs the drafter, in time of the processor.
+First there are KV slots for all, then slots for `--scarce-sequences` long requests. Services and requests are real, and
+the models are paced (stand_ins/pace.py): a step takes a given time and little processor time, as if each service had
+its own device. Every output is compared with plain decoding's. Finally, without services, the processor time that
+dividing a step costs the drafter is measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TIMEOUT = 120.0
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Sharing of the drafter."""
+    """One way of sharing the drafter."""
 
     name: str
     flags: tuple[str, ...] = ()
@@ -70,14 +70,14 @@ ARRANGEMENTS = (
 
 @dataclass(frozen=True)
 class Tokens:
-    """A token for each verifier, and the file of those that the drafter accepts."""
+    """A token for each verifier, and the file of tokens that the drafter accepts."""
 
     accepted: Path
     shown: dict[str, Path]
 
     @classmethod
     def write(cls, directory: Path) -> Tokens:
-        """Makes the files."""
+        """Writes the files."""
         tables, shown = [], {}
         for name in (ONE, MANY):
             secret = secrets.token_hex(16)
@@ -91,7 +91,7 @@ class Tokens:
 
 
 class Load:
-    """The requests of one verifier, and what comes of them while they are counted."""
+    """The requests of one verifier, and their counts while they are measured."""
 
     def __init__(self, address: str, jobs: Sequence[Job], expected: Sequence[Output], streams: int):
         self._counted_from = float("inf")
@@ -101,7 +101,7 @@ class Load:
         )
 
     def count(self) -> None:
-        """From now on."""
+        """Starts counting."""
         self._counted_from = asyncio.get_running_loop().time()
 
     def _add(self, at: float, tokens: int) -> None:
@@ -110,7 +110,7 @@ class Load:
 
 
 async def plain_outputs(address: str, jobs: Sequence[Job]) -> list[Output]:
-    """Expected output of each job."""
+    """Returns the expected output of each job."""
     async with AsyncClient(address) as client:
         return [
             Output.of(each)
@@ -145,7 +145,7 @@ async def measured(
     expected: dict[str, list[Output]],
     tokens: Tokens,
 ) -> tuple[str, int]:
-    """One arrangement: what is told of it, and how many outputs differed or were lost."""
+    """Measures one arrangement; returns its figures, and how many outputs differ or were lost."""
     pace = ("--step-ms", str(options.draft_step_ms), "--row-ms", str(options.draft_row_ms))
     flags = ("--kv-slots", str(slots), "--accepted-tokens", str(tokens.accepted), *pace, *arrangement.flags)
     drafter = services.drafter(MODELS / "draft", *flags, cores=options.drafter_cores, module=SHAPED)
@@ -155,7 +155,7 @@ async def measured(
         await client.drafters.attach(address, name="shared")
     loads = {name: Load(verifiers[name], jobs[name], expected[name], STREAMS[name]) for name in arrangement.working}
     stop = asyncio.Event()
-    # The one with many comes first.
+    # The verifier with many requests starts first.
     running = [asyncio.create_task(loads[name].load.run_until(stop)) for name in reversed(arrangement.working)]
     await asyncio.sleep(options.warm_up_seconds)
     secret = tokens.shown[ONE].read_text()
@@ -177,7 +177,7 @@ async def measured(
     for name in arrangement.working:
         nodes = (after[name].drafted_nodes - before[name].drafted_nodes) / options.seconds
         told = f"{name} {rates[name]:.1f} tokens/s, {nodes:.0f} nodes/s"
-        if "--first-come" not in arrangement.flags:  # that keeps no account
+        if "--first-come" not in arrangement.flags:  # first come keeps no account
             rows = (after[name].rows - before[name].rows) / options.seconds
             told += f", {rows:.0f} rows/s, {after[name].waiting_sequences} of {after[name].open_sequences} wait"
         parts.append(told)
@@ -185,7 +185,7 @@ async def measured(
 
 
 async def run(options: argparse.Namespace, services: Services) -> tuple[dict[str, object], int]:
-    """All arrangements: figures, and how many outputs differed or were lost."""
+    """Runs all arrangements; returns the figures, and how many outputs differed or were lost."""
     tokens = Tokens.write(Path(tempfile.mkdtemp(prefix="draftwire-tokens-")))
     pace = ("--step-ms", str(options.step_ms), "--row-ms", str(options.row_ms))
     verifiers = {
@@ -220,7 +220,7 @@ async def run(options: argparse.Namespace, services: Services) -> tuple[dict[str
 
 
 def division_cost() -> dict[str, object]:
-    """Returns the time to divide a step, in microseconds, beside that of choosing its nodes without."""
+    """Returns the time in microseconds to divide a step, beside that of choosing its nodes without dividing it."""
     figures: dict[str, object] = {}
     for count, sequences in ((1, 1), (1, 8), (2, 9), (8, 64)):
         growth = TreeGrowth(StepCost([1, 64], [1.0, 1.5]))
@@ -241,7 +241,7 @@ def division_cost() -> dict[str, object]:
 
 
 def _tree(growth: TreeGrowth) -> GrowingTree:
-    """A tree of some 16 nodes."""
+    """Returns a tree of some 16 nodes."""
     tree = GrowingTree(TokenTree(10, 1), 64, 1000)
     node = tree.tree.root
     for _ in range(5):
@@ -261,19 +261,21 @@ def _microseconds(function: Callable[[], object]) -> Spread:
 
 
 def main() -> int:
-    """Measures and reports; exit status 1 if an output differed."""
+    """Runs the measurement and prints the report; returns the exit status, 1 if an output differed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each arrangement that are counted")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each arrangement that are counted")
     parser.add_argument("--warm-up-seconds", type=float, default=6.0)
-    parser.add_argument("--step-ms", type=float, default=40.0, help="time of a target's step")
-    parser.add_argument("--row-ms", type=float, default=0.5, help="what each row adds to it")
-    parser.add_argument("--draft-step-ms", type=float, default=4.0, help="time of a draft model's step")
-    parser.add_argument("--draft-row-ms", type=float, default=0.5, help="what each row adds to it")
+    parser.add_argument("--step-ms", type=float, default=40.0, help="time of a target's step in milliseconds")
+    parser.add_argument("--row-ms", type=float, default=0.5, help="additional milliseconds per row")
+    parser.add_argument("--draft-step-ms", type=float, default=4.0, help="time of a draft model's step in milliseconds")
+    parser.add_argument("--draft-row-ms", type=float, default=0.5, help="additional milliseconds per row")
     parser.add_argument("--max-tokens", type=int, default=192)
-    parser.add_argument("--scarce-sequences", type=int, default=5, help="requests for which there are KV slots")
+    parser.add_argument(
+        "--scarce-sequences", type=int, default=5, help="number of long requests for which there are KV slots"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
-    parser.add_argument("--cost-only", action="store_true", help="only what dividing a step costs")
+    parser.add_argument("--cost-only", action="store_true", help="measure only the cost of dividing a step")
     add_report_options(parser)
     options = parser.parse_args()
     figures: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Draft, then verify, as one would write it first: the policy that drafting ahead is compared with."""
+"""Draft, then verify, in its obvious form: the policy that drafting ahead is compared with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speculative_engine.tree.token_tree import Node, TokenTree
 
 
 class FixedChainGrowth:
-    """Drafts so many tokens after the last committed one, and nothing while they are verified."""
+    """Drafts a chain of fixed length after the last committed token, and nothing while it is verified."""
 
     def __init__(self, length: int):
         self._length = length
@@ -21,7 +21,7 @@ class FixedChainGrowth:
         """Learns nothing."""
 
     def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
-        """The ends of chains that are not complete."""
+        """Returns the ends of incomplete chains."""
         found = []
         for index, growing in enumerate(trees):
             nodes = list(growing.tree.nodes())
@@ -32,7 +32,7 @@ class FixedChainGrowth:
     def children(
         self, growing: GrowingTree, parent: Node, tokens: Sequence[int], log_probs: Sequence[float]
     ) -> list[Node]:
-        """The likeliest one."""
+        """Adds the likeliest child."""
         return [growing.tree.add(parent, tokens[0], log_probs[0], SOURCE)[0]]
 
 
@@ -46,11 +46,11 @@ class FixedChainPlanner(Planner):
     def plan(
         self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None, prompts: int = 0
     ) -> Plan:
-        """All there is."""
+        """Returns a plan of all nodes."""
         return Plan([list(each.tree.nodes()) for each in candidates], 0.0, 0.0)
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
-        """For ever, until all chains are complete."""
+        """Returns infinity until all chains are complete, then 0."""
         complete = all(
             len(nodes) >= min(self._length, each.max_position - each.tree.root.position)
             for nodes, each in zip(plan.nodes, candidates, strict=True)

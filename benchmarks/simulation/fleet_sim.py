@@ -4,18 +4,18 @@
     python -m benchmarks.simulation.fleet_sim --calibrate FILE
     python -m benchmarks.simulation.fleet_sim --validate [--runs 3]
 
-What a drafter brings a sequence in a step is taken from small simulations of trees, planner and calibration as the
-services have them, by load and round trip; queues, prompts, batches, failures and swaps are simulated for the whole
-fleet. docs/fleet.md has the model with all that it assumes. Without --pair the models' times are assumed (--target-ms,
---draft-ms, --agreement); --calibrate writes those of the bundled pair, inflated, on this machine.
+The draft tokens of a step come from small simulations with the services' own trees, planner and calibration, by load
+and round trip; queues, prompts, batches, failures and swaps are simulated for the whole fleet. docs/fleet.md describes
+the model and its assumptions. Without --pair the models' times are assumed (--target-ms, --draft-ms, --agreement);
+--calibrate writes those of the bundled pair, inflated, on this machine.
 
-- capacity: the most requests a second of which 99 % get their first token, and each later one, in time, for drafters
-  per verifier (--ratios) and round trips, beside no speculation and a draft model on the target's accelerator.
-- failures: tails while drafters and verifiers fail, are swapped and restarted, at 70 % of the capacity.
-- sizes: up to 100 verifiers and 1000 drafters, and how long simulating them takes.
+- capacity: the highest request rate at which 99 % of first tokens, and of later ones, come in time, by drafters per
+  verifier (--ratios) and round trip, compared with no speculation and with a draft model on the target's accelerator.
+- failures: tail latencies while drafters and verifiers fail, are swapped and restarted, at 70 % of the capacity.
+- sizes: up to 100 verifiers and 1000 drafters, and the time that simulating them takes.
 
---validate runs small fleets of real services on two cores, calibrates on them, simulates the same, and compares tokens
-per second; exit status 1 if one is more than 15 % off.
+--validate runs small fleets of real services on two cores, calibrates on them, simulates the same fleets, and compares
+tokens per second; the exit status is 1 if one is more than 15 % off.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _QUESTIONS = ("capacity", "failures", "sizes")
 
 
 def answers(options: argparse.Namespace) -> dict[str, list[Row]]:
-    """A table for each question. Raises OSError, ValueError."""
+    """Returns a table for each question. Raises OSError, ValueError."""
     pair = read(options.pair) if options.pair else _assumed(options)
     questions = Questions(
         pair,
@@ -67,8 +67,8 @@ def answers(options: argparse.Namespace) -> dict[str, list[Row]]:
 
 
 async def calibrated(options: argparse.Namespace, validating: bool) -> tuple[ModelPairTimes, list[Row]]:
-    """Measures on real services what a simulation needs; with `validating` also whole fleets, and compare."""
-    # Here, so that questions need no models.
+    """Measures on real services what a simulation needs; with `validating` also runs whole fleets and compares."""
+    # imported here, so that questions need no models
     from benchmarks.harness.checkout import MODELS
     from benchmarks.harness.held_out import held_out_prompts
     from benchmarks.harness.inflated_models import inflated
@@ -113,7 +113,7 @@ def _spread(spread: Spread) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """Markdown."""
+    """Formats rows as a Markdown table."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     lines += ["| " + " | ".join(str(row.get(name, "")) for name in names) + " |" for row in rows]
@@ -121,7 +121,7 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _ratios(text: str) -> list[Fraction]:
-    """1:8,1:1,8:1."""
+    """Parses ratios such as 1:8,1:1,8:1."""
     found = []
     for part in text.split(","):
         drafters, _, verifiers = part.partition(":")
@@ -147,33 +147,59 @@ def _milliseconds(text: str) -> list[float]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=_questions, default=list(_QUESTIONS), help="with commas")
-    parser.add_argument("--pair", type=Path, help="times of two models, as --calibrate writes them; else assumed ones")
-    parser.add_argument("--target-ms", type=float, default=30.0, help="assumed step of the target with one row")
-    parser.add_argument("--draft-ms", type=float, default=3.0, help="assumed step of the draft model with one row")
-    parser.add_argument("--agreement", type=float, default=0.75, help="assumed chance that a first candidate is right")
-    parser.add_argument("--ratios", type=_ratios, default=list(RATIOS), help="drafters:verifiers, with commas")
-    parser.add_argument("--round-trips", type=_milliseconds, default=[1, 5, 20, 50], help="milliseconds, with commas")
-    parser.add_argument("--prompt-tokens", type=int, default=512, help="of a simulated request, on average")
-    parser.add_argument("--max-tokens", type=int, default=256, help="that a simulated request generates, on average")
+    parser.add_argument(
+        "--questions", type=_questions, default=list(_QUESTIONS), help="questions to answer, comma-separated"
+    )
+    parser.add_argument(
+        "--pair", type=Path, help="times of two models, as --calibrate writes them; assumed ones by default"
+    )
+    parser.add_argument(
+        "--target-ms", type=float, default=30.0, help="assumed milliseconds of a target's step with one row"
+    )
+    parser.add_argument(
+        "--draft-ms", type=float, default=3.0, help="assumed milliseconds of a draft model's step with one row"
+    )
+    parser.add_argument(
+        "--agreement", type=float, default=0.75, help="assumed probability that a first candidate is right"
+    )
+    parser.add_argument(
+        "--ratios", type=_ratios, default=list(RATIOS), help="ratios drafters:verifiers, comma-separated"
+    )
+    parser.add_argument(
+        "--round-trips", type=_milliseconds, default=[1, 5, 20, 50], help="round trips in milliseconds, comma-separated"
+    )
+    parser.add_argument(
+        "--prompt-tokens", type=int, default=512, help="prompt tokens of a simulated request, on average"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=256, help="tokens that a simulated request generates, on average"
+    )
     parser.add_argument("--lead", type=float, default=15.0, help="virtual seconds that do not count")
     parser.add_argument("--seconds", type=float, default=30.0, help="virtual seconds that count")
-    parser.add_argument("--first-token", type=float, default=1.0, help="objective: seconds, for 99 %% of requests")
-    parser.add_argument("--between-tokens", type=float, default=0.1, help="objective: seconds, for 99 %% of tokens")
+    parser.add_argument(
+        "--first-token", type=float, default=1.0, help="objective: seconds to the first token, for 99 %% of requests"
+    )
+    parser.add_argument(
+        "--between-tokens", type=float, default=0.1, help="objective: seconds between tokens, for 99 %% of tokens"
+    )
     parser.add_argument("--places", type=int, default=64, help="requests that run at once on a verifier")
     parser.add_argument("--step-rows", type=int, default=512, help="most rows of a verifier's step")
     parser.add_argument("--draft-memory", type=float, default=0.15, help="share of places lost to a co-located draft")
-    parser.add_argument("--verifier-price", type=float, default=Prices.verifier, help="of a host for an hour")
-    parser.add_argument("--drafter-price", type=float, default=Prices.drafter, help="of a host for an hour")
-    parser.add_argument("--verifiers", type=int, default=8, help="of the fleet in which things fail")
-    parser.add_argument("--drafters", type=int, default=8, help="of that fleet")
+    parser.add_argument(
+        "--verifier-price", type=float, default=Prices.verifier, help="price of a verifier's host per hour"
+    )
+    parser.add_argument(
+        "--drafter-price", type=float, default=Prices.drafter, help="price of a drafter's host per hour"
+    )
+    parser.add_argument("--verifiers", type=int, default=8, help="verifiers of the fleet in which things fail")
+    parser.add_argument("--drafters", type=int, default=8, help="drafters of that fleet")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--calibrate", type=Path, metavar="FILE", help="measure the bundled pair here and write FILE")
     parser.add_argument("--validate", action="store_true", help="compare with real services")
-    parser.add_argument("--prompts", type=int, default=8, help="held-out prompts of real requests")
+    parser.add_argument("--prompts", type=int, default=8, help="number of held-out prompts of real requests")
     parser.add_argument("--real-prompt-tokens", type=int, default=64)
     parser.add_argument("--real-max-tokens", type=int, default=96)
-    parser.add_argument("--runs", type=int, default=3, help="of each real fleet")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each real fleet")
     parser.add_argument("--killed-after", type=float, default=1.5, help="seconds until the real verifier is killed")
     add_pair_options(parser)
     parser.set_defaults(target_millions=100.0, draft_millions=10.0)

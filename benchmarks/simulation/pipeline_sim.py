@@ -4,35 +4,36 @@
         [--rtt 0 1 5 20 50 100 200]
     python -m benchmarks.simulation.pipeline_sim --validate FILE
 
-What to verify, how long to wait, what to draft and what is learned from it are the modules that the services run
-(planner, acceptance model, timing, tree growth, proposals, trees); clocks, the line and the two models' tokens are
-simulated. Policies: plain decoding; a chain drafted, then verified (its best length of 1 to 10; nothing is drafted
-while the verifier works); a chain drafted ahead (the product's growth at width 1); a tree drafted ahead (the product).
-Two cost curves: flat, as on a GPU, and rising, as on a CPU. Then drafters that are of no use, against plain decoding.
+The decisions what to verify, how long to wait and what to draft, and the learning, are those of the modules that the
+services run (planner, acceptance model, timing, tree growth, proposals, trees). Clocks, the link and the two models'
+tokens are simulated. The policies are plain decoding; a chain drafted, then verified (its best length of 1 to 10;
+nothing is drafted while the verifier works); a chain drafted ahead (the product's growth at width 1); and a tree
+drafted ahead (the product). There are two cost curves: flat, as on a GPU, and rising, as on a CPU. Finally, useless
+drafters are compared with plain decoding.
 
---validate reads measured step times and agreement, and prints what is simulated beside the tokens per second that were
-measured; exit status 1 if one is further than 10 % off. The file:
+--validate reads measured step times and agreement, and prints the simulated beside the measured tokens per second; the
+exit status is 1 if one is more than 10 % off. The file:
 
     {"cases": [{
       "name": "two hosts, greedy",
-      "target_ms": {"1": 30.0, "6": 33.1, "16": 41.0},   whole steps of the verifier by rows, with what is around the
-                                                         forward pass; interpolated, and extended by the last slope
-      "draft_ms": {"1": 3.0, "8": 3.4},                  the same of the drafter
-      "steps": {"draft_then_verify": {"target_ms": {...}, "draft_ms": {...}}, ...},   optional, of policies whose steps
-                                                         take another time: where verifier and drafter share a memory
-                                                         they do not when they take turns
-      "by_rank": [0.75, 0.13, 0.05],                     chance that the target's token is the draft's first, second,
-                                                         third candidate after text of the target; or else
-      "texts": [[[0, [-0.1, -3.2, -4.0]], ...], ...],    by request and token what a draft model said of a real text:
-                                                         which candidate was right, null if none was, and their
-                                                         natural log probabilities
+      "target_ms": {"1": 30.0, "6": 33.1, "16": 41.0},   whole steps of the verifier by rows, including the time around
+                                                         the forward pass; interpolated, extended by the last slope
+      "draft_ms": {"1": 3.0, "8": 3.4},                  steps of the drafter
+      "steps": {"draft_then_verify": {"target_ms": {...}, "draft_ms": {...}}, ...},   optional, for policies with other
+                                                         step times: services that share memory slow each other down,
+                                                         but not when they take turns
+      "by_rank": [0.75, 0.13, 0.05],                     probability that the target's token is the draft's first,
+                                                         second, third candidate after text of the target; or
+      "texts": [[[0, [-0.1, -3.2, -4.0]], ...], ...],    by request and token, a draft model's predictions for a real
+                                                         text: index of the right candidate, null if there is none,
+                                                         and the candidates' natural log probabilities
       "concentration": 2.0,                              optional, see simulated_models.Agreement; "noise" likewise
-      "round_trip_ms": 0.4,                              between the services, with what messages wait for
+      "round_trip_ms": 0.4,                              between the services, including waits of messages
       "tokens": 128, "requests": 20, "streams": 1,       new tokens of a request; requests one after another; at once
       "max_tree_nodes": 64,                              optional, most live nodes of a tree
-      "draft_length": 5,                                 optional, of draft_then_verify; its best by default
+      "draft_length": 5,                                 optional, for draft_then_verify; its best by default
       "measured": {"plain": 31.0, "draft_then_verify": 60.1, "chain_ahead": 66.0, "tree_ahead": 80.2}
-    }]}                                                  tokens per second and stream after a first step; any of these
+    }]}                                                  tokens per second and stream after a first step; any subset
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ from benchmarks.harness.simulated_services import Tally
 from benchmarks.simulation.simulated_setting import Curve, Setting, draft_then_verify, drafted_ahead, plain
 
 _LENGTHS = range(1, 11)
-"""Of chains that are drafted, then verified."""
+"""Lengths of chains that are drafted, then verified."""
 _DESIGN = {0: (33, 74, 79, 109), 5: (33, 66, 73, 104), 20: (33, 50, 65, 84), 50: (33, 34, 52, 64)}
-"""What the design expects at 30 ms, 3 ms and 75 %, by round trip in ms."""
+"""Expectations of the design at 30 ms, 3 ms and 75 %, by round trip in ms."""
 _POLICIES = ("plain", "draft_then_verify", "chain_ahead", "tree_ahead")
 _CURVES: Mapping[str, Callable[[float], Curve]] = {"flat": Curve.flat, "cpu": Curve.cpu}
 _TOLERANCE = 0.1
@@ -65,8 +66,10 @@ _TOLERANCE = 0.1
 def speeds(
     settings: Mapping[str, Setting], seeds: Sequence[int], draft_length: int | None = None
 ) -> dict[str, list[float]]:
-    """Tokens per second of each policy, by seed. settings: of the policies; draft_length as `draft_then_verify` has
-    it, its best by default."""
+    """Returns the tokens per second of each policy, by seed.
+
+    settings: by policy. draft_length: length of chains for draft_then_verify; the best one by default.
+    """
 
     def of(name: str, policy: Callable[[Setting], Tally]) -> list[float]:
         return [policy(dataclasses.replace(settings[name], seed=seed)).tokens_per_second for seed in seeds]
@@ -82,7 +85,7 @@ def speeds(
 
 
 def policy_table(options: argparse.Namespace, curve: str) -> list[dict[str, object]]:
-    """A row for each round trip."""
+    """Returns a row for each round trip."""
     make = _CURVES[curve]
     rows: list[dict[str, object]] = []
     for rtt in options.rtt:
@@ -101,7 +104,7 @@ def policy_table(options: argparse.Namespace, curve: str) -> list[dict[str, obje
 
 
 def useless_table(options: argparse.Namespace, curve: str) -> list[dict[str, object]]:
-    """The speed of the product over plain decoding with drafters that cannot help, a row for each round trip."""
+    """Returns the product's speed over plain decoding with useless drafters, a row for each round trip."""
     make = _CURVES[curve]
     drafters = {
         "agrees 2 %": (0.02, options.draft_ms),
@@ -132,7 +135,7 @@ def useless_table(options: argparse.Namespace, curve: str) -> list[dict[str, obj
 
 
 def validation(path: Path, seeds: Sequence[int]) -> list[dict[str, object]]:
-    """A row for each measured figure. Raises ValueError that names what is wrong in the file."""
+    """Returns a row for each measured figure. Raises ValueError that names what is wrong in the file."""
     content = json.loads(path.read_text())
     if not isinstance(content, dict) or not isinstance(content.get("cases"), list):
         raise ValueError(f"{path}: has no list `cases`")
@@ -160,7 +163,7 @@ def validation(path: Path, seeds: Sequence[int]) -> list[dict[str, object]]:
 
 
 def _read_case(case: Mapping[str, object]) -> tuple[dict[str, Setting], dict[str, float]]:
-    """Settings and what was measured, by policy."""
+    """Returns settings and measured figures, by policy."""
     known = {field.name for field in dataclasses.fields(Setting)}
     shape = {name: case[name] for name in ("concentration", "noise") if name in case}
     sizes = {name: case[name] for name in ("tokens", "requests", "streams", "max_tree_nodes") if name in case}
@@ -207,7 +210,7 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _print_table(rows: Sequence[Mapping[str, object]], design: bool = False) -> None:
-    """As Markdown; medians with their range."""
+    """Prints rows as Markdown: medians with their range."""
     names = list(rows[0])
     print("| " + " | ".join(names) + " |")
     print("|" + "---|" * len(names))
@@ -228,16 +231,20 @@ def _print_table(rows: Sequence[Mapping[str, object]], design: bool = False) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-ms", type=float, default=30.0, help="step of the target with one row")
-    parser.add_argument("--draft-ms", type=float, default=3.0, help="step of the draft model with one row")
-    parser.add_argument("--agreement", type=float, default=0.75, help="chance that the draft's first token is right")
-    parser.add_argument("--rtt", type=float, nargs="+", default=[0, 1, 5, 20, 50, 100, 200], help="round trips, ms")
-    parser.add_argument("--tokens", type=int, default=1000, help="of a sequence")
-    parser.add_argument("--streams", type=int, default=1, help="sequences at once")
+    parser.add_argument("--target-ms", type=float, default=30.0, help="milliseconds of a target's step with one row")
+    parser.add_argument("--draft-ms", type=float, default=3.0, help="milliseconds of a draft model's step with one row")
+    parser.add_argument(
+        "--agreement", type=float, default=0.75, help="probability that the draft's first token is right"
+    )
+    parser.add_argument(
+        "--rtt", type=float, nargs="+", default=[0, 1, 5, 20, 50, 100, 200], help="round trips in milliseconds"
+    )
+    parser.add_argument("--tokens", type=int, default=1000, help="new tokens of a sequence")
+    parser.add_argument("--streams", type=int, default=1, help="number of concurrent sequences")
     parser.add_argument("--max-tree-nodes", type=int, default=64, help="most live nodes of a tree")
-    parser.add_argument("--seed", type=int, default=1, help="the first one")
-    parser.add_argument("--runs", type=int, default=5, help="each with a seed of its own")
-    parser.add_argument("--validate", type=Path, help="compare with what was measured, see above")
+    parser.add_argument("--seed", type=int, default=1, help="first seed")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs, each with its own seed")
+    parser.add_argument("--validate", type=Path, help="compare with measurements, see above")
     add_report_options(parser)
     options = parser.parse_args()
     if min(options.target_ms, options.draft_ms) <= 0 or options.runs < 1:

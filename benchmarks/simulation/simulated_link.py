@@ -1,4 +1,4 @@
-"""What a verifier and one of its drafters say to each other in virtual time, in the order of `DrafterConversation`."""
+"""Messages between a verifier and one of its drafters in virtual time, in the order of `DrafterConversation`."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class SimulatedLink:
         self._held: dict[int, Verdict] = {}
 
     def open(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int) -> None:
-        """Asks the drafter for nodes of a sequence, at most so many at once."""
+        """Opens a sequence at the drafter, with at most `max_nodes` live nodes."""
         self._clock.after(self._one_way, lambda: self._drafter.open(sequence, pair, max_nodes, max_length))
 
     def propose(self, proposals: dict[int, Proposal]) -> None:
-        """The drafter has new nodes, by sequence."""
+        """Sends new nodes from the drafter, by sequence."""
         self._clock.after(self._one_way, lambda: self._take(proposals))
 
     def settle(self, step: SettledStep) -> None:
-        """The verifier has done a step; its verdicts are those of sequences that are open here."""
+        """Sends the verdicts of a step for the sequences that are open here."""
         for verdict in step.verdicts:
             self._hold(verdict)
         paused = self._paused(step)

@@ -1,4 +1,4 @@
-"""What a simulation is given, and running it."""
+"""The parameters of a simulation, and functions that run it."""
 
 from __future__ import annotations
 
@@ -37,40 +37,41 @@ class Curve:
         self.cost()
 
     def cost(self) -> StepCost:
-        """As the product holds it. Raises ValueError if it is no cost curve."""
+        """Returns the curve as a StepCost. Raises ValueError if it is not a cost curve."""
         return StepCost(self.rows, self.seconds)
 
     @classmethod
     def flat(cls, seconds: float) -> Curve:
-        """As on a GPU at small batches: 64 rows take 5 % more than one."""
+        """Returns a curve as on a GPU at small batches: 64 rows take 5 % more than one."""
         return cls((1, 64), (seconds, 1.05 * seconds))
 
     @classmethod
     def cpu(cls, seconds: float) -> Curve:
-        """As packed bf16 products of a 400 M target on one CPU core."""
+        """Returns a curve as of packed bf16 products of a 400 M target on one CPU core."""
         factors = (1.0, 1.25, 1.9, 3.1, 5.1)
         return cls((1, 6, 16, 32, 64), tuple(seconds * factor for factor in factors))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A target, a draft model, and what lies between them."""
+    """A target, a draft model, and the link between them."""
 
     target: Curve
     draft: Curve
     agreement: Agreement | Sequence[Sequence[Place]]
-    """How often the models agree; or, by request, what a real draft model said of a real text."""
+    """How often the models agree; or, by request, a real draft model's predictions for a real text."""
     round_trip: float
-    """Seconds."""
+    """Round trip in seconds."""
     tokens: int = 1000
-    """New tokens of a request."""
+    """Number of new tokens of a request."""
     requests: int = 1
-    """Requests of a stream, one after another; what was learned in one serves the next."""
+    """Requests of a stream, one after another; what was learned in one carries over to the next."""
     streams: int = 1
-    """Requests that run at once."""
+    """Number of concurrent requests."""
     seed: int = 1
     max_tree_nodes: int = 64
-    """Most live nodes of a tree. What a drafter ahead may have of these follows from what is verified."""
+    """Most live nodes of a tree. The credit of a drafter that drafts ahead may be lower, depending on what is
+    verified."""
 
     def __post_init__(self) -> None:
         for name, least in [("round_trip", 0), ("tokens", 2), ("requests", 1), ("streams", 1), ("max_tree_nodes", 1)]:
@@ -80,7 +81,7 @@ class Setting:
             raise ValueError(f"texts: each needs {self.tokens} places")
 
     def pair(self, stream: int, request: int) -> ModelPair:
-        """The models' tokens in one of a stream's requests."""
+        """Returns the models' tokens in one of a stream's requests."""
         agreement = self.agreement
         if not isinstance(agreement, Agreement):
             agreement = agreement[(request * self.streams + stream) % len(agreement)]
@@ -88,17 +89,17 @@ class Setting:
 
 
 def plain(setting: Setting) -> Tally:
-    """Without a drafter."""
+    """Runs plain decoding, without a drafter."""
     return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), None)
 
 
 def draft_then_verify(setting: Setting, length: int) -> Tally:
-    """A chain of so many tokens, drafted while nothing is verified."""
+    """Runs chains of `length` tokens, drafted while nothing is verified."""
     return _simulate(setting, FixedChainPlanner(setting.target.cost(), _MAX_ROWS, length), FixedChainGrowth(length))
 
 
 def drafted_ahead(setting: Setting, width: int | None = None) -> Tally:
-    """As the services do it. width: most children of a node; by default the product's."""
+    """Runs drafting ahead, as the services do it. width: most children of a node; the product's by default."""
     growth = TreeGrowth(setting.draft.cost())
     if width is not None:
         growth.width = width
@@ -116,7 +117,7 @@ def _simulate(setting: Setting, planner: Planner, growth: Growth | None, policy:
 def _run(
     setting: Setting, planner: Planner, growth: Growth | None, policy: PausePolicy | None, pairs: list[ModelPair]
 ) -> Tally:
-    """One request a stream, to their ends."""
+    """Runs one request per stream to its end."""
     clock = VirtualClock()
     length = setting.tokens + 1
     link: SimulatedLink | None = None

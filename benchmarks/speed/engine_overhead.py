@@ -3,7 +3,7 @@
     python -m benchmarks.speed.engine_overhead [--context 200] [--threads 1] [--dtype bfloat16] [--json]
 
 The model is a random Llama of 24 layers and hidden size 512. The step is 8 sequences with 5 new tokens each after a
-context; transformers runs it as one batch with a DynamicCache. Runs are interleaved; the ratio is that of the medians.
+context; transformers runs it as one batch with a DynamicCache. Runs are interleaved; ratios are those of the medians.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEQUENCES, NEW_TOKENS = 8, 5
 
 
 def build_model(dtype: torch.dtype) -> LlamaForCausalLM:
-    """A random Llama: 24 layers, hidden 512."""
+    """Returns a random Llama of 24 layers and hidden size 512."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=4096,
@@ -40,7 +40,7 @@ def build_model(dtype: torch.dtype) -> LlamaForCausalLM:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--context", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
@@ -52,7 +52,7 @@ def main() -> None:
     plain = build_model(getattr(torch, args.dtype))
     length = args.context + NEW_TOKENS
     tokens = torch.randint(0, 4096, (SEQUENCES, length))
-    # Exactly the slots that the same tokens take in a DynamicCache.
+    # as many slots as the same tokens take in a DynamicCache
     packed = PackedModel(copy.deepcopy(plain), slots=SEQUENCES * length)
 
     contexts = []

@@ -2,9 +2,9 @@
 
     python -m benchmarks.speed.gateway_overhead [--streams 8] [--json]
 
-One verifier with a drafter, and a gateway before it. Held-out prompts are generated from, so many at once, and streamed
-to a client that reads each chunk: by turns with the SDK, and over HTTP with httpx, which parses the events. Tokens per
-second are those of all streams, from the first request to the end of the last. Outputs are compared.
+The services are one verifier with a drafter, and a gateway in front of it. --streams held-out prompts are continued at
+once and streamed to a client that reads each chunk: in turns through the SDK, and over HTTP with httpx, which parses
+the events. Tokens per second cover all streams, from the first request to the end of the last. Outputs are compared.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from draftwire import AsyncClient
 _SEED = 1
 
 Stream = Callable[[str, int], Awaitable[str]]
-"""Generates from a prompt with a seed, and returns the text."""
+"""Generates from a prompt with a seed; returns the text."""
 
 
 def through_sdk(client: AsyncClient, max_tokens: int) -> Stream:
-    """Streams of the SDK."""
+    """Returns a Stream that uses the SDK."""
 
     async def stream(prompt: str, seed: int) -> str:
         options = {"max_tokens": max_tokens, "temperature": 0.0, "seed": seed, "ignore_eos": True}
@@ -42,7 +42,7 @@ def through_sdk(client: AsyncClient, max_tokens: int) -> Stream:
 
 
 def through_gateway(client: httpx.AsyncClient, max_tokens: int) -> Stream:
-    """Streams over HTTP."""
+    """Returns a Stream over HTTP."""
 
     async def stream(prompt: str, seed: int) -> str:
         body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0.0, "seed": seed, "ignore_eos": True}
@@ -58,14 +58,14 @@ def through_gateway(client: httpx.AsyncClient, max_tokens: int) -> Stream:
 
 
 async def rate(stream: Stream, prompts: list[str], max_tokens: int) -> tuple[float, list[str]]:
-    """Tokens per second of all prompts at once, and the texts."""
+    """Returns the tokens per second of all prompts at once, and the texts."""
     began = time.perf_counter()
     texts = await asyncio.gather(*(stream(prompt, _SEED + index) for index, prompt in enumerate(prompts)))
     return len(prompts) * max_tokens / (time.perf_counter() - began), list(texts)
 
 
 async def measure(options: argparse.Namespace, verifier: str, url: str) -> dict[str, object]:
-    """Alternates between the two."""
+    """Measures both in turns."""
     prompts = held_out_prompts(options.streams)
     rates: dict[str, list[float]] = {"sdk": [], "gateway": []}
     timeout = httpx.Timeout(600.0)
@@ -91,7 +91,7 @@ async def measure(options: argparse.Namespace, verifier: str, url: str) -> dict[
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=MODELS / "target")
     parser.add_argument("--drafter", default="local:ngram", help="address of a drafter to attach")

@@ -2,13 +2,13 @@
 
     python -m benchmarks.speed.grammar_cost [--vocab 65536] [--runs 5] [--json]
 
-llguidance is what the engine uses; xgrammar is measured where it is installed (it need not be, and is no dependency).
-Two tokenizers: the bundled one, of 4096 tokens, and a byte-level BPE of --vocab tokens, trained on the spot on this
-repository's text and the standard library's. For each schema a valid text is followed token by token: a mask before
-each token, on a matcher that was compiled anew, so that a mask's time holds what a library puts off until it is asked.
+The engine uses llguidance; xgrammar is measured if it is installed (it is not a dependency). There are two tokenizers:
+the bundled one, of 4096 tokens, and a byte-level BPE of --vocab tokens, trained on the spot on the text of this
+repository and of the standard library. For each schema a valid text is followed token by token, with a mask before each
+token. The matcher is freshly compiled, so a mask's time includes work that the library defers.
 
-A schema is right where the library takes the valid text as a whole and refuses the invalid one; a library that refuses
-the schema says so, and one that does neither is wrong.
+A schema is handled correctly if the library accepts the whole valid text and rejects the invalid one. A library may
+also refuse the schema; anything else is wrong.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from speculative_engine.logits.grammar_compiler import GrammarCompiler
 from speculative_engine.logits.logit_editor import TreeRows
 
 _TRAINED_ON = 16_000_000
-"""Characters."""
+"""Characters of text that the large tokenizer is trained on."""
 _END = "<|end|>"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A schema, and a value that it allows and one that it does not."""
+    """A schema, with a value that it allows and one that it does not."""
 
     name: str
     schema: dict[str, Any]
@@ -127,24 +127,24 @@ CASES = (
 
 
 class Refused(Exception):
-    """The library does not take the schema."""
+    """The library refused the schema."""
 
 
 class Matcher(Protocol):
-    """One text's place in a schema."""
+    """Position of one text in a schema."""
 
     def mask(self) -> None:
-        """Work out which tokens may come next."""
+        """Computes which tokens are allowed next."""
 
     def take(self, token: int) -> bool:
-        """Continues; returns whether that was allowed."""
+        """Advances by a token; returns whether it was allowed."""
 
     def complete(self) -> bool:
         """Whether the text may end here."""
 
 
 class _Guidance:
-    """llguidance as the engine has it: the mask's time is that of a row in it, turned into a tensor."""
+    """llguidance as the engine uses it; a mask's time is that of one row, expanded into a tensor."""
 
     _ROW = TreeRows([-1], [-1])
 
@@ -216,7 +216,7 @@ class _XMatcher:
 
 
 def follow(matcher: Matcher, tokens: Iterable[int], seconds: list[float]) -> bool:
-    """Whether a matcher takes a whole text; how long each mask took."""
+    """Returns whether a matcher accepts a whole text; appends the time of each mask to `seconds`."""
     for token in tokens:
         started = time.perf_counter()
         matcher.mask()
@@ -227,7 +227,7 @@ def follow(matcher: Matcher, tokens: Iterable[int], seconds: list[float]) -> boo
 
 
 def large_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE trained on what text is at hand."""
+    """Returns a byte-level BPE tokenizer trained on the text at hand."""
     texts: list[str] = []
     left = _TRAINED_ON
     places = [*sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("*/*.py"))]
@@ -249,7 +249,7 @@ def large_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 
 
 def measure(library: _Guidance | _XGrammar, tokenizer: PreTrainedTokenizerFast, runs: int) -> dict[str, Any]:
-    """Times over all schemas that the library has right, and what it makes of the others."""
+    """Measures the times over all schemas that the library handles correctly, and counts its verdicts on the others."""
     compiling: list[float] = []
     masks: list[float] = []
     faults: dict[str, str] = {}

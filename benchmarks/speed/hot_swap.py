@@ -3,13 +3,15 @@
     python -m benchmarks.speed.hot_swap [--swaps 4] [--target-millions 400] [--out DIR] [--json]
 
 Eight streams run against the bundled pair, inflated to a size at which verifying reads weights from memory. An early
-checkpoint of the draft model drafts; the good one takes its place, then the early one again, and so on. The requests
-are long enough to last from the first swap to the last, as a new prompt would hold up all other streams. Tokens are
-counted in buckets of 100 ms where they arrive; for rates they are spread over the time since the stream's last ones,
-since a step of all streams may take longer than a bucket. For each swap: the steady rates before and after, the time
-until all sequences had moved, and the dip, which is how far the rate falls below the lower of the two steady rates
-while sequences move and a while after: on average, and in the worst window. The worst window of stretches as long
-without a swap tells how deep the rate falls by itself. Writes the numbers (hot_swap.json) and a plot (hot_swap.png).
+checkpoint of the draft model drafts; the good one replaces it, then the early one again, and so on. The requests are
+long enough to last from the first swap to the last, because a new prompt would delay all other streams. Tokens are
+counted in buckets of 100 ms by arrival; for rates they are spread over the time since the stream's last ones, because a
+step of all streams may take longer than a bucket.
+
+For each swap the report has the steady rates before and after, the time until all sequences had moved, and the dip:
+how far the rate falls below the lower of the two steady rates while sequences move and a while after, on average and in
+the worst window. The worst window of equally long stretches without a swap shows how far the rate falls by itself.
+Writes the numbers (hot_swap.json) and a plot (hot_swap.png).
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ from benchmarks.speed.token_rate import BUCKET_SECONDS, TokenRate, moving_rate
 from draftwire import AsyncClient
 
 WARM_UP_SECONDS = 5.0
-"""After the last stream has got its first tokens."""
+"""Seconds after the last stream has received its first tokens."""
 AFTERMATH_SECONDS = 2.0
-"""The dip is looked for until so long after the swap."""
+"""Seconds after a swap in which the dip is still measured."""
 REQUEST_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class SwapFigures:
-    """One swap. Rates are in tokens per second, times in seconds after the first bucket."""
+    """Figures of one swap. Rates are in tokens per second, times in seconds after the first bucket."""
 
     old: str
     new: str
@@ -53,20 +55,20 @@ class SwapFigures:
     rate_before: float
     rate_after: float
     dip: float
-    """Share of the lower steady rate that was missing in the worst window; 0 if it was never below."""
+    """Missing share of the lower steady rate in the worst window; 0 if the rate was never below it."""
     dip_without_swap: float
-    """The same of the steady stretch before."""
+    """The dip, measured in the steady stretch before the swap."""
     rate_between: float
-    """From the call until a while after its return."""
+    """Rate from the call until a while after its return."""
 
     @property
     def seconds(self) -> float:
-        """Until all sequences had moved and the old drafter was released."""
+        """Seconds until all sequences had moved and the old drafter was released."""
         return self.end - self.start
 
     @property
     def dip_on_average(self) -> float:
-        """Share of the lower steady rate that was missing from the call until a while after its return."""
+        """Missing share of the lower steady rate from the call until a while after its return."""
         return dip([self.rate_between], min(self.rate_before, self.rate_after))
 
 
@@ -87,7 +89,7 @@ class HotSwap:
         self._all_begun = asyncio.Event()
 
     async def run(self) -> None:
-        """Measures."""
+        """Runs the streams and the swaps."""
         options = self._options
         clock = asyncio.get_running_loop().time
         flags = ("--kv-slots", "16384")
@@ -159,9 +161,9 @@ class HotSwap:
         steady, window = self._options.steady, self._options.window
         rate_before = self.rate.rate(before - steady, before)
         rate_after = self.rate.rate(after + AFTERMATH_SECONDS, after + AFTERMATH_SECONDS + steady)
-        # A window that begins just before the swap may hold all of the dip.
+        # A window that begins just before the swap may contain the whole dip.
         around = self.rate.smoothed(before - window, after + AFTERMATH_SECONDS, window)
-        # The same number of windows from a steady stretch, so that the deepest of each compare.
+        # As many windows from a steady stretch, so that the two minima are comparable.
         alone = self.rate.smoothed(before - steady, before, window)[: len(around)]
         figures = SwapFigures(
             old,
@@ -186,7 +188,7 @@ class HotSwap:
 
 
 def plot(hot_swap: HotSwap, window: float, title: str, path: Path) -> None:
-    """Draws the buckets, the rate over the window, and the swaps."""
+    """Plots the buckets, the rate over the window, and the swaps."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(11, 4.5), layout="constrained")
@@ -218,16 +220,20 @@ def plot(hot_swap: HotSwap, window: float, title: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, write and print."""
+    """Runs the measurement, writes the files and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--swaps", type=int, default=4)
     parser.add_argument("--steady", type=float, default=15.0, help="seconds of each steady stretch")
-    parser.add_argument("--window", type=float, default=1.0, help="seconds over which the rate is taken for the dip")
+    parser.add_argument("--window", type=float, default=1.0, help="window of the dip, in seconds")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=1500)
     parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--out", type=Path, help="where to write the files; default: a new temporary directory")
@@ -271,7 +277,7 @@ def main() -> None:
 
 
 def _rates(hot_swap: HotSwap, drafter: str) -> Spread | str:
-    """The steady rates with a drafter: after each swap to it, and before the first one from it."""
+    """Returns the steady rates with a drafter: after each swap to it, and before the first swap from it."""
     rates = [swap.rate_after for swap in hot_swap.swaps if swap.new == drafter]
     rates += [swap.rate_before for swap in hot_swap.swaps[:1] if swap.old == drafter]
     return Spread.of(rates) if rates else "not used"

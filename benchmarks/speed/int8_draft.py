@@ -2,12 +2,12 @@
 
     python -m benchmarks.speed.int8_draft [--rows 1,4,16] [--draft-millions 25] [--target-millions 400] [--json]
 
-Two models, as they are and in int8 (the drafter's `--weights int8`): the bundled draft, inflated, and the target,
-inflated, which in int8 may draft for itself. A step is one forward pass of so many rows after a context of 128 tokens.
-Both take turns; the ratio is that of each run.
+Two models are measured as they are and in int8 (the drafter's `--weights int8`): the bundled draft, inflated, and the
+inflated target, which in int8 may draft for itself. A step is one forward pass of --rows rows after a context of 128
+tokens. Both types alternate; ratios are taken within each run.
 
-Agreement is over all positions of held-out prompts: at how many both take the same greedy token, and at how many the
-draft model takes the one that the target takes, which is what an acceptance follows from.
+Agreement covers all positions of held-out prompts: the share at which both types take the same greedy token, and the
+share at which the draft model takes the target's, which determines acceptance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS: tuple[Weights, ...] = ("checkpoint", "int8")
 
 
 def batch_of(model: PackedModel, context: np.ndarray, slots: np.ndarray, tokens: list[int]) -> PackedBatch:
-    """Rows for `tokens` after a context, each with its logits."""
+    """Returns a batch of rows for `tokens` after a context, each with its logits."""
     builder = BatchBuilder()
     rows = [
         builder.add_row(token, len(context) + index, int(slot), True)
@@ -44,7 +44,7 @@ def batch_of(model: PackedModel, context: np.ndarray, slots: np.ndarray, tokens:
 
 
 def step_ms(models: dict[Weights, PackedModel], rows: int, runs: int) -> dict[Weights, list[float]]:
-    """Milliseconds of a step, run by run, by turns."""
+    """Returns the milliseconds of a step, run by run; the models alternate."""
     slots = {kind: model.pool.take(_CONTEXT + rows) for kind, model in models.items()}
     batches = {
         kind: batch_of(model, slots[kind][:_CONTEXT], slots[kind][_CONTEXT:], list(range(rows)))
@@ -63,7 +63,7 @@ def step_ms(models: dict[Weights, PackedModel], rows: int, runs: int) -> dict[We
 
 
 def greedy(model: PackedModel, texts: list[list[int]]) -> torch.Tensor:
-    """The likeliest token after each token of each text: [tokens of all texts]."""
+    """Returns the likeliest token after each token of each text: [tokens of all texts]."""
     found = []
     for text in texts:
         slots = model.pool.take(len(text))
@@ -79,13 +79,17 @@ def share(equal: torch.Tensor) -> float:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--rows", type=counts, default=[1, 4, 16])
     parser.add_argument("--runs", type=int, default=31)
-    parser.add_argument("--prompts", type=int, default=20, help="held-out prompts")
+    parser.add_argument("--prompts", type=int, default=20, help="number of held-out prompts")
     parser.add_argument("--threads", type=int, default=1)
     add_report_options(parser)
     options = parser.parse_args()

@@ -2,10 +2,10 @@
 
     python -m benchmarks.speed.local_drafters [--methods medusa,lookahead --heads DIR] [--temperature 0.8] [--batch 4]
 
-Each method, and plain decoding twice, has an engine of its own over the same model. They take turns step by step, in
-one thread, and what is compared is that thread's processor time for whole requests (planning, drafting, the pass, the
-walk): other work on the machine is not in it. Requests before the first run are not counted; accounts of drafters stand
-from then on. All outputs have to be the same (exit status 1).
+Each method, and plain decoding twice, has its own engine over the same model. They take turns step by step in one
+thread. The comparison uses that thread's processor time for whole requests (planning, drafting, the pass, the walk), so
+other work on the machine does not count. Requests before the first run are not counted; drafters keep their accounts
+from then on. The exit status is 1 if outputs differ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WARM_RUNS = 2
 
 @dataclass(frozen=True)
 class Run:
-    """The requests of one run: seconds of the thread, steps, draft tokens verified, and what came out."""
+    """The requests of one run: seconds of the thread, steps, verified draft tokens, and outputs."""
 
     seconds: float
     steps: int
@@ -84,11 +84,11 @@ class Contestant:
 
     @property
     def running(self) -> bool:
-        """Whether requests of the run are left."""
+        """Whether any request of the run is unfinished."""
         return self._engine.running > 0
 
     def step(self) -> None:
-        """Makes one step."""
+        """Runs one step."""
         started = time.thread_time()
         self._engine.wait_seconds()
         result = self._engine.step()
@@ -107,7 +107,7 @@ class Contestant:
 
 
 def turns(contestants: list[Contestant]) -> None:
-    """All contestants' steps, one each in turn, beginning with another one each time."""
+    """Runs all contestants step by step, in turns; a different one begins each time."""
     round_ = 0
     while any(each.running for each in contestants):
         for at in range(len(contestants)):
@@ -118,13 +118,17 @@ def turns(contestants: list[Contestant]) -> None:
 
 
 def main() -> int:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", default=f"ngram,suffix,lookahead,early_exit,{PREDICTION}", help="'medusa', too")
+    parser.add_argument(
+        "--methods",
+        default=f"ngram,suffix,lookahead,early_exit,{PREDICTION}",
+        help="drafters to compare, comma-separated; 'medusa' needs --heads",
+    )
     parser.add_argument("--heads", help="directory of Medusa heads for the bundled target")
-    parser.add_argument("--layers", type=int, default=2, help="of early exit")
+    parser.add_argument("--layers", type=int, default=2, help="layers of early exit")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--batch", type=int, default=1, help="requests at once")
+    parser.add_argument("--batch", type=int, default=1, help="number of concurrent requests")
     parser.add_argument("--max-tokens", type=int, default=192)
     parser.add_argument("--runs", type=int, default=7)
     add_report_options(parser)
@@ -151,7 +155,7 @@ def main() -> int:
         ended = {each.name: each.finish() for each in contestants}
         for name, result in ended.items():
             if result.outputs != ended[PLAIN].outputs:
-                print(f"run {run}: the outputs with {name} are others", file=sys.stderr)
+                print(f"run {run}: outputs with {name} differ", file=sys.stderr)
                 return 1
             if run >= WARM_RUNS:
                 found[name].append(result)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.speed.logit_changes [--rows 16] [--seen 1000] [--rounds 30]
 
-All rows want the same change, either as one row each of many sequences, or as a tree of one. Each case is timed once a
-round, cases interleaved, and the median over the rounds is printed: of the thread's own CPU (time.thread_time), as
-other work may share the machine. The copy of the logits, which every step with a change makes, is counted in.
+All rows need the same change, either as one row of each of many sequences, or as the tree of one sequence. Each case is
+timed once per round, cases interleaved, and the median over the rounds is printed. Times are the thread's own CPU time
+(time.thread_time), since other work may share the machine. They include the copy of the logits that every step with a
+change makes.
 """
 
 import argparse
@@ -29,7 +30,7 @@ ALONE = TreeRows([-1], [-1])
 
 
 def edit(logits: Tensor, sequences: list[tuple[LogitEditor, ...]], rows: TreeRows) -> None:
-    """A step: each sequence has so many rows, one after the other."""
+    """Edits the logits of one step: each sequence has its rows, one after another."""
     edited = logits.to(torch.float32, copy=True)
     for number, editors in enumerate(sequences):
         for editor in editors:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.metrics_cost [--rounds 1000] [--json]
 
-The verifier's own counters take in a step of 1, 16 and 64 requests, each of which verifies two draft tokens and gets
-two tokens; the time is CPU time of one thread, which in the verifier is the event loop's and not the engine's.
+The verifier's own counters record a step of 1, 16 and 64 requests, each of which verifies two draft tokens and gets two
+tokens. The time is CPU time of one thread; in the verifier that is the event loop's thread, not the engine's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COST = StepCost([1, 8, 64, 256], [0.002, 0.003, 0.008, 0.03])
 
 
 def counting(batch: int, rounds: int) -> list[float]:
-    """Microseconds to count one step, round by round."""
+    """Returns the microseconds to count one step, round by round."""
     outcomes = [SequenceOutcome(each, [1, 2], ["one#1", None], 10, {"one#1": 2}) for each in range(batch)]
     result = StepResult(outcomes, 3 * batch, 0.01)
     requests = [SimpleNamespace(last_tokens_at=1.0) for _ in range(batch)]
@@ -46,7 +46,7 @@ def counting(batch: int, rounds: int) -> list[float]:
 
 
 class _Drafters:
-    """As many series as so many drafters have."""
+    """As many metric series as the given number of drafters produces."""
 
     def __init__(self, drafters: int) -> None:
         self._names = [f"drafter-{each}.example:50052" for each in range(drafters)]
@@ -66,7 +66,8 @@ class _Drafters:
 
 
 def scraping(drafters: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Milliseconds to make a scrape's families, which the event loop does, and its text, which a thread does."""
+    """Returns the milliseconds to collect a scrape's families (on the event loop) and to format its text (in a
+    thread)."""
     source = _Drafters(drafters)
     made, written = [], []
     for _ in range(rounds):
@@ -80,7 +81,7 @@ def scraping(drafters: int, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Measures and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
     add_report_options(parser)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.noise_cost [--rows 16] [--vocabulary 151936] [--rounds 30]
 
-Each case is timed once a round, cases interleaved, and the median over the rounds is printed. Times are of the thread's
-own CPU (time.thread_time), as other work may share the machine; wall time is printed beside for the busy share.
+Each case is timed once per round, cases interleaved, and the median over the rounds is printed. Times are the thread's
+own CPU time (time.thread_time), since other work may share the machine; wall time is printed beside it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 def naive_sample(logits: Tensor, batch: SamplingBatch) -> Tensor:
-    """Noise for every id, as one would write it first: a Philox word and two logarithms each."""
+    """Samples with noise for every id, the obvious way: one Philox word and two logarithms per id."""
     quads = torch.arange((logits.shape[1] + 3) // 4)
     zero = torch.zeros((), dtype=torch.int64)
     words = philox4x32((quads, batch.positions[:, None], zero, zero), (batch.seeds[:, None], zero))
@@ -36,7 +36,7 @@ def naive_sample(logits: Tensor, batch: SamplingBatch) -> Tensor:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--vocabulary", type=int, default=151_936)

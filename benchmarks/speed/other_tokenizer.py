@@ -2,13 +2,13 @@
 
     python -m benchmarks.speed.other_tokenizer [--prompts 40] [--tokens 96] [--nodes 8] [--temperatures 0,0.8] [--json]
 
-The target's own outputs for held-out prompts are committed to a drafter as a verifier with all the time in the world
-would: it drafts until its tree has so many nodes, the tree is walked along the output, and the walked tokens and the
-next one are committed. So the figures depend on no clock. Both drafters are bundled and of the same shape: `draft` has
-the target's tokenizer, `draft-other` one of its own (models/README.md says how differently they were trained).
+The target's own outputs for held-out prompts are committed to a drafter as by a verifier with unlimited time: it drafts
+until its tree has --nodes nodes, the tree is walked along the output, and the walked tokens and the next one are
+committed. So the figures depend on no clock. Both drafters are bundled and have the same shape: `draft` has the
+target's tokenizer, `draft-other` its own (models/README.md describes how their training differs).
 
-Acceptance length is tokens committed for each tree; `first guesses right` the share of positions at which the drafter's
-best guess, after what was committed, is the target's token; draft steps are forward passes for each tree.
+Acceptance length is the number of tokens committed per tree. `first guesses right` is the share of positions at which
+the drafter's best guess after the committed tokens is the target's token. Draft steps are forward passes per tree.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def outputs(prompts: Sequence[list[int]], samplings: Sequence[SamplingParams], t
 
 
 class Tally:
-    """Counts of one drafter's trees."""
+    """Counts over one drafter's trees."""
 
     def __init__(self) -> None:
         self.trees = self.committed = self.drafted = self.accepted = self.first_right = self.steps = 0
@@ -91,7 +91,7 @@ class Tally:
         drafter.close(0)
 
     def figures(self) -> str:
-        """In words."""
+        """Returns the figures in words."""
         return (
             f"acceptance length {self.committed / self.trees:.2f}, acceptance rate {self.accepted / self.drafted:.3f}, "
             f"first guesses right {self.first_right / self.trees:.3f}, draft steps {self.steps / self.trees:.1f}"
@@ -100,11 +100,11 @@ class Tally:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=int, default=40, help="held-out prompts")
-    parser.add_argument("--tokens", type=int, default=96, help="of each output")
-    parser.add_argument("--nodes", type=int, default=8, help="of a tree")
+    parser.add_argument("--prompts", type=int, default=40, help="number of held-out prompts")
+    parser.add_argument("--tokens", type=int, default=96, help="tokens of each output")
+    parser.add_argument("--nodes", type=int, default=8, help="nodes of a tree")
     parser.add_argument("--temperatures", type=lambda text: [float(each) for each in text.split(",")], default=[0, 0.8])
     parser.add_argument("--threads", type=int, default=1)
     add_report_options(parser)

@@ -4,10 +4,10 @@
         [--runs 5] [--json]
 
 In the first workload --chats conversations run side by side; the prompt of each turn is the conversation so far and one
-more question. In the second, requests that begin with the same system prompt arrive together. Both run in turn with the
-cache and without (an option of the request), on prompts unique to the run: their first tokens are its number. Printed
-are the time to the first token, tokens per second with prompts, and the share of prompt tokens that were found. Exit
-status 1 if an output differs.
+more question. In the second, requests that begin with the same system prompt arrive together. Both run in turns with
+and without the cache (an option of the request), on prompts unique to the run: their first tokens are its number. The
+report has the time to the first token, tokens per second with prompts, and the share of prompt tokens found in the
+cache. The exit status is 1 if an output differs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PLAIN = Speculation(enabled=False)
 
 @dataclass
 class Case:
-    """Results of one workload, run by run, with or without the cache."""
+    """Results of one workload with or without the cache, run by run."""
 
     runs: list[list[StreamBatch]] = field(default_factory=list)
-    """The batches of each run; of chats one a turn."""
+    """The batches of each run; for chats, one batch per turn."""
 
     def first_token_ms(self, share: float, *, turns: slice = slice(None)) -> Spread:
-        """A quantile of the times to the first token, of each run."""
+        """Returns a quantile of the times to the first token, run by run."""
         return Spread.of(
             [quantile([1e3 * s.first_token_seconds for b in run[turns] for s in b.streams], share) for run in self.runs]
         )
@@ -58,18 +58,19 @@ class Case:
 
     @property
     def token_ids(self) -> list[list[tuple[tuple[int, ...], ...]]]:
-        """The outputs."""
+        """Returns the outputs."""
         return [[batch.token_ids for batch in run] for run in self.runs]
 
 
 Measured = dict[tuple[str, bool], Case]
-"""By workload, and whether the cache was used."""
+"""Cases by workload and by whether the cache was used."""
 
 
 async def chats(
     client: AsyncClient, questions: Sequence[Sequence[Sequence[int]]], options: BatchOptions
 ) -> list[StreamBatch]:
-    """Conversations side by side; questions: for each turn those of all. A turn begins when all have their answers."""
+    """Runs conversations side by side. questions: for each turn, those of all chats. A turn begins when all have their
+    answers."""
     history: list[list[int]] = [[] for _ in questions[0]]
     turns = []
     for asked in questions:
@@ -81,7 +82,7 @@ async def chats(
 
 
 async def measure(client: AsyncClient, tokens: Sequence[int], options: argparse.Namespace) -> Measured:
-    """Runs each workload with and without the cache, the other one first each time."""
+    """Runs each workload with and without the cache, alternating which comes first."""
     measured: Measured = {(name, cached): Case() for name in (CHATS, SYSTEM) for cached in (False, True)}
     for run in range(-1, options.runs):  # the first one warms up and does not count
         number = run + 1
@@ -103,7 +104,7 @@ async def measure(client: AsyncClient, tokens: Sequence[int], options: argparse.
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = {
         "target": f"bundled, {options.target_millions:g} M parameters, 1 thread, cores {options.verifier_cores}",
         CHATS: f"{options.chats} side by side, {options.turns} turns of {options.user_tokens} tokens and "
@@ -125,7 +126,7 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 
 
 def identical(measured: Measured) -> bool:
-    """Whether the outputs are the same with and without the cache."""
+    """Whether outputs are the same with and without the cache."""
     return all(measured[name, True].token_ids == measured[name, False].token_ids for name in (CHATS, SYSTEM))
 
 
@@ -144,15 +145,17 @@ async def _run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chats", type=int, default=4)
     parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--requests", type=int, default=8, help="that share a system prompt")
+    parser.add_argument("--requests", type=int, default=8, help="requests that share a system prompt")
     parser.add_argument("--system-tokens", type=int, default=512)
     parser.add_argument("--user-tokens", type=int, default=64)
     parser.add_argument("--kv-slots", type=int, default=32768)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     add_run_options(parser, max_tokens=32)
     options = parser.parse_args()

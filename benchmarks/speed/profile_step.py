@@ -2,14 +2,14 @@
 
     python -m benchmarks.speed.profile_step [--batches 1,16] [--temperature 0.8] [--runs 5] [--json]
 
-Held-out prompts are generated from, so many side by side as the batch is large, plainly and with a drafter by turns.
-Both services count the seconds of their engine's thread by part, always, and tell them by GetModelInfo. Each is asked
-once when all requests of a batch decode and once when the first of them ends; a figure is the difference over the
-steps between the two.
+Held-out prompts are continued, --batches of them side by side, in turns plainly and with a drafter. Both services
+always count the seconds of their engine's thread by part, and report them by GetModelInfo. Each is read once when all
+requests of a batch decode and once when the first of them ends; a figure is the difference divided by the steps in
+between.
 
-Outside the model's forward passes is the CPU time of the engine's thread around them, and that of the event loop, which
-has the same core. Parts go by the clock on the wall: while the loop holds Python's interpreter lock, or the core, the
-engine's thread waits in one of them.
+The time outside the forward passes is the CPU time of the engine's thread around them, plus that of the event loop,
+which shares its core. Parts are wall-clock times: they include the engine's thread waiting while the loop holds
+Python's interpreter lock, or the core.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, BatchOptions, Speculation, StepTimes
 
 GOALS = {1: 1.5, 16: 6.0}
-"""Milliseconds of a verifier's step outside the forward pass, at most, by batch."""
+"""Goal for a verifier's step outside the forward pass: most milliseconds, by batch size."""
 _SPECULATIONS = {"plain": Speculation(enabled=False), "drafted": Speculation()}
 
 
 @dataclass
 class Decoding:
-    """Requests side by side. What it takes from their prompts to their ends is not looked at."""
+    """Requests side by side, measured only while all of them decode."""
 
     waiting: int
-    """Requests that have no token yet."""
+    """Number of requests that have no token yet."""
     all_decode: asyncio.Event = field(default_factory=asyncio.Event)
     one_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -58,7 +58,7 @@ class Decoding:
 
 
 Readings = dict[str, StepTimes]
-"""By service."""
+"""Step times by service."""
 
 
 async def step_ms(
@@ -68,7 +68,8 @@ async def step_ms(
     options: BatchOptions,
     speculation: Speculation,
 ) -> dict[str, dict[str, float]]:
-    """Milliseconds of a step while all requests decode, by service and part. Raises ValueError if they never do."""
+    """Returns the milliseconds of a step while all requests decode, by service and part. Raises ValueError if they
+    never do."""
     decoding = Decoding(len(prompts))
     async with asyncio.TaskGroup() as group:
         for seed, prompt in enumerate(prompts):
@@ -83,8 +84,8 @@ async def step_ms(
 
 
 def difference(first: StepTimes, last: StepTimes) -> dict[str, float]:
-    """Milliseconds of a step between two readings, by part, and what is outside of the forward pass; none without a
-    step."""
+    """Returns the milliseconds of a step between two readings by part, and those outside the forward pass; empty
+    without a step."""
     steps = last.steps - first.steps
     if not steps:
         return {}
@@ -117,7 +118,7 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
         asked: BatchOptions = {"max_tokens": options.max_tokens, "temperature": options.temperature}
         for run in range(
             -1, options.runs
-        ):  # the first one, in which the verifier learns the drafter's worth, is left out
+        ):  # the first run, in which the verifier learns the drafter's worth, is not counted
             for batch in options.batches:
                 names = list(_SPECULATIONS) if run % 2 else list(reversed(_SPECULATIONS))
                 for name in names:
@@ -131,7 +132,7 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
 
 
 def figures(measured: dict[str, list[dict[str, float]]], options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, "
         f"temperature {options.temperature:g}",
@@ -150,9 +151,11 @@ def figures(measured: dict[str, list[dict[str, float]]], options: argparse.Names
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=counts, default=[1, 16], help="requests side by side, with commas")
+    parser.add_argument(
+        "--batches", type=counts, default=[1, 16], help="numbers of concurrent requests, comma-separated"
+    )
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--prompt-tokens", type=int, default=32)
     add_pair_options(parser)

@@ -2,12 +2,11 @@
 
     python -m benchmarks.speed.refresh_demo [--requests 96] [--steps 150] [--json]
 
-A verifier with the bundled target, a drafter service with the bundled draft, and a second one that is free. Traffic is
-held-out Python first, which the draft was trained on, then tables of comma-separated values, which it was not.
-`draftwire train refresh` follows the traffic, trains, and rolls the new draft out while requests run. Nothing is
-restarted. Acceptance is that of requests as clients see it, of 24 requests each time, the same ones after as before:
-accepted tokens / draft tokens, and tokens per verification. Which requests the refresh learns from, these are not
-among.
+The services are a verifier with the bundled target, a drafter service with the bundled draft, and a second, idle one.
+Traffic is first held-out Python, which the draft was trained for, then tables of comma-separated values, which it was
+not. `draftwire train refresh` follows the traffic, trains, and rolls the new draft out while requests run. Nothing is
+restarted. Acceptance is what clients see over --measured requests, the same ones before and after: accepted tokens /
+draft tokens, and tokens per verification. The refresh does not learn from these requests.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _TEMPERATURE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Results of some requests."""
+    """Speculation counts of some requests."""
 
     acceptance_rate: float
     tokens_per_step: float
@@ -50,7 +49,7 @@ class Served:
 
 
 def table(number: int) -> str:
-    """The beginning of a table: header and some rows, no two alike."""
+    """Returns the beginning of a table, header and some rows; no two are alike."""
     chance = random.Random(number)
     names, cities = ("anna", "ben", "carl", "dora", "emil", "finn"), ("oslo", "rome", "lima", "cairo", "quito")
     rows = [
@@ -62,7 +61,7 @@ def table(number: int) -> str:
 
 
 def serve(client: Client, prompts: Sequence[str]) -> Served:
-    """Sends requests two at a time and adds up what speculation did."""
+    """Sends requests two at a time and adds up their speculation statistics."""
     results = client.generate_batch(
         prompts,
         seed=list(range(len(prompts))),
@@ -80,7 +79,7 @@ def serve(client: Client, prompts: Sequence[str]) -> Served:
 
 @contextmanager
 def traffic(address: str) -> Iterator[None]:
-    """Tables, two requests at a time, until the block ends."""
+    """Sends requests for tables, two at a time, until the block ends."""
     ending = threading.Event()
 
     def send(first: int) -> None:
@@ -120,14 +119,14 @@ def refresh(verifier: Service, canary: Service, out: Path, options: argparse.Nam
 
 
 def main() -> None:
-    """Tells the story, and prints what was measured."""
+    """Runs the demonstration and prints what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft", default="draft", help="bundled draft model to begin with")
-    parser.add_argument("--requests", type=int, default=96, help="requests the refresh learns from")
+    parser.add_argument("--requests", type=int, default=96, help="requests that the refresh learns from")
     parser.add_argument("--steps", type=int, default=150, help="training steps")
     parser.add_argument("--learning-rate", type=float, default=5e-4)
-    parser.add_argument("--trial-requests", type=int, default=12, help="requests of each side that decide")
-    parser.add_argument("--measured", type=int, default=_MEASURED, help="requests acceptance is measured on")
+    parser.add_argument("--trial-requests", type=int, default=12, help="requests of each side that decide the trial")
+    parser.add_argument("--measured", type=int, default=_MEASURED, help="requests that acceptance is measured on")
     add_report_options(parser)
     options = parser.parse_args()
     python = held_out_prompts(options.measured)

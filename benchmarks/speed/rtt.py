@@ -2,20 +2,21 @@
 
     python -m benchmarks.speed.rtt [--round-trips 0,1,5,20,50] [--depths 3,5,8] [--runs 5] [--cases FILE] [--json]
 
-Between the services is a proxy that delays every byte by half the round trip. Held-out prompts are generated from
-greedily, one at a time; the policies take turns from prompt to prompt, and plain decoding with them.
+A proxy between the services delays every byte by half the round trip. Held-out prompts are decoded greedily, one at a
+time; the policies, and plain decoding, take turns from prompt to prompt.
 
 - plain: no drafter.
 - draft then verify: the drafter drafts a chain of K tokens and stops; the verifier waits for all of them, verifies them
-  and tells the verdict; then the next K. Only here another planner is at work (stand_ins/patient_verifier.py), since
-  the verifier's own never waits longer than tokens are worth. Each K is measured; at each round trip the best counts.
-- chain ahead: the drafter as it is, with one child a node: it never stops.
+  and sends the verdict; then come the next K. Only this policy has another planner (stand_ins/patient_verifier.py),
+  since the verifier's own never waits longer than tokens are worth. Each K is measured; at each round trip the best
+  counts.
+- chain ahead: the drafter as it is, with one child per node: it never stops.
 - tree ahead: the services as they are.
 
-The share of hits is that of verdicts whose last token had been drafted already, so that the subtree below it survived
-and no round trip is waited for. It is taken at temperatures 0, 0.8 and 1, without a delay.
+The share of hits is the share of verdicts whose last token had been drafted already, so that the subtree below it
+survived and no round trip was waited for. It is measured at temperatures 0, 0.8 and 1, without a delay.
 
---cases writes what was measured for `pipeline_sim.py --validate`, which simulates it.
+--cases writes the measurements for `pipeline_sim.py --validate`, which simulates them.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _SLOTS = ("--kv-slots", "4096")
 
 
 class Delays:
-    """Attaches drafters to verifiers over lines of all lengths. Each has a name of its own for each round trip, so that
-    what a verifier learns of one line's times it does not take for another's."""
+    """Attaches drafters to verifiers over links of every delay. A drafter has a separate name for each round trip, so
+    the verifier learns the times of each link separately."""
 
     def __init__(self, round_trips: Sequence[float], stack: AsyncExitStack):
         self._round_trips = round_trips
@@ -75,7 +76,7 @@ def in_turn(depth: int) -> str:
 
 
 async def run(options: argparse.Namespace, services: Services) -> Measured:
-    """Measures."""
+    """Runs all policies at all round trips."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
 
@@ -137,12 +138,13 @@ async def simulation_cases(
     drafters: Sequence[str],
     texts: Sequence[Sequence[Place]],
 ) -> list[dict[str, object]]:
-    """What was measured greedily, a case for each round trip. drafters: of the tree, of the chain, and of each K."""
+    """Returns the greedy measurements as cases for pipeline_sim.py, one per round trip. drafters: of the tree, of the
+    chain, and of each K."""
     planner = (await client.model_info()).engine.planner
     in_turns = (await waiting.model_info()).engine.planner.step_costs
     longest = drafters[2 + options.depths.index(max(options.depths))]
     tree, chain_in_turns = [(await client.drafters.load_state(each)).step_costs for each in (drafters[0], longest)]
-    # Services that take turns do not slow each other down as those do that work at the same time.
+    # Services that take turns do not slow each other down, unlike services that work at the same time.
     steps = {"draft_then_verify": (in_turns, chain_in_turns)}
     calibrations = {each.drafter: each for each in planner.calibrations}
     cases = []
@@ -156,7 +158,7 @@ async def simulation_cases(
         rates = {policy: measured.rate(name).median for policy, name in names.items()}
         sizes = {
             "tokens": options.max_tokens,
-            "requests": 5 * options.prompts,  # the services had learned from requests before
+            "requests": 5 * options.prompts,  # the services had learned from earlier requests
             "max_tree_nodes": 64,
             "draft_length": max(options.depths),
         }
@@ -169,13 +171,13 @@ async def simulation_cases(
 
 
 def best_in_turn(measured: Measured, depths: Sequence[int], milliseconds: float) -> str:
-    """The fastest draft-then-verify at a round trip."""
+    """Returns the fastest draft-then-verify at a round trip."""
     names = [at(in_turn(depth), milliseconds) for depth in depths]
     return max(names, key=lambda name: measured.rate(name).median)
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """The figures to print."""
+    """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompts} held-out prompts, {options.max_tokens} tokens, one at a time, "
         "greedy unless said"
@@ -206,15 +208,19 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 
 
 def numbers(text: str) -> list[float]:
-    """Comma-separated numbers, ascending."""
+    """Parses comma-separated numbers; returns them in ascending order."""
     return sorted({float(number) for number in text.split(",")})
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--round-trips", type=numbers, default=[0, 1, 5, 20, 50], help="milliseconds, with commas")
-    parser.add_argument("--depths", type=counts, default=[3, 5, 8], help="the Ks of draft-then-verify, with commas")
+    parser.add_argument(
+        "--round-trips", type=numbers, default=[0, 1, 5, 20, 50], help="round trips in milliseconds, comma-separated"
+    )
+    parser.add_argument(
+        "--depths", type=counts, default=[3, 5, 8], help="values of K for draft-then-verify, comma-separated"
+    )
     parser.add_argument("--cases", type=Path, help="file to write for pipeline_sim.py --validate")
     add_pair_options(parser)
     add_run_options(parser, prompts=5, max_tokens=64)

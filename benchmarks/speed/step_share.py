@@ -2,10 +2,10 @@
 
     python -m benchmarks.speed.step_share [--rows 1,4,16] [--context 200] [--threads 1] [--runs 31] [--json]
 
-The bundled target inflated (models/inflate.py), in bfloat16. By turns a whole forward pass, its linear layers
-alone and its attention alone, layer after layer as in the pass, so that each reads its weights from memory. Of these
-two the time is taken off that as many calls take which have next to nothing to do, since in the pass a layer is
-one call. What is left of the pass is the rest: embeddings, norms, positions, gates, sums, and Python.
+The model is the bundled target, inflated (models/inflate.py), in bfloat16. In turns the script times a whole forward
+pass, its linear layers alone and its attention alone, layer after layer as in the pass, so that each reads its weights
+from memory. The overhead of as many calls without work is subtracted from the latter two, since in the pass a layer is
+one call. The remainder of the pass is the rest: embeddings, norms, positions, gates, sums, and Python.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from speculative_engine.model.row_exact import RowExactLinear
 
 _SLOTS = 2048
 _LEAST = 32
-"""Width of a linear layer with next to nothing to do."""
+"""Width of a linear layer with next to no work."""
 
 
 def batch_of(model: PackedModel, rows: int, context: int) -> PackedBatch:
-    """`rows` tokens of one sequence after `context` others."""
+    """Returns a batch of `rows` tokens of one sequence after `context` others."""
     builder = BatchBuilder()
     added = [builder.add_row(5 + row, context + row, context + 1 + row, wants_logits=True) for row in range(rows)]
     builder.add_lane(np.arange(1, context + 1, dtype=np.int64), added)
@@ -41,14 +41,14 @@ def batch_of(model: PackedModel, rows: int, context: int) -> PackedBatch:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Milliseconds that it takes."""
+    """Returns the milliseconds that `work` takes."""
     started = time.perf_counter()
     work()
     return 1e3 * (time.perf_counter() - started)
 
 
 class Parts:
-    """The linear layers of a model, and its attention, for one batch."""
+    """The linear layers and the attention of a model, for one batch."""
 
     def __init__(self, model: PackedModel, batch: PackedBatch):
         self._model = model
@@ -71,11 +71,11 @@ class Parts:
         return torch.zeros(len(batch), linear.in_features, dtype=torch.bfloat16)
 
     def linears(self) -> float:
-        """Milliseconds of all linear layers, beyond those of as many calls."""
+        """Returns the milliseconds of all linear layers, less those of as many empty calls."""
         return self._multiply(self._linears) - self._multiply(self._nothings)
 
     def attention(self) -> float:
-        """Milliseconds of the attention of all layers, beyond those of as many calls."""
+        """Returns the milliseconds of the attention of all layers, less those of as many empty calls."""
         return self._attend(self._lanes, self._query) - self._attend(self._no_lanes, self._least_query)
 
     @staticmethod
@@ -95,9 +95,11 @@ class Parts:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measures and prints."""
+    """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
     parser.add_argument("--rows", type=counts, default=[1, 4, 16])
     parser.add_argument("--context", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)

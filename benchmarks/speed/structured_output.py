@@ -2,11 +2,11 @@
 
     python -m benchmarks.speed.structured_output [--seeds 3] [--schemas 6] [--json]
 
-The engine alone, in one process with one thread a pass, in turns with the draft model as in
+Only the engine runs, in one process with one thread per pass, in turns with the draft model as in
 `speculative_engine/in_process.py`: no services, no event loop. Each schema of the tests' suite (those named in SCHEMAS)
-is asked for under each seed at temperature 0.8, with and without its form, jump-ahead and draft model. A step's time is
-that of the engine, its plan and masks included; drafting is apart, and so is the first step, which computes the prompt.
-Outputs that are to be the same are compared.
+is requested under each seed at temperature 0.8, with and without its form, jump-ahead and draft model. A step's time is
+the engine's, including its plan and masks, but neither drafting nor the first step, which computes the prompt. Outputs
+that must be equal are compared.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Count:
     accepted: dict[str, int] = field(default_factory=dict)
 
     def told(self) -> dict[str, Any]:
-        """The figures."""
+        """Returns the figures."""
         return {
             "tokens a step": round(self.tokens / self.steps, 3),
             "ms a step": round(1e3 * self.seconds / self.steps, 3),
@@ -118,7 +118,7 @@ class Count:
 
 
 class Bench:
-    """The pair, and the forms."""
+    """The model pair and the compiled forms."""
 
     def __init__(self) -> None:
         target = PackedModel.load(str(MODELS / "target"), slots=1024)
@@ -131,7 +131,7 @@ class Bench:
         self._number = 0
 
     def run(self, schema: dict[str, Any], seed: int, case: Case, count: Count) -> list[int]:
-        """The tokens of one output."""
+        """Generates one output; returns its tokens."""
         self._number += 1
         key = self._number
         engine = self.engine

@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.tensor_parallel [--ranks 1 2] [--dtype float32 bfloat16] [--millions 120] [--json]
 
-Each case is a process of its own, or as many as it has ranks, one thread a rank. Steps are plain ones of so many rows
-after a context of 128 tokens; the texts are 4 held-out prompts side by side, decoded plainly.
+Each case runs in one process per rank, with one thread each. Steps are plain ones of several numbers of rows after a
+context of 128 tokens; the texts are 4 held-out prompts side by side, decoded plainly.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CASE = "case"
 
 
 def measure(model_directory: str, ranks: int, dtype: str) -> dict[str, Any] | None:
-    """One case; None at ranks beside rank 0."""
+    """Measures one case; returns None at ranks other than rank 0."""
     torch.set_num_threads(1)
     processes = RankProcesses.open(ranks, device="cpu", timeout_seconds=60) if ranks > 1 else None
     group = processes.ranks if processes is not None else None
@@ -98,7 +98,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtype", nargs="+", choices=["bfloat16", "float32"], default=["float32", "bfloat16"])
-    parser.add_argument("--millions", type=float, default=120.0, help="parameters of the inflated target; 0: as it is")
+    parser.add_argument(
+        "--millions",
+        type=float,
+        default=120.0,
+        help="parameters of the inflated target, in millions; 0 for the bundled one as it is",
+    )
     add_report_options(parser)
     options = parser.parse_args()
     model = str(inflated(MODELS / "target", options.millions) if options.millions else MODELS / "target")

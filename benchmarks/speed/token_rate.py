@@ -9,22 +9,22 @@ BUCKET_SECONDS = 0.1
 
 
 class TokenRate:
-    """Counts tokens by when they came, and by when they were worked on.
+    """Counts tokens by arrival time and by the time in which they were computed.
 
-    A step gives its tokens all at once, and steps may be longer than buckets. So rates are taken of tokens spread
-    evenly over the time since the stream's last ones: what a window holds then does not depend on where steps end.
+    A step delivers its tokens all at once, and steps may be longer than buckets. So rates are taken of tokens spread
+    evenly over the time since the stream's last ones; a window's rate then does not depend on where steps end.
     """
 
     def __init__(self, start: float):
         """start: time of the first bucket, by the clock of `add`."""
         self._start = start
         self.arrived: list[int] = []
-        """Tokens that came in each bucket."""
+        """Tokens that arrived in each bucket."""
         self.spread: list[float] = []
-        """Tokens by the buckets in which they were worked on."""
+        """Tokens by the buckets in which they were computed."""
 
     def add(self, since: float, at: float, tokens: int) -> None:
-        """Counts tokens that came at a time to a stream that had got nothing since another."""
+        """Counts `tokens` that arrived at time `at` on a stream that had received nothing since `since`."""
         first, last = max(0.0, (since - self._start) / BUCKET_SECONDS), (at - self._start) / BUCKET_SECONDS
         missing = int(last) + 1 - len(self.arrived)
         self.arrived.extend([0] * missing)
@@ -37,12 +37,12 @@ class TokenRate:
             self.spread[index] += tokens * (min(last, index + 1) - max(first, index)) / (last - first)
 
     def rate(self, start: float, end: float) -> float:
-        """Tokens per second between two times, in whole buckets."""
+        """Returns the tokens per second between two times, in whole buckets."""
         chosen = self.spread[self._index(start) : self._index(end)]
         return sum(chosen) / (len(chosen) * BUCKET_SECONDS) if chosen else 0.0
 
     def smoothed(self, start: float, end: float, window: float) -> list[float]:
-        """Tokens per second over every stretch of `window` seconds that lies between two times."""
+        """Returns the tokens per second of every stretch of `window` seconds between two times."""
         return moving_rate(self.spread[self._index(start) : self._index(end)], window)
 
     def _index(self, at: float) -> int:
@@ -50,6 +50,6 @@ class TokenRate:
 
 
 def moving_rate(buckets: Sequence[float], window: float) -> list[float]:
-    """Tokens per second over every stretch of `window` seconds; none if the buckets are fewer."""
+    """Returns the tokens per second of every stretch of `window` seconds; empty if there are fewer buckets."""
     width = max(1, round(window / BUCKET_SECONDS))
     return [sum(buckets[i : i + width]) / (width * BUCKET_SECONDS) for i in range(len(buckets) - width + 1)]

@@ -4,11 +4,11 @@
 
 The bundled pair is inflated to a size at which verifying reads weights from memory (models/inflate.py; kept in a cache
 outside the repository). Held-out prompts are decoded greedily, one request at a time, and timed by the caller: the
-thread that verifies, or a client of the services. The arrangements take turns from request to request. Rates are of the
+thread that verifies, or a client of the services. The arrangements take turns from request to request. Rates cover the
 tokens after a request's first ones, because reading the prompt is the same work everywhere.
 
-In one process the two threads share Python's interpreter lock; the services do not. A third arrangement has nothing but
-a pipe between engine and drafter: the difference to it is the cost of gRPC, the event loops and the client.
+In one process the two threads share Python's interpreter lock; the services do not. A third arrangement has only a pipe
+between engine and drafter: the difference from it is the cost of gRPC, the event loops and the client.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class WithoutServices:
 
 
 async def through_services(client: AsyncClient, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:
-    """Runs a request."""
+    """Runs a request through the services."""
     first, first_count = 0.0, 0
     started = time.perf_counter()
     speculation = Speculation(enabled=drafted)
@@ -89,11 +89,11 @@ async def through_services(client: AsyncClient, prompt: Sequence[int], max_token
 
 
 async def measure(options: argparse.Namespace, services: Services) -> dict[str, object]:
-    """Runs everything; the figures."""
+    """Runs everything; returns the figures."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(options.draft.resolve(), options.draft_millions)
     flags = ("--kv-slots", str(SLOTS))
-    # One process has no prefix cache either.
+    # The single process has no prefix cache either.
     verifier = services.verifier(target, *flags, "--no-prefix-cache", cores=options.verifier_cores)
     drafter = services.drafter(draft, *flags, cores=options.drafter_cores)
     addresses = [await asyncio.to_thread(lambda s=service: s.address) for service in (verifier, drafter)]
@@ -162,11 +162,15 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft", type=Path, default=MODELS / "draft")
-    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument(
+        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
+    )
+    parser.add_argument(
+        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--prompts", type=int, default=8)

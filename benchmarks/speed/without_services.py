@@ -1,8 +1,8 @@
-"""Speculation without services: the verifier's engine with a drafter in a thread beside it, or at the end of a pipe.
+"""Speculation without services: the verifier's engine with a drafter in another thread, or at the end of a pipe.
 
 The drafter drafts and the engine verifies as in the two services, with the same proposals, commits and decisions to
-wait. What is missing are the services' event loops, the contract's messages and the client. The thread is one process,
-in which the two share Python's interpreter lock; the pipe has a process for the drafter and no lock to share.
+wait, but without the services' event loops, the contract's messages and the client. With the thread, the two share
+Python's interpreter lock; with the pipe, the drafter has its own process and lock.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ItemT = TypeVar("ItemT")
 Command = tuple[Any, ...]
 """("open", key, spec), ("commit", key, length, tokens) or ("close", key)."""
 Arrival = tuple[int, Proposal, float]
-"""The sequence, what was proposed for it, and when."""
+"""The sequence, its proposal, and the time of arrival."""
 
 
 class Queue(Generic[ItemT]):
-    """Items from one thread to another."""
+    """A queue of items from one thread to another."""
 
     def __init__(self) -> None:
         self._items: list[ItemT] = []
@@ -53,7 +53,7 @@ class Queue(Generic[ItemT]):
             self._changed.notify()
 
     def receive(self, wait: float | None) -> list[ItemT]:
-        """All items there are; waits for one as long as told, without limit if None."""
+        """Returns all queued items; waits up to `wait` seconds for the first, without limit if None."""
         with self._changed:
             if not self._items and wait != 0:
                 self._changed.wait(wait)
@@ -62,14 +62,14 @@ class Queue(Generic[ItemT]):
 
 
 class Pipe(Generic[ItemT]):
-    """Items from one process to another: `Queue` over a connection."""
+    """A queue of items from one process to another, over a connection."""
 
     def __init__(self, connection: Connection):
         self._connection = connection
         self.send: Callable[[Any], None] = connection.send
 
     def receive(self, wait: float | None) -> list[ItemT]:
-        """See Queue.receive."""
+        """Returns all queued items, like Queue.receive."""
         items: list[ItemT] = []
         while self._connection.poll(0.0 if items else wait):
             items.append(self._connection.recv())
@@ -80,10 +80,10 @@ class Link(Protocol):
     """The link to a drafter."""
 
     def send(self, command: Command) -> None:
-        """Tells the drafter."""
+        """Sends a command to the drafter."""
 
     def receive(self, wait: float | None) -> list[Arrival]:
-        """Returns the drafter's proposals, after waiting for them up to `wait` seconds."""
+        """Returns the drafter's proposals, after waiting up to `wait` seconds for them."""
 
 
 class ThreadLink:
@@ -120,7 +120,7 @@ def _draft(
     receive: Callable[[float | None], list[Command]],
     send: Callable[[Arrival], None],
 ) -> None:
-    """The life of a drafter."""
+    """Runs a drafter until its commands end."""
     os.sched_setaffinity(0, cores)  # of this thread
     torch.set_num_threads(1)
     loaded = PackedModel.load(str(model), slots=slots, row_exact=False)
@@ -134,7 +134,7 @@ def _draft(
 
 
 class WithoutServices:
-    """Generates greedily."""
+    """Generates greedily, in this process."""
 
     def __init__(self, target: Path, draft: Path, slots: int, verifier_cores: Collection[int], cores: Collection[int]):
         """The calling thread verifies."""
@@ -189,7 +189,7 @@ class WithoutServices:
 
 
 def serve(connection: Connection, arguments: tuple[Path, Path, int, Collection[int], Collection[int]]) -> None:
-    """The life of the process: answers each (prompt, max_tokens, drafter) with a Timing."""
+    """Runs the process: answers each (prompt, max_tokens, drafter) with a Timing."""
     generator = WithoutServices(*arguments)
     connection.send("ready")
     while (order := connection.recv()) is not None:

@@ -1,12 +1,12 @@
-"""Builds the images without Docker, and sees that they work: python deploy/image/build_check.py [BUILDAH_OPTION ...]
+"""Builds the images without Docker, and checks that they work: python deploy/image/build_check.py [BUILDAH_OPTION ...]
 
 Needs root, and Debian's packages buildah, debootstrap and runc. Images are built by chroot, which needs no rights that
-a container lacks. Containers are run by runc, in a network of their own, the way docker-compose.yml has it: their root
-read-only, no capabilities, no new privileges, limits on memory and processes, a filter of system calls.
+a container lacks. Containers are run by runc in their own network, as in docker-compose.yml: with a read-only root, no
+capabilities, no new privileges, limits on memory and processes, and a filter of system calls.
 
-The base image is made from Debian's packages, or is the one that the variable BASE_IMAGE names. Options go to
-`buildah bud`, as `--volume /etc/pip.conf:/etc/pip.conf:ro` for a mirror of PyPI. What has been built is kept, so that a
-second run builds only what has changed; `buildah rmi --all` gives the space back.
+The base image is made from Debian's packages, or named by the variable BASE_IMAGE. Options are passed to `buildah bud`,
+for example `--volume /etc/pip.conf:/etc/pip.conf:ro` for a mirror of PyPI. Builds are kept, so that a second run builds
+only what has changed; `buildah rmi --all` frees the space.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIRROR = "http://deb.debian.org/debian"
 RELEASE = "bookworm"
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 VERSION, REVISION = "0.1.0.dev1+check", "0" * 40
-"""Build arguments with the version, as the images' build context has no git."""
+"""Version for the build arguments, as the images' build context has no git."""
 START_SECONDS = 300.0
 POLL_SECONDS = 0.5
 MEGABYTE = 1e6
@@ -41,7 +41,7 @@ LIMITS = {
     "gateway": Limits(memory_mebibytes=1024, processes=256),
     "models": Limits(memory_mebibytes=64, processes=16),
 }
-"""Those of docker-compose.yml, and for the models those of the manifests."""
+"""Limits of docker-compose.yml; for the models, those of the manifests."""
 
 ENVIRONMENTS = {
     "verifier": {"DRAFTWIRE_MODEL": "/models/target", "DRAFTWIRE_METRICS_LISTEN": "0.0.0.0:9090"},
@@ -54,7 +54,7 @@ ENVIRONMENTS = {
     },
     "gateway": {"DRAFTWIRE_GATEWAY_VERIFIER": "127.0.0.1:50051", "DRAFTWIRE_GATEWAY_INSECURE": "true"},
 }
-"""What each program is told, all of them on one network."""
+"""Environment variables of each program; all share one network."""
 SERVICE = {"DRAFTWIRE_INSECURE": "true", "DRAFTWIRE_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 LOOK_INSIDE = """
@@ -78,7 +78,7 @@ print(urllib.request.urlopen(request, timeout=60).read().decode())
 
 
 def main(options: list[str]) -> None:
-    """Build the images, look inside, and have their programs work together."""
+    """Builds the images, inspects them, and runs their programs together."""
     os.environ["BUILDAH_ISOLATION"] = "chroot"
     base = base_image()
     for target in TARGETS:
@@ -120,31 +120,31 @@ def main(options: list[str]) -> None:
 
 
 def section(title: str) -> None:
-    """Begin a part of the report."""
+    """Begins a section of the report."""
     print(f"\n==== {title} ====", flush=True)
 
 
 def check(holds: bool, what: str) -> None:
-    """Tell of something that was checked; end the script where it does not hold."""
+    """Reports a check; ends the script if it failed."""
     print(f"{'ok' if holds else 'WRONG'}: {what}", flush=True)
     if not holds:
         sys.exit(1)
 
 
 def image(target: str) -> str:
-    """The name of a target's image."""
+    """Returns the name of a target's image."""
     return f"localhost/draftwire-{target}:check"
 
 
 def size(name: str) -> int:
-    """The bytes of an image's layers."""
+    """Returns the bytes of an image's layers."""
     (found,) = json.loads(buildah("images", "--json", "--no-trunc", name))
     digits, unit = found["size"].split()
     return int(float(digits) * {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}[unit])
 
 
 def base_image() -> str:
-    """The name of the base image, which is made where there is none."""
+    """Returns the name of the base image, which is made if there is none."""
     if given := os.environ.get("BASE_IMAGE"):
         return given
     name = f"localhost/draftwire-base:{RELEASE}"
@@ -166,19 +166,19 @@ def base_image() -> str:
 
 
 def bound(source: Path, *options: str) -> dict[str, Any]:
-    """The models' directory, mounted."""
+    """Returns the bind mount of the models' directory."""
     return {"destination": "/models", "type": "bind", "source": str(source), "options": ["bind", *options]}
 
 
 def check_labels(target: str, container: Container) -> None:
-    """Check that an image says what it is."""
+    """Checks the labels that identify an image."""
     labels = container.settings["Labels"]
     told = {name: labels[f"org.opencontainers.image.{name}"] for name in ("title", "version", "revision")}
     check(told == {"title": f"draftwire-{target}", "version": VERSION, "revision": REVISION}, f"{target}: {told}")
 
 
 def copy_models(container: Container, volume: Path) -> None:
-    """Have the bundled models copied to a volume, as an init container does."""
+    """Copies the bundled models to a volume, as an init container does."""
     container.start({}, [bound(volume, "rw")])
     check(container.wait() == 0, f"the models are copied {container.log.read_text()}".rstrip())
     names = sorted(path.parent.name for path in volume.glob("*/config.json"))
@@ -186,7 +186,7 @@ def copy_models(container: Container, volume: Path) -> None:
 
 
 def start(containers: dict[str, Container], volume: Path) -> None:
-    """Start the programs, all of them on the verifier's network."""
+    """Starts the programs, all of them on the verifier's network."""
     network = None
     for target, container in containers.items():
         told = ENVIRONMENTS[target] | ({} if target == "gateway" else SERVICE)
@@ -195,7 +195,7 @@ def start(containers: dict[str, Container], volume: Path) -> None:
 
 
 def wait_healthy(target: str, container: Container) -> None:
-    """Wait until the image's health check finds the program well."""
+    """Waits until the image's health check finds the program healthy."""
     _, *command = container.settings["Healthcheck"]["Test"]
     deadline = time.monotonic() + START_SECONDS
     while (probe := container.run(*command)).returncode:
@@ -207,7 +207,7 @@ def wait_healthy(target: str, container: Container) -> None:
 
 
 def complete(gateway: Container) -> None:
-    """Have text written through the gateway, as soon as the drafter has announced itself."""
+    """Generates text through the gateway, as soon as the drafter has announced itself."""
     body = json.dumps({"prompt": "def fib(n):", "max_tokens": 16, "temperature": 0})
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -223,7 +223,7 @@ def complete(gateway: Container) -> None:
 
 
 def look_inside(target: str, container: Container) -> None:
-    """Check what is in an image and what is not, and what its user may do."""
+    """Checks what an image contains, what it lacks, and what its user may do."""
     seen = container.run("python", "-c", LOOK_INSIDE)
     check(seen.returncode == 0, seen.stderr.strip() or "Python runs")
     found = dict(line.split(" ", 1) for line in seen.stdout.splitlines())

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds draftwire's wheel, with the compiled part of the engine: build_wheel.sh SOURCE WHEELS [VERSION]
 #
-# SOURCE has no git to take the version from, so it is given; without one it is that of an unknown source tree.
-# Needs Python with venv and a C compiler. The compiled part chooses among processors' instructions when it runs, so the
+# SOURCE has no git to derive the version from; without VERSION the wheel gets that of an unknown source tree.
+# Needs Python with venv and a C compiler. The compiled part selects the processor's instructions at run time, so the
 # wheel works on any processor of the architecture.
 set -eu
 source=$1
@@ -26,7 +26,7 @@ if [ -n "$version" ]; then
 fi
 "$build/venv/bin/python" -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$wheels" "$source"
 
-# Without a compiler the build goes through and the wheel is slow: not in an image.
+# Without a compiler the build succeeds but the wheel is slow, which an image must not be.
 case $(echo "$wheels"/draftwire-*.whl) in
   *-none-any.whl) echo "the wheel has no compiled part: is there a C compiler?" >&2; exit 1 ;;
 esac

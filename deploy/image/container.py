@@ -1,5 +1,5 @@
-"""A container of an image that buildah has built, run by runc the way docker-compose.yml has it: a read-only root, no
-capabilities, no new privileges, limits on memory and processes, and the filter of system calls that engines have."""
+"""A container of an image built by buildah, run by runc as in docker-compose.yml: with a read-only root, no
+capabilities, no new privileges, limits on memory and processes, and the system call filter of container engines."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ MEBIBYTE = 1024 * 1024
 
 
 def buildah(*arguments: str) -> str:
-    """Run buildah and return what it prints."""
+    """Runs buildah and returns its output."""
     done = subprocess.run(["buildah", *arguments], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.strip()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a container may use."""
+    """Resource limits of a container."""
 
     memory_mebibytes: int
     processes: int
 
 
 class Container:
-    """A container whose program is the image's own."""
+    """A container that runs the image's own program."""
 
     def __init__(self, image: str, place: Path, limits: Limits) -> None:
-        """image: its name. place: an empty directory for what runc needs and for the log, named as the container."""
+        """image: its name. place: an empty directory for runc's files and the log; its name becomes the container's."""
         self.settings: dict[str, Any] = json.loads(buildah("inspect", "--type", "image", image))["Docker"]["config"]
         self.log = place / "log"
         self.name = place.name
@@ -50,10 +50,10 @@ class Container:
     def start(
         self, environment: Mapping[str, str], mounts: Sequence[Mapping[str, Any]] = (), network: int | None = None
     ) -> None:
-        """Start the program.
+        """Starts the program.
 
-        environment: what it is told beyond its image's variables. mounts: in runc's form. network: the process whose
-        network it shares; without one it gets a network with nothing but loopback.
+        environment: variables beyond those of the image. mounts: in runc's form. network: the process whose network it
+        shares; without one it gets a network with loopback only.
         """
         subprocess.run(["runc", "spec", "--bundle", self._place], check=True)
         file = self._place / "config.json"
@@ -69,7 +69,7 @@ class Container:
             )
 
     def pid(self) -> int:
-        """The program's process on this machine, as soon as there is one."""
+        """Id of the program's process on this machine, once there is one."""
         deadline = time.monotonic() + COMMAND_SECONDS
         while not (self._pid_file.exists() and self._pid_file.read_text()):
             if not self.runs() or time.monotonic() > deadline:
@@ -78,27 +78,27 @@ class Container:
         return int(self._pid_file.read_text())
 
     def runs(self) -> bool:
-        """Whether the program is there."""
+        """Whether the program is running."""
         return self._process is not None and self._process.poll() is None
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command beside the program, with its rights and variables, to the command's end."""
+        """Runs a command beside the program, with its rights and variables, to the command's end."""
         told = self._runc("exec", self.name, *command)
         return subprocess.run(told, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
     def wait(self) -> int:
-        """Wait until the program ends by itself and return its exit status."""
+        """Waits until the program ends by itself; returns its exit status."""
         assert self._process is not None
         return self._process.wait(COMMAND_SECONDS)
 
     def stop(self) -> int:
-        """End the program by its image's signal and return its exit status."""
+        """Ends the program by its image's stop signal; returns its exit status."""
         assert self._process is not None
         subprocess.run(self._runc("kill", self.name, self.settings["StopSignal"]), check=True)
         return self._process.wait(STOP_SECONDS)
 
     def remove(self) -> None:
-        """Leave nothing behind, the program included."""
+        """Removes everything, including the program."""
         if self.runs():
             print(self.log.read_text(), file=sys.stderr)
             subprocess.run(self._runc("kill", self.name, "SIGKILL"), check=False)
@@ -111,7 +111,7 @@ class Container:
         return self._place / "pid"
 
     def _hosts(self) -> Path:
-        """The file that engines mount, without which there is no localhost."""
+        """Returns the hosts file that engines mount, without which localhost does not resolve."""
         file = self._place / "hosts"
         file.write_text("127.0.0.1 localhost\n::1 localhost\n")
         return file

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what a service needs into an environment: install_packages.sh SOURCE ENVIRONMENT EXTRAS [TORCH_INDEX_URL]
 #
-# SOURCE has pyproject.toml, constraints.txt and nothing else that counts; EXTRAS are its optional dependencies, separated
-# by commas. draftwire itself is installed by install_wheel.sh, so that a change of the code does not come with these
-# gigabytes again. The environment has no pip of its own.
+# Of SOURCE only pyproject.toml and constraints.txt matter; EXTRAS are its optional dependencies, separated by commas.
+# draftwire itself is installed by install_wheel.sh, so that a change of the code does not repeat these gigabytes. The
+# environment has no pip of its own.
 set -eu
 source=$1
 environment=$2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs draftwire's wheel into an environment whose packages are there already: install_wheel.sh WHEELS ENVIRONMENT
+# Installs draftwire's wheel into an environment that has its dependencies already: install_wheel.sh WHEELS ENVIRONMENT
 set -eu
 wheels=$1
 environment=$2

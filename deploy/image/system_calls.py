@@ -1,4 +1,4 @@
-"""The filter of system calls (seccomp) that engines give containers by default, in runc's form."""
+"""The default filter of system calls (seccomp) of container engines, in runc's form."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 PROFILE = Path("/usr/share/containers/seccomp.json")
-"""Podman's, which comes with buildah; Docker's grew from the same list."""
+"""Podman's profile, which comes with buildah; Docker's derives from the same list."""
 ARCHITECTURES = {"x86_64": ("amd64", "SCMP_ARCH_X86_64"), "aarch64": ("arm64", "SCMP_ARCH_AARCH64")}
-"""This machine's name for itself, and the profile's two."""
+"""This machine's architecture, with its two names in the profile."""
 
 
 def default_filter() -> dict[str, Any]:
-    """What a container without capabilities gets on this machine. Raises KeyError on one of another architecture."""
+    """Returns the filter of a container without capabilities on this machine. Raises KeyError on an unknown
+    architecture."""
     profile = json.loads(PROFILE.read_text())
     name, architecture = ARCHITECTURES[platform.machine()]
     (others,) = [each["subArchitectures"] for each in profile["archMap"] if each["architecture"] == architecture]
@@ -30,7 +31,7 @@ def default_filter() -> dict[str, Any]:
 
 
 def _is_for(rule: dict[str, Any], architecture: str) -> bool:
-    """Whether a rule is for a container without capabilities on this architecture."""
+    """Whether a rule applies to a container without capabilities on this architecture."""
     included, excluded = rule["includes"], rule["excludes"]
     return (
         not included.get("caps")

@@ -2,12 +2,12 @@
 # Makes an authority, certificates and tokens for docker-compose.tls.yml and deploy/kubernetes/tls: make.sh DIRECTORY
 #
 # For each component DIRECTORY has a directory NAME-tls with ca.crt, tls.crt and tls.key, and NAME-tokens with the token
-# that it shows and those that it accepts: mounted by Compose, made secrets for Kubernetes. For you there is `operator`.
+# that it presents and those that it accepts: mounted by Compose, secrets in Kubernetes. Your own are in `operator`.
 # A second run makes new certificates (90 days) and keeps the authority and the tokens. Needs openssl 3.
 set -eu
 mkdir -p "$1"
 cd "$1"
-# Nobody else on this machine gets past this. Inside, all may read: programs in containers run as users of their own.
+# Closed to other users of this machine. Inside, all may read: programs in containers run as different users.
 chmod 700 .
 umask 022
 
@@ -21,7 +21,7 @@ if [ ! -e ca.key ]; then
     -addext "keyUsage=critical,keyCertSign,cRLSign" 2> "$work/log" || { cat "$work/log" >&2; exit 1; }
 fi
 
-# certificate NAME SUBJECT_ALTERNATIVE_NAMES: those that it is called by, and localhost for its own health check
+# certificate NAME SUBJECT_ALTERNATIVE_NAMES: the names by which it is called, and localhost for its own health check
 certificate() {
   mkdir -p "$1-tls"
   printf "subjectAltName=%s,DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n" "$2" > "$work/extensions"

@@ -1,1 +1,1 @@
-"""Stand-ins: services whose planner or drafter is exchanged for a measurement; everything else is the real one."""
+"""Stand-ins: services whose planner or drafter is replaced for a measurement; everything else is the real one."""

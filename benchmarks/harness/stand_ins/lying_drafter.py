@@ -1,4 +1,4 @@
-"""A drafter that is sure of what it makes up."""
+"""A drafter that proposes random tokens with high confidence."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from speculative_engine.tree.proposal import Proposal
 from speculative_engine.tree.token_tree import TokenTree
 
 _LOG_PROB = -0.01
-"""Log-probability that it reports for each of its tokens: 99 % sure."""
+"""Log-probability that it reports for each of its tokens: 99 %."""
 _LENGTH = 8
-"""Tokens that it makes up at a time."""
+"""Tokens that it proposes at a time."""
 _STEP_SECONDS = 1e-3
 """Step time that it reports."""
 
@@ -29,11 +29,11 @@ class _Lie:
 
 
 class LyingDrafter:
-    """A Drafter (see `speculative_engine.drafters.drafter`) that answers every verdict, at once, with a chain of random
-    tokens, and claims to be all but certain of each."""
+    """A Drafter (see `speculative_engine.drafters.drafter`) that answers every verdict at once with a chain of random
+    tokens, and reports near certainty for each."""
 
     def __init__(self, model: Any, *_: object, seed: int = 0):
-        """model: only its `vocab_size` is looked at."""
+        """model: only its `vocab_size` is used."""
         self.clock = StepClock()
         self._vocab_size: int = model.vocab_size
         self._rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Steps of a given time that take hardly any of the processor, as if a model had a device of its own."""
+"""Steps of a given time that use hardly any processor time, as if a model had a device of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from speculative_engine.model.packed_model import PackedModel
 
 
 def pace(step_ms: float, row_ms: float) -> None:
-    """From now on each forward pass of this process takes so long, and so much more for each row, or what it takes
-    where that is longer: small models are to be paced."""
+    """Makes each forward pass of this process take at least `step_ms` plus `row_ms` per row; meant for small models,
+    which take less by themselves."""
     forward = PackedModel.forward
 
     def paced(self: PackedModel, batch: PackedBatch) -> torch.Tensor:

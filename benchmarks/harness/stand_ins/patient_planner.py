@@ -1,4 +1,4 @@
-"""Draft, then verify: a planner that waits for all the draft tokens a request asks for, and verifies them all."""
+"""Draft, then verify: a planner that waits for all draft tokens a request asks for, and verifies all of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _POLL_SECONDS = 0.2
 
 
 class PatientPlanner(Planner):
-    """What drafters and a verifier do in turn. A request's `max_draft_tokens` is the number of tokens to wait for; it
-    waits for a drafter that has the sequence open for as long as the request lasts."""
+    """Lets drafter and verifier alternate. A request's `max_draft_tokens` is the number of tokens to wait for; the
+    planner waits for a drafter that has the sequence open, however long it takes."""
 
     def plan(
         self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None, prompts: int = 0
     ) -> Plan:
-        """All nodes that may be verified."""
+        """Returns a plan of all nodes that may be verified."""
         nodes = [
             [node for node in candidate.tree.nodes() if node.position <= candidate.max_position][: candidate.max_nodes]
             for candidate in candidates
@@ -26,7 +26,7 @@ class PatientPlanner(Planner):
         return Plan(nodes, float(len(candidates)), self.cost.seconds(rows))
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
-        """Seconds to sleep while a drafter owes tokens."""
+        """Returns the seconds to sleep while a drafter owes tokens."""
         for candidate, nodes in zip(candidates, plan.nodes, strict=True):
             useful = candidate.max_position - candidate.tree.root.position
             if candidate.clocks and len(nodes) < min(candidate.max_nodes, useful):

@@ -1,4 +1,4 @@
-"""A drafter as good as its model that takes its time."""
+"""A drafter as good as its model, but slow."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from speculative_engine.model.packed_model import PackedModel
 
 
 class SlowDrafter(DraftModelDrafter):
-    """Sleeps before each of its steps, and does not count that when it tells what the step took."""
+    """A draft-model drafter that sleeps before each of its steps, and does not include that in its reported step
+    time."""
 
     def __init__(self, model: PackedModel, growth: TreeGrowth | None = None, *, seconds: float):
-        """seconds: of sleep."""
+        """seconds: time to sleep before each step."""
         super().__init__(model, growth)
         self._seconds = seconds
 

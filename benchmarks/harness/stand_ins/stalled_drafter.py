@@ -1,4 +1,4 @@
-"""A drafter that follows every conversation and says nothing."""
+"""A drafter that follows every conversation and proposes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class StalledDrafter:
     """A Drafter (see `speculative_engine.drafters.drafter`) that opens sequences and never proposes a token."""
 
     def __init__(self, *_: object):
-        """Takes what a drafter with a model takes, and has no use for it."""
+        """Accepts and ignores the arguments of a drafter with a model."""
         self.clock = StepClock()
         self._fresh: dict[Hashable, None] = {}
 

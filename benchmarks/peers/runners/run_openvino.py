@@ -1,4 +1,4 @@
-"""OpenVINO GenAI: plain, with a draft model, prompt lookup; weights in 16 bits, or 8 for information."""
+"""OpenVINO GenAI: plain, with a draft model, prompt lookup; 16-bit weights, or 8-bit ones for information."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Streamer(openvino_genai.StreamerBase):
 
 
 def _exported(model: str, weights: str, cache: str) -> Path:
-    """The model in OpenVINO's format, made once."""
+    """Returns the model in OpenVINO's format, made once."""
     place = Path(cache) / f"{Path(model).name}-openvino-{weights}"
     if not place.exists():
         unfinished = place.with_name(f"{place.name}.{os.getpid()}")
@@ -45,7 +45,7 @@ def _exported(model: str, weights: str, cache: str) -> Path:
 
 
 def _weight_types(place: Path) -> str:
-    """The types of constants and their share of the bytes, from the exported graph."""
+    """Returns the types of constants and their share of the bytes, from the exported graph."""
     sizes: dict[str, int] = {}
     text = (place / "openvino_model.xml").read_text()
     for data in re.findall(r'<layer [^>]*type="Const"[^>]*>\s*<data ([^>]*)/>', text):
@@ -57,7 +57,7 @@ def _weight_types(place: Path) -> str:
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """One process for each method, whose pipelines differ."""
+    """Loads the models. Each method has its own process, since their pipelines differ."""
     method, isa = order["method"], order["setting"]["isa"]
     if isa != "any":
         os.environ["ONEDNN_MAX_CPU_ISA"] = isa  # read with the first pipeline
@@ -66,7 +66,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     properties = {
         "INFERENCE_NUM_THREADS": order["threads"],
         "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,  # the process is on its cores already
+        "ENABLE_CPU_PINNING": False,  # the process is pinned already
         "INFERENCE_PRECISION_HINT": "bf16",
         "KV_CACHE_PRECISION": "bf16",
     }

@@ -11,7 +11,7 @@ from benchmarks.peers.runners.answering import Arrivals, Generate, answer
 
 
 class _Streamer:
-    """What `generate` tells of new tokens; the first it tells is the prompt."""
+    """Receives new tokens from `generate`; the first call has the prompt."""
 
     def __init__(self, arrived: Arrivals) -> None:
         self._arrived = arrived
@@ -27,7 +27,7 @@ class _Streamer:
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """One process for all methods."""
+    """Loads the models; one process serves all methods."""
     torch.set_num_threads(order["threads"])
     models = [AutoModelForCausalLM.from_pretrained(order[name], dtype=torch.bfloat16) for name in ("target", "draft")]
     target, draft = models

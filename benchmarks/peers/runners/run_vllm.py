@@ -7,14 +7,14 @@ from typing import Any
 
 from benchmarks.peers.runners.answering import Arrivals, Generate, answer
 
-# By default one process takes nearly all memory; several stand side by side here and take turns.
+# By default one process takes nearly all memory; here several exist side by side and take turns.
 _MEMORY_SHARE = 0.1
 _KV_BYTES = 512 * 1024 * 1024
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """One process for each setting, which vLLM takes when it loads."""
-    from vllm import LLM, SamplingParams  # its engine's processes import this file anew
+    """Loads the models. Each setting has its own process, since vLLM takes it at load."""
+    from vllm import LLM, SamplingParams  # the engine's processes import this file anew
 
     speculation = dict(order["setting"])
     eager = bool(speculation.pop("enforce_eager", False))

@@ -1,1 +1,1 @@
-"""Fleets of verifiers and drafters in virtual time: `benchmarks/simulation/fleet_sim.py` is the command."""
+"""Fleets of verifiers and drafters in virtual time; the command is `benchmarks/simulation/fleet_sim.py`."""

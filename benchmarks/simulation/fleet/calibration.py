@@ -1,4 +1,4 @@
-"""Measures on real services what a simulation needs to know of a pair of models on this machine."""
+"""Measures on real services what a simulation needs to know about a pair of models on this machine."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from draftwire import Speculation, StepCost, StepTimes, VerifierInfo
 OFF = Speculation(enabled=False)
 ONE_DRAFTER = Speculation(drafter="drafter 0")
 FEW, MANY = 1, 4
-"""Streams."""
+"""Numbers of streams."""
 
 
 async def calibrate(
     fleet: RealFleet, draft: Path, prompts: Sequence[Sequence[int]], max_tokens: int, name: str
 ) -> ModelPairTimes:
-    """Runs the prompts one at a time and four at a time with the first verifier and the first drafter.
+    """Runs the prompts one at a time and four at a time, with the first verifier and the first drafter.
 
-    Step times are those that the services go by after that, as they were lately, with whatever else the machine did.
+    Step times are those that the services use afterwards: recent ones, affected by whatever else the machine did.
     """
     alone = await fleet.run(prompts, max_tokens, FEW, speculation=OFF)
     texts = drafted_places(draft, prompts, alone.outputs)
@@ -42,7 +42,7 @@ async def calibrate(
             response = calibration.response_seconds
     target_curve, draft_curve = _curve(after.engine.planner.step_costs), _curve(drafter_after.step_costs)
     target_around, draft_around = _fit(target[FEW], target[MANY]), _fit(drafts[FEW], drafts[MANY])
-    # A verdict that leaves an empty tree meets the drafter in the middle of a step, on average, and waits for the next.
+    # A verdict that leaves an empty tree reaches the drafter, on average, in mid-step, and waits for the next step.
     drafting = 1.5 * (draft_curve.cost().seconds(1) + draft_around.seconds(1))
     about = machine()
     return ModelPairTimes(
@@ -73,13 +73,13 @@ def _mean_sequences(before: VerifierInfo, after: VerifierInfo) -> float:
 
 
 def _around(before: StepTimes, after: StepTimes) -> float:
-    """Seconds of a step beside layout, forward pass and sampling, which are in c(n)."""
+    """Returns the seconds of a step outside layout, forward pass and sampling, which c(n) covers."""
     beside = sum(getattr(after, name) - getattr(before, name) for name in ("plan", "walk", "wire", "rollback"))
     return beside / (after.steps - before.steps)
 
 
 def _fit(few: tuple[float, float], many: tuple[float, float]) -> Around:
-    """A line through two measurements: sequences of a step, and seconds."""
+    """Returns the line through two measurements of sequences per step and seconds."""
     slope = max(0.0, (many[1] - few[1]) / (many[0] - few[0])) if many[0] > few[0] else 0.0
     return Around(max(0.0, few[1] - slope * few[0]), slope)
 

@@ -1,4 +1,4 @@
-"""How much a fleet can be asked for, so that requests still get what they are promised."""
+"""The highest load of a fleet at which requests still meet an objective."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from benchmarks.simulation.fleet.request import arrivals
 from benchmarks.simulation.fleet.simulation import Fleet, Simulation
 
 _CLOSE = 1.04
-"""Rates nearer to each other than that are not told apart."""
+"""Ratio below which two rates are not distinguished."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests that come by chance."""
+    """Requests that arrive at random."""
 
     prompt: int = 512
-    """Tokens, on average."""
+    """Prompt tokens, on average."""
     output: int = 256
-    """Tokens, on average."""
+    """Output tokens, on average."""
     lead: float = 15.0
     """Seconds at the start that do not count."""
     seconds: float = 30.0
-    """That count."""
+    """Seconds that count."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -40,15 +40,15 @@ class Workload:
 
 @dataclass(frozen=True)
 class Objective:
-    """Promised limits: 99 of 100 times to the first token, and between tokens, are no longer."""
+    """Limits that 99 % of the times to the first token, and 99 % of the times between tokens, must keep."""
 
     first_token: float = 1.0
-    """Seconds."""
+    """Seconds to the first token."""
     gap: float = 0.1
-    """Seconds."""
+    """Seconds between tokens."""
 
     def met_by(self, outcome: Outcome) -> bool:
-        """Whether it was kept; with a refusal it was not."""
+        """Whether an outcome kept the limits; one with a refusal did not."""
         return (
             not outcome.refused
             and outcome.first_tokens.count > 0
@@ -59,22 +59,22 @@ class Objective:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The most that keeps an objective."""
+    """The highest load that keeps an objective."""
 
     rate: float
-    """Requests a second; 0 if even few are not served as promised."""
+    """Requests per second; 0 if even a low rate does not keep the objective."""
     tokens_per_second: float
     outcome: Outcome | None
-    """Outcome of that rate."""
+    """Outcome at that rate."""
 
 
 def capacity(fleet: Fleet, workload: Workload, objective: Objective) -> Capacity:
-    """Search for the highest rate at which the objective is kept, to 4 %."""
+    """Searches for the highest rate at which the objective is kept, to 4 %."""
     cost = fleet.pair.target.cost()
     plainly = fleet.places / (cost.seconds(fleet.places) + fleet.pair.target_around.seconds(fleet.places))
     low, high = 0.0, fleet.verifiers * plainly / workload.output
     best: Outcome | None = None
-    # Beneath that rate nothing is of use, and it bounds the search.
+    # Lower rates are of no use; the bound ends the search.
     least = high / 64
     while (outcome := workload.run(fleet, high)) and objective.met_by(outcome):
         low, best, high = high, outcome, 2 * high

@@ -1,4 +1,4 @@
-"""A drafter of a fleet: which sequences it has, and what reading their prompts takes of its time."""
+"""A drafter of a fleet: its sequences, and the time that reading their prompts takes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from benchmarks.simulation.fleet.speculation import prompt_seconds
 
 
 class Drafter:
-    """One drafter service. What it drafts is in the traces of `drafting_cell`; here is only its load."""
+    """One drafter service. What it drafts comes from the traces of `drafting_cell`; this class has only its load."""
 
     def __init__(self, index: int, pair: ModelPairTimes, places: int):
         """places: most open sequences."""
         self.index = index
         self.opened = 0
-        """Openings in all."""
+        """Number of openings in total."""
         self.reading = 0.0
         """Seconds spent reading prompts."""
         self._places = places
@@ -23,7 +23,7 @@ class Drafter:
         self._open: set[Request] = set()
         self._reading_from = self._reading_until = 0.0
         self._faults = 0
-        """Under way at the moment."""
+        """Number of faults under way."""
 
     @property
     def up(self) -> bool:
@@ -32,18 +32,18 @@ class Drafter:
 
     @property
     def sequences(self) -> int:
-        """The open ones."""
+        """The open sequences."""
         return len(self._open)
 
     @property
     def has_room(self) -> bool:
-        """Whether it drafts and another sequence may be opened."""
+        """Whether it drafts and can open another sequence."""
         return self.up and len(self._open) < self._places
 
     def open(self, request: Request, now: float, share: int) -> float:
-        """Drafts for a request; returns when it has caught up. Prompts are read one after the other.
+        """Opens a request; returns when the drafter has caught up with it. Prompts are read one after another.
 
-        share: processes on its core, itself included.
+        share: number of processes on its core, including itself.
         """
         seconds = share * prompt_seconds(self._cost, request.length, MAX_STEP_ROWS)
         if now >= self._reading_until:
@@ -55,12 +55,12 @@ class Drafter:
         return self._reading_until
 
     def reopen_all(self, now: float, share: int) -> None:
-        """A new process reads all prompts while the old one goes on: a swap."""
+        """Reads all prompts in a new process while the old one keeps drafting, as in a swap."""
         for request in tuple(self._open):
             self.open(request, now, share)
 
     def close(self, request: Request) -> None:
-        """Stops drafting for it."""
+        """Closes a request."""
         self._open.discard(request)
 
     def share_lost(self, start: float, end: float) -> float:
@@ -69,7 +69,7 @@ class Drafter:
         return inside / (end - start) if inside > 0 else 0.0
 
     def fail(self) -> list[Request]:
-        """Loses everything; returns the requests that it drafted for."""
+        """Fails, losing everything; returns the requests that it drafted for."""
         lost = sorted(self._open, key=lambda request: request.number)
         self._open.clear()
         self._faults += 1
@@ -77,5 +77,5 @@ class Drafter:
         return lost
 
     def repair(self) -> None:
-        """The end of what `fail` began."""
+        """Ends a failure."""
         self._faults -= 1

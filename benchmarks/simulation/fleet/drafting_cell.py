@@ -1,7 +1,7 @@
-"""What a sequence gets from its drafter, step by step, for one load of verifier and drafter.
+"""Steps of a sequence with a drafter, for one load of verifier and drafter.
 
 A cell is a small part of a fleet, simulated node by node with the product's own planner, tree growth and calibration
-(`simulated_services`): verifiers with so many sequences each, drafters with so many each. A fleet of a thousand
+(`simulated_services`): verifiers with equally many sequences each, and drafters likewise. A fleet of a thousand
 drafters takes its steps from such cells instead of growing each tree.
 """
 
@@ -30,37 +30,39 @@ from speculative_engine.tree.proposal import Proposal
 
 MAX_TREE_NODES = 64
 MAX_STEP_ROWS = 256
-"""The services' own defaults."""
+"""The services' default."""
 _STEPS = 480
-"""Steps of all sequences of a cell together, after the first ones."""
+"""Counted steps of all sequences of a cell together."""
 _LEAST_STEPS = 12
-"""Least steps of each verifier, after the first ones."""
+"""Least number of counted steps of each verifier."""
 _FIRST_STEPS, _FIRST_SHARE = 8, 0.25
-"""What does not count, the longer of the two: trees are small then, and calibration and timing begin with guesses."""
+"""Number and share of uncounted first steps, of which the longer applies: trees are still small, and calibration and
+timing begin with guesses."""
 _LONGEST = 8
-"""Tokens of a step, on average, for which there is text; a sequence that gets more ends early."""
+"""Average tokens per step for which there is text; a sequence that gets more ends early."""
 _BATCHES = tuple(1 << power for power in range(7))
 _DRAFTED = tuple(1 << power for power in range(10))
-"""Loads for which there are cells; between them a sequence belongs to one of two, by chance, and beyond to the last."""
+"""Loads for which there are cells. A sequence at a load between two of them is assigned to one at random; beyond the
+last, to the last."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Steps of sequences, one after the other."""
+    """Steps of sequences, one after another."""
 
     steps: tuple[tuple[int, int], ...]
-    """Verified nodes and committed tokens of each."""
+    """Verified nodes and committed tokens of each step."""
     wait: float
-    """Seconds between two steps of a verifier, on average, in which it waited for proposals."""
+    """Average seconds that a verifier waited for proposals between two steps."""
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens of a sequence in a step, on average."""
+        """Average tokens per sequence and step."""
         return sum(tokens for _, tokens in self.steps) / len(self.steps)
 
     @property
     def nodes_per_step(self) -> float:
-        """Nodes of a sequence in a step, on average."""
+        """Average nodes per sequence and step."""
         return sum(nodes for nodes, _ in self.steps) / len(self.steps)
 
 
@@ -77,12 +79,12 @@ def simulate(
     steps: int = _STEPS,
     seed: int = 1,
 ) -> Trace:
-    """Verifiers with `batch` sequences each, drafters with `drafted` each, for some time.
+    """Simulates verifiers with `batch` sequences each and drafters with `drafted` each, for some time.
 
-    round_trip: seconds between them, beside what messages take. reading: whether prompts of others are computed in
-    every step, as many rows of them as the services plan with. target_share, draft_share: processes that share a core
-    with one, so that its steps take so many times as long. step_rows: most rows of a verifier's step. steps: of
-    all sequences together that count, about.
+    round_trip: seconds between them, without the time that messages take. reading: whether every step also computes
+    prompts of others, with as many rows as the services plan. target_share, draft_share: number of processes that share
+    a core, by which steps take longer. step_rows: most rows of a verifier's step. steps: approximate number of counted
+    steps, of all sequences together.
     """
     clock = VirtualClock()
     verifiers = max(1, round(drafted / batch))
@@ -93,12 +95,12 @@ def simulate(
     target, draft = _slower(pair.target.cost(), target_share), _slower(pair.draft.cost(), draft_share)
     prompt_rows = target.prompt_rows(batch, step_rows // 2) if reading else 0
     waited_before: dict[int, float] = {}
-    """By verifier, until its first step: it began when it was told to."""
+    """Wait of each verifier before its first step."""
     links: dict[tuple[int, int], SimulatedLink] = {}
     traces: list[list[tuple[int, int]]] = [[] for _ in range(total)]
 
     def link(key: int) -> SimulatedLink:
-        """Between a sequence's verifier and its drafter."""
+        """Returns the link between a sequence's verifier and its drafter."""
         ends = key // batch, key // drafted
         if ends not in links:
             verifier, drafter = running[ends[0]], drafters[ends[1]]
@@ -148,7 +150,7 @@ def simulate(
         text = ModelPair(pair.places(length, f"{seed} {key}"), length + 1, f"{seed} {key}")
         running[key // batch].add(key, text, MAX_TREE_NODES, length + 1, str(key // drafted))
         link(key).open(key, text, MAX_TREE_NODES, length + 1)
-    for index, verifier in enumerate(running):  # they do not step at the same moments
+    for index, verifier in enumerate(running):  # verifiers do not step at the same moments
         clock.after(index / verifiers * target.seconds(batch), verifier.start)
     clock.run(lambda: all(verifier.tally.steps >= first + counted or verifier.done for verifier in running))
     done = sum(verifier.tally.steps - 1 for verifier in running)
@@ -157,7 +159,7 @@ def simulate(
 
 
 class Cells:
-    """Traces by load, each simulated when it is first asked for."""
+    """Traces by load, each simulated when it is first needed."""
 
     def __init__(
         self,
@@ -168,7 +170,7 @@ class Cells:
         steps: int = _STEPS,
         seed: int = 1,
     ):
-        """As `simulate` has it."""
+        """Takes the parameters of `simulate`."""
         self._pair = pair
         self._round_trip = round_trip
         self._step_rows = step_rows
@@ -187,8 +189,11 @@ class Cells:
         target_share: int = 1,
         draft_share: int = 1,
     ) -> Trace:
-        """Of a sequence in a step of `batch` sequences, whose drafter has `drafted`. chance: the sequence's own number
-        in [0, 1), which decides between the loads next to these. Others as `simulate` has them."""
+        """Returns the trace of a sequence in a step of `batch` sequences whose drafter has `drafted`.
+
+        chance: the sequence's own number in [0, 1), which decides between the neighbouring loads. The other parameters
+        are those of `simulate`.
+        """
         low, high, part = self._batches[min(batch, _BATCHES[-1])]
         batch = high if chance < part else low
         low, high, part = self._drafted[min(drafted, _DRAFTED[-1])]
@@ -214,7 +219,7 @@ class Cells:
 
 
 def _between(points: Sequence[int]) -> list[tuple[int, int, float]]:
-    """For each load up to the last point: the points next to it, and how near it is to the upper one."""
+    """Returns, for each load up to the last point, the neighbouring points and its relative position between them."""
     found = [(points[0], points[0], 0.0)]
     for load in range(1, points[-1] + 1):
         right = bisect.bisect_left(points, load)

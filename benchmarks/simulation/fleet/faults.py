@@ -1,4 +1,4 @@
-"""What fails in a fleet, and what is swapped, when."""
+"""Faults and swaps of a fleet, with their times."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ Kind = Literal["drafter fails", "verifier fails", "drafter is swapped", "verifie
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One of them."""
+    """One fault or swap."""
 
     at: float
-    """Seconds."""
+    """Time in seconds."""
     kind: Kind
     index: int
     """Index of the drafter or verifier."""
     seconds: float
-    """For which it is away."""
+    """Seconds for which the service is away."""
 
 
 def failures(kind: Kind, count: int, each: float, away: float, until: float, seed: str) -> list[Fault]:
-    """Every one of `count` services fails once in `each` seconds on average, by chance, for `away` seconds."""
+    """Returns failures of `count` services, each of which fails once in `each` seconds on average, at random, for
+    `away` seconds."""
     rng = random.Random(f"{seed} {kind}")
     found: list[Fault] = []
     for index in range(count):
@@ -35,5 +36,5 @@ def failures(kind: Kind, count: int, each: float, away: float, until: float, see
 
 
 def rolling(kind: Kind, count: int, start: float, pause: float, away: float) -> list[Fault]:
-    """One service after the other, each when the one before it has been back for `pause` seconds."""
+    """Returns restarts of one service after another, each when the previous one has been back for `pause` seconds."""
     return [Fault(start + index * (pause + away), kind, index, away) for index in range(count)]

@@ -1,4 +1,4 @@
-"""A target and a draft model on their hosts: what their steps take, how often they agree, measured or assumed."""
+"""A target and a draft model on their hosts: step times and agreement, measured or assumed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.simulation.simulated_setting import Curve
 
 @dataclass(frozen=True)
 class Around:
-    """Seconds of a service's work outside the forward passes: planning, proposals, verdicts, messages."""
+    """Seconds of a service's work outside forward passes: planning, proposals, verdicts, messages."""
 
     step: float = 0.0
     sequence: float = 0.0
-    """More for each sequence of the step."""
+    """Additional seconds per sequence of the step."""
 
     def __post_init__(self) -> None:
         for name in ("step", "sequence"):
@@ -33,25 +33,24 @@ class Around:
 
 @dataclass(frozen=True)
 class ModelPairTimes:
-    """All that a simulation knows of two models and of the machines that run them."""
+    """Everything that a simulation knows about two models and the machines that run them."""
 
     name: str
     source: str
     """Source of the numbers: "assumed", or what was measured on which machine."""
     target: Curve
-    """Steps of the verifier by rows."""
+    """Step times of the verifier by rows."""
     draft: Curve
-    """Steps of the drafter by rows."""
+    """Step times of the drafter by rows."""
     agreement: Agreement | Sequence[Sequence[Place]]
-    """How often the models agree; or what the draft model said at each place of texts of the target."""
+    """How often the models agree; or a draft model's predictions at each place of real texts."""
     target_around: Around = field(default_factory=Around)
     draft_around: Around = field(default_factory=Around)
     line: float = 0.0
-    """Seconds of a round trip between the services where they are next to each other: messages, and their way through
-    both processes."""
+    """Seconds of a round trip between neighbouring services: messages, and their way through both processes."""
     client: float = 0.0
-    """Seconds of a request in which no step works on it, at a client that asks again at once: from its last token to
-    the next request, from there to the verifier's step, and from the first token back to the client."""
+    """Seconds of a request in which no step works on it, for a client that sends the next request at once: from its
+    last token to the next request, from there to the verifier's step, and from the first token back to the client."""
 
     def __post_init__(self) -> None:
         for name in ("line", "client"):
@@ -61,8 +60,7 @@ class ModelPairTimes:
             raise ValueError("texts: there are none, or an empty one")
 
     def places(self, length: int, seed: str) -> Agreement | list[Place]:
-        """What ModelPair takes for a text of so many tokens: all texts, one after the other, in an order by chance,
-        again and again."""
+        """Returns the `agreement` of ModelPair for a text of so many tokens: all texts in random order, repeatedly."""
         if isinstance(self.agreement, Agreement):
             return self.agreement
         rng, found = random.Random(seed), list[Place]()
@@ -73,12 +71,12 @@ class ModelPairTimes:
 
 
 _GPU_FACTORS = {1: 1.0, 64: 1.05, 256: 1.3, 512: 2.0, 1024: 3.8}
-"""Step times of a large model on a GPU by rows, over that of one row. Assumed: weights are read once a step whatever
-the rows, up to some 300 rows, from where on arithmetic takes the time."""
+"""Step times of a large model on a GPU by rows, relative to one row. Assumed: each step reads the weights once, and
+from some 300 rows on arithmetic dominates."""
 
 
 def gpu_like(target_seconds: float = 0.030, draft_seconds: float = 0.003, agreement: float = 0.75) -> ModelPairTimes:
-    """The design's setting: nothing of it is measured."""
+    """Returns the design's setting, of which nothing is measured."""
 
     def curve(seconds: float) -> Curve:
         return Curve(tuple(_GPU_FACTORS), tuple(seconds * factor for factor in _GPU_FACTORS.values()))
@@ -96,7 +94,7 @@ def gpu_like(target_seconds: float = 0.030, draft_seconds: float = 0.003, agreem
 
 
 def write(pair: ModelPairTimes, path: Path) -> None:
-    """As `read` takes it."""
+    """Writes a pair in the format of `read`."""
     agreement = asdict(pair.agreement) if isinstance(pair.agreement, Agreement) else pair.agreement
     content = {
         "name": pair.name,
@@ -113,7 +111,7 @@ def write(pair: ModelPairTimes, path: Path) -> None:
 
 
 def read(path: Path) -> ModelPairTimes:
-    """A calibration, as `--calibrate` writes it. Raises OSError; ValueError that names the field that is wrong."""
+    """Reads a calibration, as written by `--calibrate`. Raises OSError; ValueError that names the wrong field."""
     content = json.loads(path.read_text())
     if not isinstance(content, dict):
         raise ValueError(f"{path}: not an object")

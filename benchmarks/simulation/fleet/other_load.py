@@ -1,4 +1,4 @@
-"""What other processes of the machine take while something is measured."""
+"""Processor time that other processes of the machine take during a measurement."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _IDLE = (3, 4)
-"""Fields of /proc/stat in which no processor works: idle, iowait."""
+"""Fields of /proc/stat that count idle time: idle, iowait."""
 
 
 class OtherLoad:
-    """Processor time of processes that do not belong to a measurement, from its start. Linux only."""
+    """Processor time, from its start on, of processes that do not belong to a measurement. Linux only."""
 
     def __init__(self, pids: Sequence[int]):
-        """pids: that belong to it, beside this process and its children that have ended."""
+        """pids: processes that belong to the measurement, besides this process and its ended children."""
         self._pids = pids
         self._start = _Reading.of(pids)
 
     def cores(self) -> float:
-        """Cores that the others took since the start, on average."""
+        """Returns the average number of cores that other processes used since the start."""
         now = _Reading.of(self._pids)
         return max(0.0, (now.busy - self._start.busy) - (now.own - self._start.own)) / (now.at - self._start.at)
 
@@ -42,7 +42,7 @@ class _Reading(NamedTuple):
 
 
 def _seconds(pid: int) -> float:
-    """Processor time of a process, 0 once it has ended: then it is among this one's children."""
+    """Returns the processor time of a process; 0 once it has ended, as it then counts among this process's children."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

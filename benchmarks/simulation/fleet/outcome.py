@@ -1,4 +1,4 @@
-"""What became of a fleet's requests."""
+"""The outcome of a fleet's requests."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from benchmarks.simulation.fleet.waiting_times import WaitingTimes
 
 @dataclass
 class Outcome:
-    """Counted as it happens. Tokens and gaps are those of the window, first tokens of requests that came in it."""
+    """Counts collected during a simulation. Tokens and gaps are those in the window; first tokens are those of requests
+    that arrived in it."""
 
     start: float = 0.0
     end: float = float("inf")
-    """The window, in seconds."""
+    """End of the window in seconds."""
     tokens: int = 0
     arrived: int = 0
     finished: int = 0
     refused: int = 0
     moved: int = 0
-    """Times a request went on at another verifier."""
+    """Times a request continued at another verifier."""
     lost_drafts: int = 0
     """Times a request lost its drafter."""
     all_tokens: int = 0
     steps: int = 0
     sequence_steps: int = 0
-    """Steps times the sequences that they decoded."""
+    """Sum over steps of the sequences that they decoded."""
     drafted_steps: int = 0
-    """The same of those for which somebody drafted."""
+    """Sum over steps of the decoded sequences that had a drafter."""
     nodes: int = 0
     first_tokens: WaitingTimes = field(default_factory=WaitingTimes)
     gaps: WaitingTimes = field(default_factory=WaitingTimes)
-    """From each token to the next one; between those that came together none pass."""
+    """Times from each token to the next; 0 between tokens that arrived together."""
     per_token: WaitingTimes = field(default_factory=WaitingTimes)
-    """Seconds a token after the first one, on average over each request that came in the window."""
+    """Average seconds per token after the first, for each request that arrived in the window."""
     last_end: float = 0.0
     """Time at which the last request ended."""
 
     def tokens_came(self, request: Request, now: float, tokens: int) -> None:
-        """A request got tokens; `request.last` and `produced` are from before."""
+        """Counts tokens of a request; `request.last` and `produced` still have their previous values."""
         self.all_tokens += tokens
         inside = self.start <= now < self.end
         if inside:
@@ -57,7 +58,7 @@ class Outcome:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens per second of the window, or of the whole time if it has no end."""
+        """Tokens per second of the window, or of the whole time if the window has no end."""
         end = self.last_end if self.end == float("inf") else self.end
         return self.tokens / (end - self.start) if end > self.start else 0.0
 

@@ -1,4 +1,4 @@
-"""Costs of a fleet."""
+"""Prices of hosts, and the cost of tokens."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Prices:
     """Prices of hosts per hour, in any currency."""
 
     verifier: float = 2.5
-    """A host with the accelerator that the target needs. Assumed."""
+    """Price of a host with the accelerator that the target needs. Assumed."""
     drafter: float = 0.4
-    """A host that a draft model needs. Assumed."""
+    """Price of a host for a draft model. Assumed."""
 
     def __post_init__(self) -> None:
         for name in ("verifier", "drafter"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: {getattr(self, name)} is no price")
+                raise ValueError(f"{name}: {getattr(self, name)} is not a price")
 
     def million_tokens(self, verifiers: int, drafters: int, tokens_per_second: float) -> float:
-        """The cost of a million tokens; infinite where there are none."""
+        """Returns the cost of a million tokens; infinite if there are none."""
         hour = verifiers * self.verifier + drafters * self.drafter
         return 1e6 * hour / (_HOUR * tokens_per_second) if tokens_per_second else math.inf

@@ -1,4 +1,4 @@
-"""What is asked of fleets: capacity and cost by drafters and distance, what failures do, how large it goes."""
+"""Questions about fleets: capacity and cost by drafters and distance, effects of failures, scale."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from benchmarks.simulation.fleet.speculation import CoLocatedSpeculation, NoSpec
 
 Row = dict[str, object]
 RATIOS = tuple(Fraction(text) for text in ("1/8", "1/4", "1/2", "1", "2", "4", "8"))
-"""Drafters for a verifier."""
+"""Drafters per verifier."""
 _FAULT_PAUSE = 2.0
 _UTILISED = 0.7
-"""Share of the capacity at which failures are looked at: what is left has to take over."""
+"""Share of the capacity at which failures are simulated; the remaining capacity has to take over."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What all of them have in common."""
+    """Settings common to all questions."""
 
     pair: ModelPairTimes
     workload: Workload
@@ -35,30 +35,31 @@ class Questions:
     places: int = 64
     step_rows: int = 512
     draft_memory: float = 0.15
-    """Share of a verifier's places that a draft model beside the target takes the memory of."""
+    """Share of a verifier's places whose memory a draft model beside the target takes."""
     seed: int = 1
     tell: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
         if not 0 <= self.draft_memory < 1:
-            raise ValueError(f"draft_memory: {self.draft_memory} is no share below 1")
+            raise ValueError(f"draft_memory: {self.draft_memory} is not a share below 1")
 
     def plain(self, verifiers: int = 1) -> Fleet:
-        """Without speculation."""
+        """Returns a fleet without speculation."""
         return self._fleet(NoSpeculation(), verifiers)
 
     def co_located(self, verifiers: int = 1) -> Fleet:
-        """With a draft model on the target's accelerator."""
+        """Returns a fleet with a draft model on the target's accelerator."""
         places = max(1, round(self.places * (1 - self.draft_memory)))
         return replace(self._fleet(CoLocatedSpeculation(self.pair), verifiers), places=places)
 
     def remote(self, verifiers: int, drafters: int, round_trip: float, cells: Cells | None = None) -> Fleet:
-        """With drafters of their own. cells: of that round trip, to be shared by fleets."""
+        """Returns a fleet with its own drafters. cells: cells of that round trip, shared by fleets."""
         found = self._cells(round_trip) if cells is None else cells
         return replace(self._fleet(RemoteSpeculation(found), verifiers), drafters=drafters, round_trip=round_trip)
 
     def capacities(self, ratios: Sequence[Fraction], round_trips: Sequence[float]) -> list[Row]:
-        """A row for each fleet: tokens per second and verifier that keep the objective, and what a million costs."""
+        """Returns a row for each fleet: tokens per second and verifier that keep the objective, and the cost of a
+        million."""
         rows = []
         for name, fleet in (("no speculation", self.plain(2)), ("co-located draft model", self.co_located(2))):
             rows.append(self._capacity_row(name, "", fleet))
@@ -73,7 +74,7 @@ class Questions:
         return rows
 
     def failures(self, verifiers: int, drafters: int, round_trip: float) -> list[Row]:
-        """A row for each kind of trouble, all at the same load."""
+        """Returns a row for each kind of failure, all at the same load."""
         fleet = self.remote(verifiers, drafters, round_trip)
         most = capacity(fleet, self.workload, self.objective)
         rate = _UTILISED * most.rate
@@ -109,7 +110,8 @@ class Questions:
         return rows
 
     def sizes(self, fleets: Sequence[tuple[int, int]], round_trip: float, share: float) -> list[Row]:
-        """A row for each number of verifiers and drafters, at a share of their capacity: what simulating it takes."""
+        """Returns a row for each number of verifiers and drafters, at a share of their capacity, with the effort of
+        simulating it."""
         cells = self._cells(round_trip)
         smallest = self.remote(*fleets[0], round_trip, cells)
         rate = capacity(smallest, self.workload, self.objective).rate / smallest.verifiers

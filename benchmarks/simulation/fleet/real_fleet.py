@@ -20,38 +20,38 @@ _PATIENT = RetryPolicy(attempts_per_address=20)
 
 @dataclass(frozen=True)
 class RealRun:
-    """Requests in a closed loop."""
+    """Results of requests in a closed loop."""
 
     seconds: float
-    """From the first request to the last one's end."""
+    """Seconds from the first request to the end of the last."""
     outputs: list[tuple[int, ...]]
-    """By request."""
+    """Token ids of the outputs, by request."""
     first_token_seconds: list[float]
     between_seconds: list[float]
-    """From a request's last tokens to the next request of its stream."""
+    """Seconds from a request's last tokens to the next request of its stream."""
     resumes: int
-    """Requests that went on at another verifier."""
+    """Number of requests that continued at another verifier."""
     steps: int
-    """Steps of all sequences; for a request that continued elsewhere, those there."""
+    """Steps of all sequences; of a request that continued elsewhere, only the steps there."""
     other_cores: float
-    """Cores that processes outside the fleet took, on average."""
+    """Average number of cores that processes outside the fleet used."""
 
     @property
     def tokens_per_second(self) -> float:
-        """Prompts included."""
+        """Tokens per second, prompts included."""
         return sum(map(len, self.outputs)) / self.seconds
 
     @property
     def tokens_a_step(self) -> float | None:
-        """Tokens per step of a sequence; None if a request was resumed, as its steps are then not all known."""
+        """Tokens per step of a sequence; None if a request was resumed, since not all of its steps are known."""
         return None if self.resumes else sum(map(len, self.outputs)) / self.steps
 
 
 class RealFleet:
-    """Verifiers and drafters, every drafter attached to every verifier."""
+    """Verifiers and drafters, with every drafter attached to every verifier."""
 
     def __init__(self, services: Services, target: Path, draft: Path, cores: tuple[Sequence[int], Sequence[int]]):
-        """cores: of the verifiers, of the drafters."""
+        """cores: those of the verifiers and those of the drafters."""
         self._services = services
         self._target, self._draft = target, draft
         self._cores = cores
@@ -59,7 +59,7 @@ class RealFleet:
         self.drafters: list[Service] = []
 
     async def start(self, verifiers: int, drafters: int) -> None:
-        """Starts so many. Raises ServiceError."""
+        """Starts the services. Raises ServiceError."""
         for _ in range(drafters):
             self.drafters.append(self._services.drafter(self._draft, *_SLOTS, cores=self._cores[1]))
             await started([lambda: self.drafters[-1]])
@@ -67,7 +67,7 @@ class RealFleet:
             self.verifiers.append(await self._start_verifier())
 
     async def replace_verifier(self, index: int) -> None:
-        """A new one in the place of one that has ended. Raises ServiceError."""
+        """Starts a new verifier in place of one that has ended. Raises ServiceError."""
         self.verifiers[index] = await self._start_verifier()
 
     async def verifier_info(self, index: int) -> VerifierInfo:
@@ -81,7 +81,7 @@ class RealFleet:
             return await client.drafters.load_state(self.drafters[index].address)
 
     async def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Prompts as token ids."""
+        """Returns the texts as token ids."""
         async with AsyncClient(self.verifiers[0].address) as client:
             return [await client.tokenize(text) for text in texts]
 
@@ -95,9 +95,11 @@ class RealFleet:
         speculation: Speculation,
         kill_verifier: tuple[int, float] | None = None,
     ) -> RealRun:
-        """All prompts, so many at a time; streams go to the verifiers in turn, and to the others where theirs is gone.
+        """Runs all prompts, `streams` at a time. Streams go to the verifiers in turn, and to another one if theirs is
+        gone.
 
-        kill_verifier: which one, and seconds after the start. Raises DraftwireError if a request is lost.
+        kill_verifier: index of a verifier, and the seconds after the start at which it is killed. Raises DraftwireError
+        if a request is lost.
         """
         addresses = [self.verifiers[index].address for index in range(verifiers)]
         waiting = iter(enumerate(prompts))

@@ -1,4 +1,4 @@
-"""Requests of a fleet, and when they come."""
+"""Requests of a fleet, and their arrival times."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One request, wherever it is at the moment."""
+    """One request, wherever it currently is."""
 
     number: int
     at: float
-    """Time of the request, in seconds."""
+    """Arrival time in seconds."""
     prompt: int
-    """Tokens."""
+    """Number of prompt tokens."""
     output: int
-    """Tokens to generate."""
+    """Number of tokens to generate."""
     home: int | None = None
-    """The verifier that its client asks first; None for whichever has least to do."""
+    """Verifier that its client tries first; None for the least busy one."""
     chance: float = 0.0
-    """Its own number in [0, 1), see Cells.trace."""
+    """Its own random number in [0, 1), see Cells.trace."""
     cursor: int = 0
-    """Place of its steps in the traces."""
+    """Position of its steps in the traces."""
     produced: int = 0
     pending: int = 0
-    """Tokens to compute before the next one can be sampled, beside the last."""
+    """Tokens to compute before the next one can be sampled, in addition to the last."""
     last: float = field(default=0.0)
     """Time of the request, or of its last tokens."""
     first: float = 0.0
     """Time of its first tokens."""
     drafted_from: float = 0.0
-    """Time at which its drafter has caught up with it."""
+    """Time at which its drafter has caught up."""
     retry_at: float = 0.0
     """Time of the next search for a drafter."""
     moves: int = 0
-    """Times it went on at another verifier."""
+    """Number of times it continued at another verifier."""
 
     @property
     def length(self) -> int:
-        """Tokens that a verifier or drafter has to read to go on with it."""
+        """Tokens that a verifier or drafter must read to continue it."""
         return self.prompt + self.produced
 
 
 def arrivals(rate: float, seconds: float, prompt: int, output: int, seed: str) -> list[Request]:
-    """Requests for so many seconds, `rate` a second on average, each as far from the last as chance has it.
+    """Returns requests for so many seconds, at `rate` per second on average, with random intervals (a Poisson process).
 
-    Lengths are from half of the given tokens to half as much again. The same seed gives the same requests.
+    Lengths range from half of the given tokens to one and a half times. The same seed gives the same requests.
     """
     rng = random.Random(seed)
     found: list[Request] = []
@@ -58,7 +58,7 @@ def arrivals(rate: float, seconds: float, prompt: int, output: int, seed: str) -
 
 
 def given(lengths: list[tuple[int, int]], seed: str) -> list[Request]:
-    """Requests of the given prompts and outputs, all asked for at once."""
+    """Returns requests with the given lengths of prompt and output, all arriving at once."""
     rng = random.Random(seed)
     return [_request(rng, number, 0.0, prompt, output) for number, (prompt, output) in enumerate(lengths)]
 

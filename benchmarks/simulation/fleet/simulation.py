@@ -1,4 +1,5 @@
-"""A whole fleet in virtual time: requests come, find a verifier, get their tokens, and go on elsewhere if it fails."""
+"""A whole fleet in virtual time: requests arrive, find a verifier, get their tokens, and continue elsewhere if it
+fails."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from benchmarks.simulation.fleet.speculation import Speculation
 from benchmarks.simulation.fleet.verifier import Verifier
 
 _MOST_STREAMS = 64
-"""Verifiers of a drafter, and drafters of a verifier: the services' own defaults."""
+"""Most verifiers of a drafter, and most drafters of a verifier: the services' defaults."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What there is, and what it does."""
+    """The services of a fleet and their settings."""
 
     pair: ModelPairTimes
     speculation: Speculation
@@ -33,18 +34,18 @@ class Fleet:
     places: int = 64
     """Requests that run at once on a verifier."""
     max_waiting: int = 256
-    """Requests that wait at a verifier, beside them."""
+    """Requests that wait at a verifier, in addition to the running ones."""
     step_rows: int = MAX_STEP_ROWS
     """Most rows of a verifier's step."""
     drafter_places: int = 512
-    """Open sequences of a drafter, of all its verifiers together: its KV slots decide that."""
+    """Open sequences of a drafter, over all its verifiers; its KV slots limit that."""
     pool: int = 0
-    """Drafters of each verifier; 0 for its part of all, at least two."""
+    """Drafters of each verifier; 0 for an equal part of all, at least two."""
     notice: float = 0.1
     """Seconds until a failure is noticed."""
     faults: tuple[Fault, ...] = ()
     shared_cores: bool = False
-    """Whether all verifiers are on one core and all drafters on another, as on a machine of two cores."""
+    """Whether all verifiers share one core and all drafters another, as on a machine with two cores."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class Fleet:
                 raise ValueError(f"{name}: {getattr(self, name)} is below {smallest}")
         for fault in self.faults:
             if fault.index >= (self.drafters if "drafter" in fault.kind else self.verifiers) or fault.index < 0:
-                raise ValueError(f"faults: there is none numbered {fault.index} of which it says: {fault.kind}")
+                raise ValueError(f"faults: {fault.kind}: no service has the index {fault.index}")
 
 
 class Simulation:
@@ -85,19 +86,19 @@ class Simulation:
             verifier.pool = [self.drafters[index] for index in self._pool(verifier.index)]
         self._at: dict[Request, Verifier] = {}
         self._open = 0
-        """Requests that have come and not ended."""
+        """Number of requests that have arrived and not ended."""
         self._next: list[Request] | None = None
-        """Of a closed loop: those that come as others end, last first."""
+        """Requests of a closed loop that arrive as others end, last first."""
         for fault in fleet.faults:
             self._clock.after(fault.at, lambda fault=fault: self._happen(fault))
 
     @property
     def seconds(self) -> float:
-        """Virtual time that has passed."""
+        """Virtual time that has passed, in seconds."""
         return self._clock.now
 
     def run(self, requests: Sequence[Request]) -> Outcome:
-        """Until all requests have ended, each coming at its time."""
+        """Runs requests, each arriving at its time, until all have ended."""
         for request in requests:
             self._clock.after(request.at, lambda request=request: self._come(request))
         total = len(requests)
@@ -105,7 +106,7 @@ class Simulation:
         return self.outcome
 
     def run_closed(self, requests: Sequence[Request], streams: int) -> Outcome:
-        """The same in a closed loop: so many at a time, the next one when one has ended."""
+        """Runs requests in a closed loop: `streams` at a time, the next one when one has ended."""
         self._next = list(reversed(requests))
         for stream in range(min(streams, len(requests))):
             request = self._next.pop()
@@ -115,16 +116,16 @@ class Simulation:
         return self.outcome
 
     def ended(self, request: Request) -> None:
-        """See Owner."""
+        """Records the end of a request, as in Owner."""
         self.outcome.finished += 1
         self._gone(request)
 
     def target_share(self, verifier: Verifier) -> int:
-        """See Owner."""
+        """Returns the busy verifiers on a verifier's core, as in Owner."""
         return max(1, sum(each.busy for each in self.verifiers)) if self._fleet.shared_cores else 1
 
     def draft_share(self, drafter: Drafter) -> int:
-        """See Owner."""
+        """Returns the busy drafters on a drafter's core, as in Owner."""
         return max(1, sum(each.sequences > 0 for each in self.drafters)) if self._fleet.shared_cores else 1
 
     def _come(self, request: Request) -> None:
@@ -134,13 +135,14 @@ class Simulation:
         self._route(request)
 
     def _route(self, request: Request) -> None:
-        """To its home, or the less busy of two by chance, as clients that know how busy verifiers are do it."""
+        """Routes a request to its home, or to the less busy of two random verifiers, as clients do that know the
+        loads."""
         verifier = self._chosen(request)
         if verifier is None:
             if any(each.up for each in self.verifiers):
                 self.outcome.refused += 1
                 self._gone(request)
-            else:  # it is asked for again until one is back
+            else:  # the request is retried until a verifier is back
                 self._clock.after(max(self._fleet.notice, 0.01), lambda: self._route(request))
             return
         self._at[request] = verifier
@@ -170,7 +172,7 @@ class Simulation:
             self._drafter_fails(self.drafters[fault.index], fault.seconds)
         else:
             verifier = self.verifiers[fault.index]
-            # One that is restarted hands its requests over; of one that fails their clients have to find out.
+            # A restarted verifier hands its requests over; the clients of a failed one have to notice first.
             notice = 0.0 if fault.kind == "verifier is restarted" else self._fleet.notice
             self._verifier_goes(verifier, fault.seconds, notice)
 
@@ -189,7 +191,8 @@ class Simulation:
         self._clock.after(seconds, verifier.repair)
 
     def _pool(self, verifier: int) -> list[int]:
-        """Drafters of a verifier: all alike many, and each drafter has as many verifiers, but for rounding."""
+        """Returns the drafters of a verifier: equal numbers for all, and for each drafter as many verifiers, up to
+        rounding."""
         drafters, verifiers = len(self.drafters), len(self.verifiers)
         size = self._fleet.pool or max(2, -(-drafters // verifiers))
         size = min(size, drafters, _MOST_STREAMS)

@@ -1,4 +1,4 @@
-"""How a fleet speculates: with drafters of its own, on the target's accelerator, or not at all."""
+"""Speculation of a fleet: with its own drafters, on the target's accelerator, or none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from speculative_engine.planning.step_cost import StepCost
 PLAIN = Trace(((0, 1),), 0.0)
 """A step without draft tokens."""
 _LENGTHS = range(1, 11)
-"""Chains that speculation beside the target may draft."""
+"""Lengths of chains that speculation beside the target may draft."""
 _TEXT = 4000
-"""Tokens from which lengths of accepted chains are taken."""
+"""Tokens of text from which lengths of accepted chains are sampled."""
 
 
 class Speculation(Protocol):
@@ -26,30 +26,30 @@ class Speculation(Protocol):
     def trace(
         self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
     ) -> Trace:
-        """See Cells.trace. drafted: 0 for a sequence for which nobody drafts."""
+        """Returns the trace for a sequence, like Cells.trace. drafted: 0 for a sequence without a drafter."""
 
     def own_seconds(self, batch: int, prompt_rows: int) -> float:
-        """Seconds of the target's accelerator that drafting takes for a step."""
+        """Returns the seconds of the target's accelerator that drafting takes for a step."""
 
 
 class NoSpeculation:
-    """A token a step."""
+    """Plain decoding: one token per step."""
 
     drafters = False
 
     def trace(
         self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
     ) -> Trace:
-        """See Speculation."""
+        """Returns plain steps."""
         return PLAIN
 
     def own_seconds(self, batch: int, prompt_rows: int) -> float:
-        """None."""
+        """Returns 0."""
         return 0.0
 
 
 class RemoteSpeculation:
-    """Drafters on hosts of their own, as draftwire has them."""
+    """Drafters on their own hosts, as in draftwire."""
 
     drafters = True
 
@@ -59,7 +59,7 @@ class RemoteSpeculation:
     def trace(
         self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
     ) -> Trace:
-        """See Speculation."""
+        """Returns the trace of a cell of this load, or plain steps without a drafter."""
         if not drafted:
             return PLAIN
         return self._cells.trace(
@@ -67,15 +67,15 @@ class RemoteSpeculation:
         )
 
     def own_seconds(self, batch: int, prompt_rows: int) -> float:
-        """None: that is what drafters are for."""
+        """Returns 0: drafting takes place elsewhere."""
         return 0.0
 
 
 class CoLocatedSpeculation:
-    """A chain drafted on the target's accelerator, then verified, as engines without drafters of their own do it.
+    """A chain drafted on the target's accelerator, then verified, as in engines without separate drafters.
 
-    The chain's length is the best one for each number of sequences, none where drafting does not pay, chosen by the
-    same times and texts that are simulated. Nothing is drafted while the target works.
+    The chain's length is the best one for each number of sequences, by the simulated times and texts; none where
+    drafting does not pay. Nothing is drafted while the target works.
     """
 
     drafters = False
@@ -90,11 +90,11 @@ class CoLocatedSpeculation:
     def trace(
         self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
     ) -> Trace:
-        """See Speculation."""
+        """Returns the trace of the best chain for this number of sequences."""
         return self._of(batch)[0]
 
     def own_seconds(self, batch: int, prompt_rows: int) -> float:
-        """The chain's steps, and the draft model's pass over prompts."""
+        """Returns the seconds of the chain's steps, and of the draft model's pass over prompts."""
         reading = _seconds(self._draft, prompt_rows)
         return reading + (self._of(batch)[1] if batch else 0.0)
 
@@ -114,7 +114,8 @@ class CoLocatedSpeculation:
         return found
 
     def _drafting(self, batch: int, length: int, chain: Trace) -> float:
-        """Seconds: the first step reads what was committed since the last chain, each other one its own last token."""
+        """Returns the seconds of a chain: the first step reads what was committed since the last chain, each further
+        one its own last token."""
         first = self._draft.seconds(round(batch * chain.tokens_per_step))
         return first + (length - 1) * self._draft.seconds(batch)
 
@@ -130,7 +131,7 @@ def _seconds(cost: StepCost, rows: int) -> float:
 
 
 def _chain(text: ModelPair, length: int) -> Trace:
-    """Steps through a text with a chain of so many tokens each, at its end less."""
+    """Returns the steps through a text with chains of `length` tokens, shorter ones at its end."""
     steps, position = [], 1
     while position + length < _TEXT:
         accepted = 0

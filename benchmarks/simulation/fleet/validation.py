@@ -1,4 +1,4 @@
-"""Small real fleets beside the same in virtual time."""
+"""Compares small real fleets with their simulation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from draftwire import Speculation as Asked
 TOLERANCE = 0.15
 _SEEDS = range(1, 6)
 _CELL_STEPS = 2000
-"""More than usual: here a cell's own chance would be taken for an error of the model."""
+"""More than usual: otherwise a cell's randomness would look like an error of the model."""
 _AWAY = 3600.0
-"""Seconds for which a killed verifier is away: to the end."""
+"""Seconds for which a killed verifier is away: until the end."""
 _NOTICE = 0.07
-"""Seconds until a killed process is noticed: measured by benchmarks/faults/chaos.py."""
+"""Seconds until a killed process is noticed, as measured by benchmarks/faults/chaos.py."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Case:
     verifiers: int = 1
     drafters: int = 1
     killed_after: float | None = None
-    """Seconds after which the last verifier is killed."""
+    """Seconds after which the last verifier is killed; None for never."""
 
     @property
     def asked(self) -> Asked:
@@ -60,7 +60,7 @@ def cases(killed_after: float) -> list[Case]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A case, measured and simulated; tokens per second."""
+    """A case with its measured and simulated tokens per second."""
 
     case: Case
     measured: Spread
@@ -69,7 +69,7 @@ class Comparison:
     """Measured tokens per step of a sequence; None if services were lost."""
     simulated_tokens_a_step: float
     other_cores: float
-    """Cores that other processes took while it was measured, on average."""
+    """Average number of cores that other processes used during the measurement."""
 
     @property
     def ratio(self) -> float:
@@ -80,7 +80,7 @@ class Comparison:
 async def measure(
     fleet: RealFleet, chosen: Sequence[Case], prompts: Sequence[Sequence[int]], max_tokens: int, runs: int
 ) -> dict[Case, list[RealRun]]:
-    """Each case so many times, by turns. Raises RuntimeError if an output differs."""
+    """Runs each case `runs` times, in turns. Raises RuntimeError if an output differs."""
     expected: list[tuple[int, ...]] | None = None
     found: dict[Case, list[RealRun]] = {case: [] for case in chosen}
     for run in range(runs):
@@ -88,7 +88,7 @@ async def measure(
             for index in range(case.verifiers):
                 if not fleet.verifiers[index].alive:
                     await fleet.replace_verifier(index)
-            if run == 0 or case.killed_after is not None:  # what services learn of each other is not measured
+            if run == 0 or case.killed_after is not None:  # what services first learn of each other does not count
                 await fleet.run(prompts[:4], 24, case.streams, verifiers=case.verifiers, speculation=case.asked)
             kill = None if case.killed_after is None else (case.verifiers - 1, case.killed_after)
             result = await fleet.run(
@@ -113,16 +113,16 @@ async def measure(
 
 
 class Simulated:
-    """The same cases in virtual time."""
+    """The cases in virtual time."""
 
     def __init__(self, pair: ModelPairTimes, lengths: Sequence[tuple[int, int]]):
-        """lengths: prompt and output of each request."""
+        """lengths: prompt and output tokens of each request."""
         self._pair = pair
         self._lengths = list(lengths)
         self._drafted = RemoteSpeculation(Cells(pair, 0.0, steps=_CELL_STEPS))
 
     def run(self, case: Case, seed: int) -> Outcome:
-        """One run of a case."""
+        """Runs a case once."""
         speculation: Speculation = self._drafted if case.drafters else NoSpeculation()
         kill = [] if case.killed_after is None else [
             Fault(case.killed_after, "verifier fails", case.verifiers - 1, _AWAY)
@@ -140,14 +140,14 @@ class Simulated:
         return Simulation(fleet, Outcome()).run_closed(given(self._lengths, f"{seed}"), case.streams)
 
     def runs(self, case: Case) -> list[Outcome]:
-        """Of some seeds."""
+        """Runs a case with several seeds."""
         return [self.run(case, seed) for seed in _SEEDS]
 
 
 def compare(
     pair: ModelPairTimes, measured: dict[Case, list[RealRun]], lengths: Sequence[tuple[int, int]]
 ) -> list[Comparison]:
-    """Every case that was measured."""
+    """Compares every measured case with its simulation."""
     simulated = Simulated(pair, lengths)
     return [_compared(case, runs, simulated.runs(case)) for case, runs in measured.items()]
 

@@ -1,4 +1,4 @@
-"""A verifier of a fleet: who waits, who runs, and what each of its steps takes and brings."""
+"""A verifier of a fleet: its waiting and running requests, and the time and tokens of each of its steps."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from benchmarks.simulation.fleet.speculation import Speculation
 from speculative_engine.engine.prompt_shares import divide
 
 _EXPLORE = 0.05
-"""Part of the choices that go to any drafter, as in drafter_pool/routing/drafter_choice.py."""
+"""Share of the choices that go to a random drafter, as in drafter_pool/routing/drafter_choice.py."""
 _RETRY_SECONDS = 1.0
-"""After which a request for which no drafter had room looks again."""
+"""Seconds after which a request for which no drafter had room tries again."""
 
 
 class Owner(Protocol):
-    """Whom a verifier tells, and what it asks."""
+    """The owner of a verifier, which it notifies and queries."""
 
     outcome: Outcome
 
     def ended(self, request: Request) -> None:
-        """A request has all its tokens."""
+        """Records that a request has all its tokens."""
 
     def target_share(self, verifier: Verifier) -> int:
-        """Busy verifiers on its core, itself included."""
+        """Returns the number of busy verifiers on its core, including itself."""
 
     def draft_share(self, drafter: Drafter) -> int:
-        """Busy drafters on its core, itself included."""
+        """Returns the number of busy drafters on its core, including itself."""
 
 
 class Verifier:
-    """One verifier service: continuous batching of prompts and decoding, a step after the other."""
+    """One verifier service: continuous batching of prompts and decoding, one step after another."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Verifier:
         round_trip: float,
         seed: int,
     ):
-        """places: requests that run at once; max_waiting: that wait beside them. step_rows: most of a step.
-        round_trip: to drafters, seconds."""
+        """places: most running requests; max_waiting: most waiting ones. step_rows: most rows of a step. round_trip:
+        seconds to drafters and back."""
         self.index = index
         self.pool: Sequence[Drafter] = ()
         """The drafters that are attached."""
         self.busy_seconds = 0.0
-        """In steps."""
+        """Seconds spent in steps."""
         self._clock = clock
         self._cost = pair.target.cost()
         self._around = pair.target_around
@@ -73,13 +73,13 @@ class Verifier:
         self._running: list[Request] = []
         self._waiting: deque[Request] = deque()
         self._drafters: dict[Request, Drafter] = {}
-        """The drafters of those requests that have one."""
+        """Drafters by request, for those requests that have one."""
         self._opened: dict[int, int] = {}
-        """Sequences that this verifier has at each drafter."""
+        """Number of this verifier's sequences at each drafter, by its index."""
         self._stepping = False
         self._epoch = 0
         self._faults = 0
-        """Under way at the moment."""
+        """Number of faults under way."""
         self._last_step = 0.0
 
     @property
@@ -89,33 +89,33 @@ class Verifier:
 
     @property
     def requests(self) -> int:
-        """That run and wait."""
+        """All running and waiting requests."""
         return len(self._running) + len(self._waiting)
 
     @property
     def busy(self) -> bool:
-        """Whether it has anything to do."""
+        """Whether it has work."""
         return self.up and bool(self._running or self._waiting)
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes one request more."""
+        """Whether it accepts one more request."""
         return self.up and self.requests < self._places + self._max_waiting
 
     def add(self, request: Request) -> None:
-        """Runs a request from where it is."""
+        """Runs a request from its current state."""
         request.pending = request.length
         self._waiting.append(request)
         if not self._stepping:
             self._work()
 
     def lost(self, request: Request, seconds: float) -> None:
-        """Its drafter is gone, which is noticed after so many seconds."""
+        """Handles the loss of a request's drafter, which is noticed after `seconds`."""
         self._opened[self._drafters.pop(request).index] -= 1
         request.retry_at = self._clock.now + seconds
 
     def fail(self) -> list[Request]:
-        """Loses all requests; they must continue elsewhere."""
+        """Fails, losing all requests; returns them, as they must continue elsewhere."""
         lost = [*self._running, *self._waiting]
         for request in lost:
             self._close(request)
@@ -127,7 +127,7 @@ class Verifier:
         return lost
 
     def repair(self) -> None:
-        """The end of what `fail` began."""
+        """Ends a failure."""
         self._faults -= 1
 
     def _work(self) -> None:
@@ -164,7 +164,7 @@ class Verifier:
     def _choose(
         self, decoding: list[Request], now: float, share: int, reading: bool
     ) -> tuple[int, float, list[tuple[Request, int]]]:
-        """Rows of the step, seconds to wait before it, and what each sequence will get."""
+        """Returns the rows of the step, the seconds to wait before it, and what each sequence will get."""
         batch, rows, wait = len(decoding), len(decoding), 0.0
         chosen: list[tuple[Request, int]] = []
         since = self._last_step

@@ -1,4 +1,4 @@
-"""Times by the million, in bins of one per cent."""
+"""A histogram of millions of times, in bins of one per cent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WaitingTimes:
         self._bins: dict[int, int] = {}
 
     def add(self, seconds: float, zeros: int = 0) -> None:
-        """Counts a time, and so many that were none beside it."""
+        """Counts a time, and `zeros` further times of zero."""
         self.count += 1 + zeros
         self._zeros += zeros
         if seconds <= _LEAST:
@@ -37,7 +37,7 @@ class WaitingTimes:
         return self._sum / self.count if self.count else math.nan
 
     def quantile(self, share: float) -> float:
-        """Returns the time that `share` of all do not exceed, to one per cent; NaN if there is none."""
+        """Returns the time that `share` of all times do not exceed, to one per cent; NaN if there are none."""
         if not self.count:
             return math.nan
         left = share * self.count - self._zeros

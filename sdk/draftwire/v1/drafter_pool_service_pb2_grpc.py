@@ -95,7 +95,7 @@ class DrafterPoolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DetachDrafter(self, request, context):
-        """DetachDrafter removes a drafter and returns once no sequence uses it. Sequences go on with another or plainly.
+        """DetachDrafter removes a drafter and returns once no sequence uses it. Sequences continue with another or plainly.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,7 +110,7 @@ class DrafterPoolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StartRollout(self, request, context):
-        """StartRollout gives a drafter a share of another one's sequences, to see how it does before it takes over. It ends
+        """StartRollout gives a drafter a share of another one's sequences, as a trial before it takes over. It ends
         by itself when the new one's acceptance is significantly worse: its sequences then go back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -118,7 +118,7 @@ class DrafterPoolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FinishRollout(self, request, context):
-        """FinishRollout ends a roll-out: the new drafter takes over as by SwapDrafter, or gives its sequences back and is
+        """FinishRollout ends a rollout: the new drafter takes over as by SwapDrafter, or gives its sequences back and is
         released.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -126,14 +126,14 @@ class DrafterPoolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRollouts(self, request, context):
-        """ListRollouts tells the state of the roll-outs under way and of those that ended lately.
+        """ListRollouts returns the state of the rollouts under way and of those that ended recently.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDrafters(self, request, context):
-        """ListDrafters tells the state of all drafters.
+        """ListDrafters returns the state of all drafters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,10 +148,10 @@ class DrafterPoolServiceServicer(object):
 
     def RegisterDrafter(self, request, context):
         """RegisterDrafter is called by a drafter that announces itself, and again as its heartbeat. A drafter whose
-        heartbeat stays out is removed. One that was detached or swapped out stays out, whatever its heartbeats, until it
-        takes its leave, its heartbeats stop, or it is attached by hand. A call that fails is made again like one that got no
-        answer, whatever the code, after a growing pause of at most 10 seconds: also DRAFTER_EXISTS ends, when whoever has
-        the name goes. An address that stays refused is for people to see in the drafter's log.
+        heartbeats stop is removed. One that was detached or swapped out stays out, whatever its heartbeats, until it
+        deregisters, its heartbeats stop, or it is attached by hand. A failed call is retried like an unanswered one,
+        whatever the code, after a growing pause of at most 10 seconds: even DRAFTER_EXISTS ends when the drafter that has
+        the name leaves. An address that stays refused shows in the drafter's log, for an operator to see.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -29,7 +29,7 @@ class DrafterServiceStub(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
     A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
-    whoever looks after it. Nor does a verifier ask for its health (grpc.health.v1); whatever supervises the process may.
+    its operator. Nor does a verifier check its health (grpc.health.v1); a supervisor of the process may.
     """
 
     def __init__(self, channel):
@@ -59,7 +59,7 @@ class DrafterServiceServicer(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
     A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
-    whoever looks after it. Nor does a verifier ask for its health (grpc.health.v1); whatever supervises the process may.
+    its operator. Nor does a verifier check its health (grpc.health.v1); a supervisor of the process may.
     """
 
     def Draft(self, request_iterator, context):
@@ -71,16 +71,16 @@ class DrafterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """LoadModel begins to load another model and returns at once. The model that is served goes on meanwhile; once the
-        new one is ready, streams that begin get it, and every stream that runs is told so by ModelReplaced and goes on
-        with the old one until the verifier has moved its sequences and ends it. GetModelInfo shows how far it is.
+        """LoadModel begins to load another model and returns at once. The current model is served meanwhile. Once the new one
+        is ready, new streams get it; every running stream is notified by ModelReplaced and keeps the old one until the
+        verifier has moved its sequences and ends the stream. GetModelInfo reports progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModelInfo(self, request, context):
-        """GetModelInfo tells what the drafter serves.
+        """GetModelInfo describes the drafter and what it serves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +116,7 @@ class DrafterService(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
     A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
-    whoever looks after it. Nor does a verifier ask for its health (grpc.health.v1); whatever supervises the process may.
+    its operator. Nor does a verifier check its health (grpc.health.v1); a supervisor of the process may.
     """
 
     @staticmethod

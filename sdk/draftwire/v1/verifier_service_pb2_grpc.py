@@ -107,15 +107,15 @@ class VerifierServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetModelInfo(self, request, context):
-        """GetModelInfo tells what the verifier serves.
+        """GetModelInfo describes the verifier and what it serves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Score(self, request, context):
-        """Score tells the target's likeliest tokens after each token of a given text, for training draft models. It runs
-        beside requests and takes what they leave. A verifier serves it only when started with --allow-scoring, and answers
+        """Score streams the target's likeliest tokens after each token of a given text, for training draft models. It uses the
+        rows and KV slots that requests leave free. A verifier serves it only when started with --allow-scoring, and answers
         NOT_ENABLED otherwise. Cancelling the call frees its KV slots.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -123,8 +123,8 @@ class VerifierServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FollowTraffic(self, request, context):
-        """FollowTraffic tells the token ids of every request that finishes from now on, prompts and outputs of all clients.
-        A verifier serves it only when started with --share-traffic, and answers NOT_ENABLED otherwise. The stream has no
+        """FollowTraffic streams the token ids of every request that finishes from now on, prompts and outputs of all clients.
+        A verifier serves it only when started with --share-traffic, and answers NOT_ENABLED otherwise. The stream does not
         end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -182,7 +182,7 @@ def test_a_co_located_draft_takes_the_targets_time() -> None:
 def test_a_fleet_says_what_is_wrong_with_it() -> None:
     with pytest.raises(ValueError, match="verifiers: 0"):
         Fleet(PAIR, NoSpeculation(), 0)
-    with pytest.raises(ValueError, match=r"none numbered 1 .* drafter fails"):
+    with pytest.raises(ValueError, match=r"drafter fails: no service has the index 1"):
         Fleet(PAIR, NoSpeculation(), 2, 1, faults=(Fault(0.0, "drafter fails", 1, 1.0),))
 
 
