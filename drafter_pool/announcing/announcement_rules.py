@@ -45,8 +45,8 @@ class AnnouncementRules:
         if self._token_in_the_clear:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
-                "anybody could announce a drafter here and be shown this verifier's token: beside --token-file, "
-                "announcing needs --accepted-tokens or --tls-ca",
+                "anyone could announce a drafter here and receive this verifier's token: with --token-file, "
+                "announcing requires --accepted-tokens or --tls-ca",
             )
         host = Address.parse(address).host.lower().rstrip(".")
         if self._restricted and not self._allows(host):

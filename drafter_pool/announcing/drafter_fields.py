@@ -27,7 +27,7 @@ def read_service_address(field: str, address: str) -> str:
         raise ServiceError(
             grpc.StatusCode.INVALID_ARGUMENT,
             ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER,
-            f"{field}: {address!r} is a drafter in the verifier; here that of a service is wanted, HOST:PORT",
+            f"{field}: {address!r} is a drafter in the verifier; expected the address of a service, HOST:PORT",
         )
     try:
         return peer_address(address)

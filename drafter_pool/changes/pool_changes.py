@@ -121,7 +121,7 @@ class PoolChanges:
         if not attached and ":" not in new_name:  # more likely a mistyped name than an address
             raise invalid_field(
                 "new_name",
-                f"no drafter named {quoted(new_name)} is attached; a new one is given by its address, HOST:PORT or "
+                f"no drafter named {quoted(new_name)} is attached; to attach a new one, give its address, HOST:PORT or "
                 "local:METHOD",
             )
         new_key = new_name if attached else self._membership.read_address("new_name", new_name)

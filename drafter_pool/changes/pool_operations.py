@@ -68,7 +68,7 @@ class PoolOperations:
         operation = self._by_request.get(request_id) if request_id else None
         if operation is not None:
             if operation.what != what:
-                raise invalid_field("request_id", f"{request_id!r} was given to another call: {operation}")
+                raise invalid_field("request_id", f"{request_id!r} was used for another call: {operation}")
             if not operation.result.done() or operation.result.exception() is None:
                 return operation
         return next((running for running in self._running if running.what == what), None)

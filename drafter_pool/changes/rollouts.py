@@ -117,7 +117,7 @@ class DrafterRollout:
         """The comparison's figures as text."""
         new, old = self.new.sample, self.old.sample
         return (
-            f"{new.mean:.3f} accepted tokens a step against {old.mean:.3f} "
+            f"{new.mean:.3f} accepted tokens per step against {old.mean:.3f} "
             f"(t = {welch_t(new, old):.1f}, {new.count} and {old.count} samples of {SAMPLE_STEPS} steps)"
         )
 
@@ -172,7 +172,7 @@ class Rollouts:
         """Raises ServiceError (BUSY) if one of the drafters takes part in a rollout."""
         for name in drafters:
             if self.involving(name) is not None:
-                raise busy(name, "a roll-out")
+                raise busy(name, "a rollout")
 
     def involving(self, name: str) -> DrafterRollout | None:
         """The rollout in which a drafter takes part; None if there is none."""
@@ -182,7 +182,7 @@ class Rollouts:
         """The rollout whose new drafter has this name. Raises ServiceError (NOT_FOUND)."""
         rollout = self.involving(name)
         if rollout is None or rollout.new.name != name:
-            raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no roll-out of {name!r} is under way")
+            raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no rollout of {name!r} is under way")
         return rollout
 
     async def begin(self, old: PooledDrafter, new: PooledDrafter, share: float) -> DrafterRollout:
@@ -223,7 +223,7 @@ class Rollouts:
         rollout = self.involving(name)
         if rollout is not None:
             state = WITHDRAWN if name == rollout.new.name else PROMOTED
-            self.end(rollout, state, f"{name} is gone")
+            self.end(rollout, state, f"{name} has left the pool")
 
     def restart(self, name: str) -> None:
         """Restarts the comparison of a drafter, because its model has changed."""

@@ -293,7 +293,7 @@ class DrafterConversation:
         """Refuses a proposal for an opening that never existed; one for an opening that has ended is merely late."""
         error = not_found(
             ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
-            f"sequence_id: {message.sequence_id} was never opened as epoch {message.epoch}",
+            f"sequence_id: {message.sequence_id} was never opened with epoch {message.epoch}",
         )
         if not self._has_refused:  # a drafter can send any number of these
             self._has_refused = True

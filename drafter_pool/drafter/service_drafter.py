@@ -182,7 +182,9 @@ class ServiceDrafter(PooledDrafter):
         if pause > 0:
             self._set_state(DrafterState.DRAFTER_STATE_SUSPENDED)
             self._contact_failed(
-                StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"suspended for {pause:.0f} s, as it broke the protocol")
+                StreamBroken.of(
+                    grpc.StatusCode.UNAVAILABLE, f"suspended for {pause:.0f} s because it broke the protocol"
+                )
             )
             await asyncio.sleep(pause)
 

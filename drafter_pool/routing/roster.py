@@ -80,7 +80,7 @@ class Roster:
             check_address(drafter, address)
             return drafter, False
         if name in RESERVED:
-            raise invalid_field("name", f"{name!r} stands for what drafts for one request alone; take another one")
+            raise invalid_field("name", f"{name!r} is reserved for drafters of a single request; choose another name")
         if len(self._members) >= self._max_drafters:
             raise at_capacity(f"{len(self._members)} drafters are attached already", _FULL_RETRY_SECONDS)
         drafter = self._members[name] = make()

@@ -96,5 +96,5 @@ def _flood() -> ServiceError:
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
-        "the drafter says more than it was asked for",
+        "the drafter sends more than it was asked for",
     )

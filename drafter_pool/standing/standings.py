@@ -132,5 +132,5 @@ def replaced_too_soon() -> ServiceError:
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
-        f"the drafter replaces its model more often than once in {REPLACEMENT_SECONDS:g} s",
+        f"the drafter replaces its model more than once in {REPLACEMENT_SECONDS:g} s",
     )

@@ -74,10 +74,10 @@ class Connection:
             ValueError: an option is missing another that it requires.
         """
         if (self.tls_client_cert is None) != (self.tls_client_key is None):
-            raise ValueError("--tls-client-cert, --tls-client-key: one needs the other")
+            raise ValueError("--tls-client-cert, --tls-client-key: each requires the other")
         for option in ("tls_client_cert", "tls_server_name"):
             if getattr(self, option) is not None and self.tls_ca is None:
-                raise ValueError(f"--{option.replace('_', '-')}: needs --tls-ca, too: without it no call is by TLS")
+                raise ValueError(f"--{option.replace('_', '-')}: requires --tls-ca: without it no call uses TLS")
 
     def options(self) -> dict[str, Any]:
         """Returns the keyword arguments of a client: ``tls``, ``token`` and ``insecure``.

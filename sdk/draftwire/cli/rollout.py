@@ -46,7 +46,7 @@ def start(
     *,
     connection: Connection,
 ) -> None:
-    """Begin a roll-out, or change the share of the one that runs."""
+    """Start a rollout, or change the share of a running one."""
     part = parse_share(share)
     with connection.client(verifier) as client:
         begun = client.drafters.rollout(old, new, part)
@@ -56,14 +56,14 @@ def start(
 @rollout.command()
 @connecting
 def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection) -> None:
-    """Show the roll-outs under way, and those that ended lately."""
+    """Show running rollouts, and those that ended recently."""
     with connection.client(verifier) as client:
         found = client.drafters.rollouts()
     if as_json:
         print(json.dumps([rollout_json(each) for each in found]))
         return
     if not found:
-        print("there is no roll-out")
+        print("there is no rollout")
         return
     for index, each in enumerate(found):
         if index:

@@ -62,7 +62,7 @@ def test_a_ping_is_answered_once(allowance: FloodLimit) -> None:
     for number in range(5000):
         allowance.asked()
         allowance.spend(DraftResponse(pong=Pong(number=number)))
-    with pytest.raises(ServiceError, match="says more than it was asked for"):
+    with pytest.raises(ServiceError, match="sends more than it was asked for"):
         allowance.spend(DraftResponse(pong=Pong(number=4999)))
 
 

@@ -256,7 +256,7 @@ def test_help(command: Command) -> None:
 
 def test_rollout(command: Command, verifier: FakeVerifier) -> None:
     rollout = ("drafters", "rollout")
-    assert command(*rollout, "status").out == "there is no roll-out\n"
+    assert command(*rollout, "status").out == "there is no rollout\n"
     begun = command(*rollout, "start", "good", "bad", "--share", "12.5%")
     assert begun.out == "bad gets 0.125 of the requests of good\n"
     table = command(*rollout, "status").out.splitlines()
@@ -272,7 +272,7 @@ def test_rollout(command: Command, verifier: FakeVerifier) -> None:
     assert states == ["promoted", "withdrawn"]
     assert "promoted: asked for" in command(*rollout, "status").out
     failed = command(*rollout, "promote", "bad")
-    assert (failed.code, failed.err) == (1, "draftwire: no roll-out of bad\n")
+    assert (failed.code, failed.err) == (1, "draftwire: no rollout of bad\n")
     assert [request.share for request in verifier.pool_requests] == [0.125, 0.1]
 
 

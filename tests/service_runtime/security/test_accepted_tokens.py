@@ -189,7 +189,7 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "has no caller"),
+        ("", "names no caller"),
         ("x = 1", "x: expected a table"),
         ('[a]\nroles = ["admin"]', "a: needs either token or sha256"),
         ('[a]\ntoken = "secret-secret-secret"', "a.roles: field required"),
@@ -200,7 +200,7 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(tmp_path: Path) -> None
         ('[a]\nsha256 = "secret"\nroles = ["draft"]', "a.sha256: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_request = 1', "a.max_request: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_requests = -1', "a.max_requests: "),
-        ('["a b"]\ntoken = "secret-secret-secret"\nroles = ["draft"]', "no name of a caller"),
+        ('["a b"]\ntoken = "secret-secret-secret"\nroles = ["draft"]', "is not a valid caller name"),
         (
             '[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\n'
             '[b]\ntoken = "secret-secret-secret"\nroles = ["draft"]',
