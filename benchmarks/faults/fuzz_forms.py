@@ -44,7 +44,7 @@ _LEAST_RANDOM = 20
 """Random forms, however long the others took."""
 _FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
 """A text, a form that cannot be had, or one that waited too long for others."""
-_NO_TOKEN = "leaves no token"
+_NO_TOKEN = "allow no token"
 """Errors of a request whose form reaches a limit while it generates."""
 
 

@@ -230,7 +230,7 @@ class DraftLoop:
         waiting_tokens = stream.posted_tokens - stream.taken_tokens
         too_many_tokens = waiting_tokens and tokens and waiting_tokens + tokens > most_tokens
         if stream.posted - stream.taken >= _MAX_WAITING or too_many_tokens:
-            raise at_capacity("the drafter is too far behind with what the verifier told it", _RETRY_SECONDS)
+            raise at_capacity("the drafter is too far behind the verifier's messages", _RETRY_SECONDS)
         stream.posted += 1
         stream.posted_tokens += tokens
 

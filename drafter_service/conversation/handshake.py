@@ -83,8 +83,8 @@ def _check_states(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInf
     if CAPABILITY_HIDDEN_STATES in own.capabilities and CAPABILITY_HIDDEN_STATES not in verifier.capabilities:
         raise failed_precondition(
             ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
-            f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {CAPABILITY_HIDDEN_STATES}, and "
-            f"{own.model.model_id} drafts from nothing else",
+            f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {CAPABILITY_HIDDEN_STATES}, but "
+            f"{own.model.model_id} drafts only from hidden states",
         )
 
 

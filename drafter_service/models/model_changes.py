@@ -159,7 +159,7 @@ class ModelChanges:
         if self._settings.tensor_parallel > 1:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
-                "this drafter's model is split among ranks (--tensor-parallel), which keep the one they began with",
+                "this drafter's model is split among ranks (--tensor-parallel), which cannot load another one",
             )
         if not model:
             raise invalid_field("model", "must name a directory on the drafter's machine, or a hub id")

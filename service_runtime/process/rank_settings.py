@@ -15,7 +15,8 @@ class RankSettings(ServiceSettings):
     """Settings of a service whose model may be split among ranks."""
 
     tensor_parallel: int = Field(default=1, ge=1, le=64)
-    """Processes (ranks) that the model is split among, one per GPU or part of the CPU; torchrun's world size under it."""
+    """Processes (ranks) that the model is split among, one per GPU or part of the CPU. Under torchrun, its world
+    size."""
     tensor_parallel_timeout_seconds: float = Field(default=60.0, ge=1)
     """Longest that a rank waits for another one in a step, in seconds; then the service ends."""
 

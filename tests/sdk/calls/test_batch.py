@@ -22,11 +22,11 @@ from tests.sdk.conftest import QUICK
 
 
 def empty(field: str = "text") -> object:
-    return rich_status(StatusCode.INVALID_ARGUMENT, f"{field}: has no token", "EMPTY_PROMPT", (field,))
+    return rich_status(StatusCode.INVALID_ARGUMENT, f"{field}: has no tokens", "EMPTY_PROMPT", (field,))
 
 
 def check_the_second_failed(error: EmptyPromptError) -> None:
-    assert str(error).startswith("prompts[1]: has no token")
+    assert str(error).startswith("prompts[1]: has no tokens")
     assert error.fields == ("prompts[1]",)
     assert error.results is not None
     first, second, third = error.results
@@ -117,7 +117,7 @@ def test_choices_are_one_request(verifier: FakeVerifier) -> None:
     with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
         with pytest.raises(EmptyPromptError) as caught:
             client.generate("bad", n=3)
-        assert str(caught.value).startswith("prompt: has no token")
+        assert str(caught.value).startswith("prompt: has no tokens")
         assert caught.value.results is None
 
 
