@@ -101,7 +101,7 @@ def _load(client: Client, canary: str, checkpoint: Path) -> str | None:
         if load is not None and load.request_id == request_id and load.state != "loading":
             return None if load.state == "serving" else f"{canary} cannot serve it: {load.error}"
         time.sleep(_POLL_SECONDS)
-    return f"{canary} has not loaded it after {_LOAD_SECONDS:g} s"
+    return f"{canary} did not load it within {_LOAD_SECONDS:g} s"
 
 
 def _watch(

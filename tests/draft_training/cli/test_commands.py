@@ -70,4 +70,4 @@ def test_a_distillation_has_one_teacher() -> None:
             timeout=PATIENCE,
             check=False,
         )
-        assert (result.returncode, result.stderr) == (2, "draftwire: --verifier, --target: give one of them\n")
+        assert (result.returncode, result.stderr) == (2, "draftwire: --verifier, --target: give exactly one of them\n")
