@@ -44,7 +44,7 @@ def read_key_file(path: str) -> list[str]:
         raise ValueError(f"cannot read {path}: {error}") from error
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"{path} has no key")
+        raise ValueError(f"{path} contains no key")
     return keys
 
 

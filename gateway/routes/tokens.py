@@ -34,7 +34,7 @@ class TokenizeRequest(BaseModel):
     add_special_tokens: bool = True
     """Add the special tokens that the tokenizer puts around a text. A chat template writes its own."""
     return_token_strs: bool | None = None
-    """Tell the text of each token, too."""
+    """Also return the text of each token."""
 
 
 class TokenizeResponse(BaseModel):

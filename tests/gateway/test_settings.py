@@ -53,7 +53,7 @@ def test_keys_stay_out_of_what_is_printed() -> None:
         (["--max-body-bytes", "5"], "--max-body-bytes"),
         (["--max-choices", "300"], "--max-choices: must be at most --max-generations (256)"),
         (["--log-format", "xml"], "--log-format"),
-        (["--api-key", ""], "--api-key (DRAFTWIRE_GATEWAY_API_KEY): has no key"),
+        (["--api-key", ""], "--api-key (DRAFTWIRE_GATEWAY_API_KEY): contains no key"),
     ],
 )
 def test_what_is_wrong_is_told(flags: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
