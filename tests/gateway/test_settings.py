@@ -46,7 +46,7 @@ def test_keys_stay_out_of_what_is_printed() -> None:
         (["--verifier", "a:1,b:2?weight=x"], "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): 'b:2?weight=x': weight must be"),
         (
             ["--verifier", "a?weight=2"],
-            "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): 'a' is no address of a service: expected HOST:PORT",
+            "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): 'a' is not the address of a service: expected HOST:PORT",
         ),
         (["--spread-prefix-bytes", "0"], "--spread-prefix-bytes"),
         (["--spread-load-bound", "0.5"], "--spread-load-bound"),

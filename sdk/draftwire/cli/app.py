@@ -112,7 +112,9 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def draftwire(version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True)) -> None:
+def draftwire(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+) -> None:
     """Speculative decoding over the wire."""
     if version:
         print(__version__)
@@ -128,7 +130,7 @@ def main() -> None:
         message = error.format_message().strip()
         if not message:  # a command that was given nothing has shown its help
             sys.exit(WRONG_INPUT)
-        _end(f"{message} ({_help_command(error)} says more)", WRONG_INPUT)
+        _end(f"{message} (see {_help_command(error)})", WRONG_INPUT)
     except typer.Abort:
         sys.exit(INTERRUPTED)
     except (InvalidArgumentError, ValueError) as error:

@@ -14,15 +14,15 @@ Verifiers = Annotated[
         "--verifier",
         metavar="HOST:PORT",
         envvar="DRAFTWIRE_VERIFIER",
-        help="Address of a verifier, perhaps with ?weight=2; several, or a name with several addresses, share requests "
-        "and stand in for each other.",
+        help="Address of a verifier, optionally with ?weight=2; may be repeated. Several verifiers, or the addresses "
+        "of one name, share the requests and take over for each other.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="What the drafter is good for, as domain=code; may be repeated."),
+    typer.Option("--label", metavar="KEY=VALUE", help="Label of drafters, for example domain=code; may be repeated."),
 ]
 
 LogitBias = Annotated[

@@ -17,7 +17,7 @@ rollout = typer.Typer(
     help="Give a drafter a share of another one's requests before it takes over.", no_args_is_help=True
 )
 
-New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the drafter that has the share.")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the new drafter.")]
 
 
 def parse_share(text: str) -> float:
@@ -38,8 +38,8 @@ def parse_share(text: str) -> float:
 @rollout.command()
 @connecting
 def start(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the drafter that has the requests.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Name, or address, of the one that gets a share of them.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the current drafter.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Name or address of the new drafter.")],
     share: Annotated[str, typer.Option(metavar="SHARE", help="Share of the requests: 10% or 0.1.")],
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
@@ -76,7 +76,7 @@ def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, co
 def promote(
     new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Let the new drafter take over; done when the old one is released."""
+    """Let the new drafter take over; returns when the old one is released."""
     with connection.client(verifier) as client:
         ended = client.drafters.promote(new)
         _tell(ended, f"{ended.new.name} took over from {ended.old.name}", as_json)
@@ -87,10 +87,10 @@ def promote(
 def withdraw(
     new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Give the new drafter's requests back to the old one; done when the new one is released."""
+    """Give the new drafter's requests back to the old one; returns when the new one is released."""
     with connection.client(verifier) as client:
         ended = client.drafters.withdraw(new)
-        _tell(ended, f"{ended.new.name} is withdrawn, {ended.old.name} goes on", as_json)
+        _tell(ended, f"{ended.new.name} is withdrawn; {ended.old.name} continues", as_json)
 
 
 def _show(found: Rollout) -> None:

@@ -170,7 +170,7 @@ class TestCommand:
         [
             ("/nowhere", '{"prompt": "w1"}\n{"prompt": "w2"}', "no such directory"),
             (None, '{"prompt": "w1"}', "at least two texts"),
-            (None, "{\n", "no JSON"),
+            (None, "{\n", "not valid JSON"),
             (None, '{"prompt": "w1"}\n{"prompt": "w2"}', "too short for a window"),
         ],
     )

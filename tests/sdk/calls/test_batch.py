@@ -66,7 +66,7 @@ async def test_errors_in_their_places(verifier: FakeVerifier) -> None:
         assert str(second) == "prompts[1]: top_p: is wrong"
         assert second.fields == ("sampling.top_p",)
         assert isinstance(third, TokenOutOfRangeError)
-        assert str(third) == "prompts[2][0]: -1 is no token id"
+        assert str(third) == "prompts[2][0]: -1 is not a token id"
 
     with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
         check(client.generate_batch(["a", "bad", [-1], "b"], max_tokens=4, return_exceptions=True))

@@ -196,7 +196,7 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(tmp_path: Path) -> None
         ('[a]\ntoken = "secret-secret-secret"\nroles = []', "a.roles: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["boss"]', "a.roles.*'generate', 'draft' or 'admin'"),
         ('[a]\ntoken = "secret"\nroles = ["draft"]', "a: token: needs at least 16 characters"),
-        ('[a]\ntoken = "secret secret secret"\nroles = ["draft"]', "a: a token is one word"),
+        ('[a]\ntoken = "secret secret secret"\nroles = ["draft"]', "a: a token must be one word"),
         ('[a]\nsha256 = "secret"\nroles = ["draft"]', "a.sha256: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_request = 1', "a.max_request: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_requests = -1', "a.max_requests: "),

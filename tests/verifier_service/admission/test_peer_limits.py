@@ -106,7 +106,7 @@ def test_a_callers_own_limits_stand_in_place_of_the_services(no_caller: None) ->
     known_as("alice", max_requests=0, max_tokens=30)
     limits.add(1, "alice", 10)
     limits.add(2, "alice", 20)
-    with pytest.raises(ServiceError, match="beyond the limit of 30") as refused:
+    with pytest.raises(ServiceError, match="exceed the limit of 30") as refused:
         limits.add(3, "alice", 1)
     assert refused.value.reason_name == "AT_CAPACITY"
     limits.remove(2)
