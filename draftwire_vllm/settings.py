@@ -30,7 +30,7 @@ class AdapterSettings(ServiceSettings):
     max_drafters: int = Field(default=64, ge=1)
     """Most drafters attached at once; more are refused."""
     drafters_per_request: int = Field(default=1, ge=1)
-    """How many drafters draft for a request at once, into its one token tree."""
+    """Drafters that draft for a request at once, into its one token tree."""
     announced_host: StringList = ()
     """Host that drafters may announce: a name, *.DOMAIN, an address or a network. Default: any."""
 

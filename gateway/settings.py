@@ -76,7 +76,7 @@ class GatewaySettings(ProcessSettings):
     spread_prefix_bytes: int = Field(default=SpreadPolicy().prefix_bytes, ge=1)
     """Prompts that share this many first bytes go to the same one of several verifiers (docs/many-verifiers.md)."""
     spread_load_bound: float = Field(default=SpreadPolicy().load_bound, ge=1)
-    """Most load of a verifier, in shares of the mean, before its requests go elsewhere."""
+    """Most load of a verifier, relative to the mean, before its requests go elsewhere."""
     listen: ListenAddress = "127.0.0.1:8000"
     """Address to serve HTTP on, HOST:PORT. Port 0 picks a free one; the log says which."""
     tls_cert: str = ""
@@ -118,7 +118,7 @@ class GatewaySettings(ProcessSettings):
     request_seconds: float = Field(default=600.0, gt=0)
     """Total time that a request may take, in seconds."""
     console: bool = True
-    """Serve the console at /: a page that generates and manages the pool of drafters."""
+    """Serve the console at /: a page to generate text and to manage the drafter pool."""
     allowed_origin: Origins = ()
     """Web origin whose pages may call (CORS), or *; may be repeated. Default: only the gateway's own page."""
     allowed_host: Hosts = ()

@@ -54,7 +54,7 @@ class VerifierSettings(RankSettings):
     max_drafters: int = Field(default=64, ge=1)
     """Most drafters attached at once; more are refused."""
     drafters_per_request: int = Field(default=1, ge=1)
-    """How many drafters draft for a request at once, into its one token tree, unless the request says otherwise."""
+    """Drafters that draft for a request at once, into its one token tree, unless the request says otherwise."""
     trusted_drafter: StringList = ()
     """HOST:PORT of a drafter that is trusted to report its draft distributions truthfully; may be repeated."""
     announced_host: StringList = ()

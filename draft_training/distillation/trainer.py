@@ -21,7 +21,7 @@ class TrainingOptions:
     """Training options. With the draft model and the examples they determine the resulting weights."""
 
     steps: int = 400
-    """Steps of the optimizer in all."""
+    """Total number of optimizer steps."""
     batch_size: int = 8
     """Examples per step."""
     learning_rate: float = 5e-4

@@ -44,7 +44,7 @@ class HttpConnection(H11Protocol):
     request's head, and for a client that does not read the end of a response."""
 
     max_connections = 1024
-    """Most connections at once; more are closed as they come. `bounded` sets it."""
+    """Most connections at once; further ones are closed on arrival. `bounded` sets it."""
     head_seconds = 10.0
     """Time from the connection, or from the end of a response, to the end of the next request's head."""
 

@@ -54,14 +54,14 @@ _OVERLOADED = 503
 
 
 class ErrorBody(BaseModel):
-    """What is wrong."""
+    """An error of a request."""
 
     message: str
-    """What is wrong, in a sentence."""
+    """Description of the error, in one sentence."""
     type: str
     """Kind of error: invalid_request_error, authentication_error, rate_limit_error, not_found_error, server_error."""
     param: str | None
-    """The field of the request that is wrong, if any."""
+    """The field of the request that is at fault, if any."""
     code: str | None
     """Name of the fault, for programs."""
 

@@ -39,7 +39,7 @@ class SpeculationOptions(BaseModel):
         Annotated[int, Field(ge=1, lt=_UINT32_END)] | list[str] | None,
         one_of("a number of at least 1, or a list of names"),
     ] = None
-    """How many drafters draft at once, or the names of those to use."""
+    """Number of drafters that draft at once, or the names of those to use."""
     labels: dict[str, str] | None = None
     """Draft only with drafters that carry all these labels."""
     max_draft_tokens: Annotated[int, Field(ge=0, lt=_UINT32_END)] | None = None

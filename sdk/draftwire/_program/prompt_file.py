@@ -42,7 +42,8 @@ def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEn
         by_line: whether a file without JSON has one prompt per line.
 
     Raises:
-        ValueError: the file cannot be read, contains no prompt, or has a line that is not a JSON object (named).
+        ValueError: the file cannot be read or contains no prompt, or a line, which the error names, is not a JSON
+            object.
     """
     try:
         content = path.read_text(encoding="utf-8")

@@ -37,7 +37,7 @@ def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
     """Returns labels given as ``KEY=VALUE``.
 
     Raises:
-        ValueError: one that is not, or a key given twice.
+        ValueError: a text is not of that form, or a key is given twice.
     """
     labels: dict[str, str] = {}
     for text in texts or ():
@@ -54,7 +54,7 @@ def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
     """Returns logit biases given as ``ID=VALUE``.
 
     Raises:
-        ValueError: one that is not, or a token given twice.
+        ValueError: a text is not of that form, or a token is given twice.
     """
     bias: dict[int, float] = {}
     for text in texts or ():

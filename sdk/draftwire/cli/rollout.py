@@ -24,7 +24,7 @@ def parse_share(text: str) -> float:
     """Returns a share in (0, 1]: ``0.1`` or ``10%``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a share.
     """
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)

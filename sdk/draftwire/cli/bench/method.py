@@ -25,7 +25,7 @@ class Needs:
     draft_model: bool
     """Whether it needs a model of its own."""
     training: str
-    """What must be trained for it."""
+    """The part that must be trained for it; "no" if none."""
 
 
 NEEDS = {
