@@ -166,7 +166,7 @@ class DrafterPool(DrafterEvents):
             self.drafting.avoid(fault.sequence_id, drafter)
 
     def describe(self) -> list[DrafterMessage]:
-        """The state of all drafters, oldest first."""
+        """Returns the state of all drafters, oldest first."""
         return [self.roster.describe(drafter) for drafter in self.roster.members]
 
     def drafter_changed(self, drafter: PooledDrafter) -> None:

@@ -36,7 +36,7 @@ class AnnouncementRules:
 
     @classmethod
     def of(cls, settings: ServiceSettings, hosts: Sequence[str]) -> Self:
-        """The rules of a service with these settings. Raises ValueError for an invalid host."""
+        """Returns the rules of a service with these settings. Raises ValueError for an invalid host."""
         token_in_the_clear = settings.token_file is not None and settings.tls_ca is None
         return cls(hosts, token_in_the_clear=token_in_the_clear and settings.accepted_tokens is None)
 
@@ -84,7 +84,7 @@ def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def _name(host: str) -> str:
-    """The canonical form of a host name. Raises ValueError."""
+    """Returns the canonical form of a host name. Raises ValueError."""
     name = host.lower().rstrip(".")
     labels = name.removeprefix(_ANY_LABELS).split(".")
     if not all(label and label.replace("-", "").replace("_", "").isalnum() and label.isascii() for label in labels):

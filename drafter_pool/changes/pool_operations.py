@@ -61,7 +61,8 @@ class PoolOperations:
         return await asyncio.shield(operation.result)
 
     def known(self, what: What, request_id: str = "") -> Operation | None:
-        """The same operation if it is running, or if it succeeded under this request id; a failed one may be retried.
+        """Returns the same operation if it is running, or if it succeeded under this request id; a failed one may be
+        retried.
 
         Raises ServiceError (INVALID_FIELD) if the request id belongs to another operation.
         """
@@ -117,5 +118,5 @@ class PoolOperations:
 
 
 def busy(drafter: str, operation: str) -> ServiceError:
-    """FAILED_PRECONDITION: another change of the drafter is in progress."""
+    """Returns FAILED_PRECONDITION: another change of the drafter is in progress."""
     return failed_precondition(ErrorReason.ERROR_REASON_BUSY, f"drafter {drafter} is busy: {operation} is under way")

@@ -120,7 +120,7 @@ class DrafterConversation:
         return max(0.0, self._full_until - asyncio.get_running_loop().time())
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """A future that resolves to whether the drafter has caught up with an open sequence."""
+        """Returns a future that resolves to whether the drafter has caught up with an open sequence."""
         return self._open[sequence_id].ready
 
     async def run(self) -> None:

@@ -111,7 +111,8 @@ class ServiceDrafter(PooledDrafter):
         return self._conversation is not None and self._conversation.has(sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """A future that resolves to whether the drafter has caught up with an open sequence. Must not be cancelled."""
+        """Returns a future that resolves to whether the drafter has caught up with an open sequence. Must not be
+        cancelled."""
         assert self._conversation is not None, "something is open"
         return self._conversation.opened(sequence_id)
 

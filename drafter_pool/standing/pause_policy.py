@@ -112,7 +112,7 @@ class PausePolicy:
         return max(_FEWEST, math.ceil(_FOR_EACH * self._nodes_verified), int(cheap))
 
     def _reading(self, paid: float) -> float:
-        """The reading time to charge beyond the price already `paid`, as a share of a step."""
+        """Returns the reading time to charge beyond the price already `paid`, as a share of a step."""
         if not self._step_seconds:
             return 0.0  # charged once the step's time is known
         self._unpaid = max(self._unpaid + self._read_seconds / self._step_seconds - paid, -paid)
@@ -122,7 +122,7 @@ class PausePolicy:
         return beyond
 
     def _telling(self, sequences: int) -> float:
-        """The price of sending a step's verdicts and reading the proposals, as a share of a step."""
+        """Returns the price of sending a step's verdicts and reading the proposals, as a share of a step."""
         if not self._step_seconds:
             return _UNKNOWN
         return min(_MOST, (_STEP_SECONDS + _SEQUENCE_SECONDS * sequences) / self._step_seconds)

@@ -72,7 +72,8 @@ class SequenceOpening:
         self._tokens.extend(chunk.token_ids)
 
     def spec(self, shared_vocab_size: int) -> DraftSpec:
-        """The specification of a complete opening. shared_vocab_size: number of ids that the target also has."""
+        """Returns the specification of a complete opening. shared_vocab_size: number of ids that the target also
+        has."""
         return DraftSpec(
             tokens=self._tokens.tolist(),
             sampling=self._sampling,

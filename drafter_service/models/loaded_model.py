@@ -81,7 +81,7 @@ class Translation:
 
 
 def threads_of(settings: DrafterSettings) -> int | None:
-    """Number of CPU threads of a forward pass; None leaves the choice to torch."""
+    """Returns the number of CPU threads of a forward pass; None leaves the choice to torch."""
     return settings.threads or share_of_threads(settings.tensor_parallel)
 
 
@@ -185,7 +185,7 @@ def _capture_graphs(model: PackedModel) -> None:
 
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:
-    """The contract's description of a model."""
+    """Returns the contract's description of a model."""
     return model_info_pb2.ModelInfo(
         # The path of a directory stays private.
         model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,

@@ -56,7 +56,7 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
         """
 
     def begin_anew(self) -> bool:
-        """Forgets what was read, so that the next request is the first one again; False where that cannot be."""
+        """Forgets what was read, so that the next request is the first one again. Returns False if that is impossible."""
 
     def read(self, response: ResponseT) -> ItemT_co | None:
         """Reads a response; returns the caller's item, if any."""
@@ -198,7 +198,8 @@ class GenerationReader:
         return request
 
     def begin_anew(self) -> bool:
-        """Forget what was read, so that the next request is the first one again; False where chunks were handed out."""
+        """Forgets what was read, so that the next request is the first one again. Returns False if chunks were already
+        handed out."""
         if self._may_begin_anew:
             self._forget()
             self._restarts += 1

@@ -122,7 +122,7 @@ def draftwire(
 
 
 def main() -> None:
-    """Run the command line; a failure is one line on stderr and the exit code 1, or 2 where the input is wrong."""
+    """Runs the command line. A failure prints one line on stderr; the exit code is then 1, or 2 for invalid input."""
     try:
         # By default Typer prints usage, a hint and a box for wrong usage.
         sys.exit(app(standalone_mode=False))  # None, or the status of a command that ends early, as --help does

@@ -52,7 +52,7 @@ def attach(
     *,
     connection: Connection,
 ) -> None:
-    """Attach a drafter; returns when it is ready."""
+    """Attach a drafter, and wait until it is ready."""
     labels = parse_labels(label)
     with connection.client(verifier) as client:
         drafter = client.drafters.attach(address, name, labels, trusted=trusted)
@@ -64,7 +64,7 @@ def attach(
 def detach(
     name: Name, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Detach a drafter; returns when no request uses it."""
+    """Detach a drafter, and wait until no request uses it."""
     with connection.client(verifier) as client:
         drafter = client.drafters.detach(name)
         _tell(drafter, f"{drafter.name} is detached", as_json)
@@ -80,7 +80,7 @@ def swap(
     *,
     connection: Connection,
 ) -> None:
-    """Move all requests from one drafter to another; returns when the old one is released."""
+    """Move all requests from one drafter to another, and wait until the old one is released."""
     with connection.client(verifier) as client:
         done = client.drafters.swap(old, new)
         _tell(

@@ -76,7 +76,7 @@ def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, co
 def promote(
     new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Let the new drafter take over; returns when the old one is released."""
+    """Let the new drafter take over, and wait until the old one is released."""
     with connection.client(verifier) as client:
         ended = client.drafters.promote(new)
         _tell(ended, f"{ended.new.name} took over from {ended.old.name}", as_json)
@@ -87,7 +87,7 @@ def promote(
 def withdraw(
     new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Give the new drafter's requests back to the old one; returns when the new one is released."""
+    """Give the new drafter's requests back to the old one, and wait until the new one is released."""
     with connection.client(verifier) as client:
         ended = client.drafters.withdraw(new)
         _tell(ended, f"{ended.new.name} is withdrawn; {ended.old.name} continues", as_json)

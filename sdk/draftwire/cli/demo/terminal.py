@@ -28,7 +28,7 @@ class Terminal:
 
     @contextmanager
     def plain(self, tokens: int) -> Iterator[Callable[[int], None]]:
-        """Draw a bar while the request without drafters runs."""
+        """Draws a bar while the request without drafters runs."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
         with Progress(*columns, console=self._console) as bars:
             task = bars.add_task("decoding plainly, for comparison", total=tokens)
