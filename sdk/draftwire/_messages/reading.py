@@ -56,7 +56,7 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
         """
 
     def begin_anew(self) -> bool:
-        """Forgets what was read, so that the next request is the first one again. Returns False if that is impossible."""
+        """Forgets what was read, so that the next request is the first one again. Returns False if it cannot."""
 
     def read(self, response: ResponseT) -> ItemT_co | None:
         """Reads a response; returns the caller's item, if any."""
