@@ -101,8 +101,12 @@ class DrafterPool(DrafterEvents):
             drafter = self.roster.named(name)
             if draws and not drafter.draws:
                 field = "speculation.drafter" if len(drafter_names) == 1 else f"speculation.drafter_names[{index}]"
-                why = "cannot say what its tokens are drawn from" if drafter.trusted else "is not trusted"
-                raise invalid_field(field, f"{name!r} {why}, as the rule of rejection needs")
+                why = (
+                    "does not report the distributions its tokens are drawn from"
+                    if drafter.trusted
+                    else "is not trusted"
+                )
+                raise invalid_field(field, f"{name!r} {why}, which the rejection rule requires")
 
     def admit(self, request: SpeculatedRequest) -> None:
         """Starts drafting for a request, if it allows drafting and drafters are ready."""
@@ -162,7 +166,7 @@ class DrafterPool(DrafterEvents):
             self.drafting.avoid(fault.sequence_id, drafter)
 
     def describe(self) -> list[DrafterMessage]:
-        """The state of all drafters, oldest first."""
+        """Returns the state of all drafters, oldest first."""
         return [self.roster.describe(drafter) for drafter in self.roster.members]
 
     def drafter_changed(self, drafter: PooledDrafter) -> None:

@@ -28,8 +28,8 @@ def drafter_families(pool: DrafterPool, calibrations: Sequence[Calibration]) -> 
     yield from _time_families(pool, drafters, calibrations)
     yield gauge(
         "drafter_calibrated_acceptance",
-        "Chance that a node is right if its parent is, by its rank among its siblings (the last one stands for all "
-        "further ones) and by the bound that the drafter's own probability is above.",
+        "Chance that a node is right if its parent is, by its rank among its siblings (the last rank covers all "
+        "further ones) and by the lower bound of the drafter's own probability.",
         {
             (each.drafter, str(one.rank), f"{one.above:g}"): one.acceptance
             for each in calibrations
@@ -51,14 +51,14 @@ def _pool_families(pool: DrafterPool, drafters: list[Drafter]) -> Iterator[Metri
     yield gauge("drafters", "Drafters by state.", {name: states[number] for number, name in _STATES.items()}, ["state"])
     yield counter(
         "drafter_swaps",
-        "Swaps of drafters, promotions of roll-outs included.",
+        "Swaps of drafters, including promotions of rollouts.",
         {"done": counts.swaps, "failed": counts.failed_swaps},
         ["result"],
     )
-    yield counter("drafter_moved_sequences", "Requests that changed their drafter in a swap.", counts.moved_sequences)
+    yield counter("drafter_moved_sequences", "Requests moved to another drafter by a swap.", counts.moved_sequences)
     yield counter(
         "drafter_fallbacks",
-        "Times a request lost its last drafter and went on plainly, by why.",
+        "Times that a request lost its last drafter and continued without speculation, by reason.",
         {why.value: counts.fallbacks[why] for why in Fallback},
         ["reason"],
     )
@@ -69,39 +69,39 @@ def _work_families(drafters: list[Drafter]) -> Iterator[Metric]:
         return {each.name: value(each) for each in drafters}
 
     ready = DrafterState.DRAFTER_STATE_READY
-    yield gauge("drafter_up", "Whether the drafter drafts.", told(lambda each: each.state == ready), ["drafter"])
-    resting = "Whether the drafter is told nothing for now, as it brings less than that costs; of drafter services."
+    yield gauge("drafter_up", "Whether the drafter is ready.", told(lambda each: each.state == ready), ["drafter"])
+    resting = "Whether a drafter service is paused because its tokens do not pay for its messages."
     yield gauge("drafter_resting", resting, told(lambda each: each.resting), ["drafter"])
     yield gauge("drafter_sequences", "Requests open with the drafter.", told(lambda each: each.sequences), ["drafter"])
     yield counter(
         "drafter_draft_tokens",
-        "Draft tokens of the drafter that were verified, by whether the request's rule of acceptance is lossless.",
+        "Verified draft tokens of the drafter, by whether the request's acceptance rule is lossless.",
         {(each.name, "true"): each.draft_tokens for each in drafters}
         | {(each.name, "false"): each.lossy_draft_tokens for each in drafters},
         ["drafter", "lossless"],
     )
     yield counter(
         "drafter_accepted_tokens",
-        "Those of them that were accepted.",
+        "Accepted draft tokens of the drafter, by whether the request's acceptance rule is lossless.",
         {(each.name, "true"): each.accepted_tokens for each in drafters}
         | {(each.name, "false"): each.lossy_accepted_tokens for each in drafters},
         ["drafter", "lossless"],
     )
     yield counter(
         "drafter_stale_nodes",
-        "Nodes of the drafter that came too late to be of use.",
+        "Nodes of the drafter that arrived too late to be used.",
         told(lambda each: each.stale_nodes),
         ["drafter"],
     )
     yield gauge(
         "drafter_accepted_tokens_per_second",
-        "Draft tokens accepted per second of the drafter's time, lately: what the pool chooses by.",
+        "Recent accepted draft tokens per second of the drafter's time; the pool chooses drafters by it.",
         told(lambda each: each.accepted_per_second),
         ["drafter"],
     )
     yield gauge(
         "drafter_step_seconds",
-        "Smoothed time of the drafter's steps; 0 before the first.",
+        "Smoothed time of the drafter's steps; 0 before the first one.",
         told(lambda each: seconds_of(each.step_time)),
         ["drafter"],
     )
@@ -112,13 +112,13 @@ def _time_families(pool: DrafterPool, drafters: list[Drafter], calibrations: Seq
     services = {name: stats for name, stats in measured.items() if stats.proposed_nodes}
     yield counter(
         "drafter_proposed_nodes",
-        "Nodes that came from the drafter, stale ones included; of drafter services.",
+        "Nodes received from a drafter service, including stale ones.",
         {name: stats.proposed_nodes for name, stats in services.items()},
         ["drafter"],
     )
     yield gauge(
         "drafter_round_trip_seconds",
-        "Smoothed time from a ping to its answer, which a drafter service gives between two of its steps.",
+        "Smoothed time from a ping to its answer, which a drafter service sends between two of its steps.",
         {name: stats.round_trip_seconds for name, stats in measured.items() if stats.round_trip_seconds},
         ["drafter"],
     )

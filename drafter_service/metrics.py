@@ -31,32 +31,32 @@ class DrafterCollector(Collector):
         )
         yield info(
             "compiled_library",
-            "Whether the compiled part of the engine is in use, without which decoding on CPUs is slower.",
+            "Whether the engine's compiled library is in use; decoding on CPUs is slower without it.",
             {"loaded": "true" if library() is not None else "false"},
         )
         counts = changes.counts()
         yield counter("drafting_nodes", "Nodes proposed.", counts.nodes)
-        yield histogram("drafting_step_seconds", "Time of the steps that drafted.", counts.seconds)
+        yield histogram("drafting_step_seconds", "Time of drafting steps.", counts.seconds)
         yield histogram("drafting_step_sequences", "Sequences that a step proposed nodes for.", counts.sequences)
         yield counter(
             "drafting_step_part_seconds",
-            "Where the drafting threads' time goes; while there is no sequence none is counted.",
+            "Time of the drafting threads, by part; time without sequences is not counted.",
             counts.part_seconds,
             ["part"],
         )
-        yield gauge("drafting_streams", "Draft streams that are open: verifiers.", changes.streams)
-        yield gauge("drafting_sequences", "Sequences that are open.", changes.sequences)
+        yield gauge("drafting_streams", "Open Draft streams, one per verifier.", changes.streams)
+        yield gauge("drafting_sequences", "Open sequences.", changes.sequences)
         used, total = changes.slots()
         yield gauge(
             "drafting_kv_cache_usage_perc", "Share of the KV slots in use, 0 to 1.", used / total if total else 0
         )
-        yield gauge("drafting_kv_cache_slots", "KV slots in all.", total)
+        yield gauge("drafting_kv_cache_slots", "Total number of KV slots.", total)
         yield gauge("drafting_kv_cache_used_slots", "KV slots in use.", used)
         yield from _of_verifiers(changes.verifiers())
         loads = changes.loads
         yield counter(
             "drafting_model_loads",
-            "Models loaded in the place of another, and those that could not be.",
+            "Loads of a replacement model, by result.",
             {result: loads[result] for result in ("done", "failed")},
             ["result"],
         )
@@ -70,20 +70,22 @@ def _of_verifiers(verifiers: Sequence[VerifierShare]) -> Iterator[Metric]:
 
     label = ["verifier"]
     rows = by_name(lambda each: each.rows)
-    yield counter("drafting_verifier_rows", "Rows of the draft model's steps that were for the verifier.", rows, label)
+    yield counter("drafting_verifier_rows", "Rows of the draft model's steps computed for the verifier.", rows, label)
     nodes = by_name(lambda each: each.drafted_nodes)
     yield counter("drafting_verifier_nodes", "Nodes proposed to the verifier.", nodes, label)
     yield counter(
         "drafting_verifier_preemptions",
-        "Times a sequence of the verifier gave up its KV slots to others, to be computed again.",
+        "Times that a sequence of the verifier gave up its KV slots to others and was computed again later.",
         by_name(lambda each: each.preemptions),
         label,
     )
     weights = by_name(lambda each: each.weight)
     yield gauge("drafting_verifier_weight", "Weight of the verifier's share of the drafter.", weights, label)
     sequences = by_name(lambda each: each.open_sequences)
-    yield gauge("drafting_verifier_sequences", "Sequences that the verifier has open.", sequences, label)
+    yield gauge("drafting_verifier_sequences", "Open sequences of the verifier.", sequences, label)
     waiting = by_name(lambda each: each.waiting_sequences)
-    yield gauge("drafting_verifier_waiting_sequences", "Those of them that wait for KV slots.", waiting, label)
+    yield gauge(
+        "drafting_verifier_waiting_sequences", "Open sequences of the verifier that wait for KV slots.", waiting, label
+    )
     slots = by_name(lambda each: each.used_slots)
     yield gauge("drafting_verifier_used_slots", "KV slots that hold the verifier's committed tokens.", slots, label)

@@ -64,7 +64,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         if self._ending:
             raise shutting_down()
         if self._changes.streams >= self._max_streams:
-            raise at_capacity(f"all {self._max_streams} Draft streams are taken", _RETRY_SECONDS)
+            raise at_capacity(f"all {self._max_streams} Draft streams are in use", _RETRY_SECONDS)
         await self._changes.serving.converse(stream, verifier)
 
     async def end_sessions(self) -> None:

@@ -16,51 +16,51 @@ class DrafterSettings(RankSettings):
     """Drafts for verifiers with a small model."""
 
     model: str = ""
-    """Directory or hub id of the draft model; required, unless there are --medusa-heads."""
+    """The draft model: a directory or a Hugging Face hub id. Required without --medusa-heads."""
     listen: ListenAddress = "127.0.0.1:50052"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     verifier: Annotated[PeerAddresses, Variable("ANNOUNCE_TO")] = ()
-    """Verifier to announce this drafter to, HOST:PORT; may be repeated. Without it, verifiers have to be given its
-    address."""
+    """Verifier to announce this drafter to, HOST:PORT; may be repeated. Without it, a verifier must be given the
+    drafter's address."""
     name: str | None = Field(default=None, min_length=1)
     """Name under which the drafter announces itself; its address by default."""
     advertise: PeerAddress | None = None
-    """Address at which the verifier reaches this drafter, where that is not the one it listens on."""
+    """Address at which the verifier reaches this drafter, if it is not the one it listens on."""
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
     weights: Literal["checkpoint", "int8", "int4"] = "checkpoint"
-    """What linear layers keep: weights as --dtype says, or integers of 8 bits, or on GPUs of 4 (bfloat16 only)."""
+    """Format of the linear layers' weights: as --dtype says, 8-bit integers, or (GPU only) 4-bit; needs bfloat16."""
     layers: int | None = Field(default=None, ge=1)
-    """Draft with so many first layers of the model, as of the target's own checkpoint; the others are not loaded."""
+    """Draft with only this many first layers of the model, e.g. of the target's checkpoint; others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device the model runs on."""
     cuda_graphs: bool = True
-    """Capture steps of the usual sizes as CUDA graphs at load; without, steps are launched kernel by kernel."""
+    """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
-    """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
+    """On GPUs, run every pass with 64 rows, so that a row's bits do not depend on the others. No effect on CPUs."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads of a forward pass; as many as torch finds cores by default."""
+    """CPU threads of a forward pass; by default as many as torch finds cores."""
     kv_slots: int = Field(default=32768, ge=64)
-    """Tokens that the KV cache holds, over all sequences; the log says how much memory that is."""
+    """Tokens that fit into the KV cache, over all sequences. The log says how much memory that is."""
     max_sequences: int = Field(default=64, ge=1)
     """Most open sequences of one verifier."""
     max_streams: int = Field(default=64, ge=1)
-    """Most verifiers at once: Draft streams that are open."""
+    """Most verifiers at once, that is, open Draft streams; more are refused."""
     verifier_weight: StringList = ()
-    """Weight of a verifier's share of this drafter, NAME=WEIGHT: its token's name, or host; 1 where none is given."""
+    """Weight of a verifier's share, NAME=WEIGHT, 1 if not given; NAME is its token's name or its host."""
     stream_idle_seconds: float = Field(default=60.0, ge=0)
     """Time after which a verifier that has sent nothing at all is given up, in seconds; 0 waits for ever."""
     max_tree_nodes: int = Field(default=64, ge=1)
     """Most live nodes in the token tree of one sequence."""
     target_tokenizer: str | None = Field(default=None, min_length=1)
-    """Directory or hub id of the target's tokenizer, to translate for where the draft model has another one."""
+    """Directory or hub id of the target's tokenizer, to translate drafts if the draft model has another tokenizer."""
     trust_remote_code: bool = False
-    """Run model code that comes with the checkpoint; never that of another one that LoadModel names."""
+    """Run model code that comes with the checkpoint of --model; never of models that LoadModel names."""
 
     allow_hub_models: bool = False
-    """Fetch models that LoadModel names by hub id; without, those are directories, and only --model may be a hub id."""
+    """Allow LoadModel to name models by hub id. Otherwise it may name only directories of this machine."""
     medusa_heads: str = ""
-    """Directory of Medusa heads to draft with in place of a draft model; the verifier then sends hidden states."""
+    """Directory of Medusa heads to draft with instead of a draft model. Verifiers then send hidden states."""
 
     def with_hub_models(self) -> Self:
         """Returns these settings for a model that the operator names, which may always be a hub id."""
@@ -69,7 +69,9 @@ class DrafterSettings(RankSettings):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if bool(self.model) == bool(self.medusa_heads):
-            problem = "not with --medusa-heads" if self.model else "required, or --medusa-heads"
+            problem = (
+                "cannot be combined with --medusa-heads" if self.model else "required unless --medusa-heads is given"
+            )
             raise ValueError(f"--model: {problem}")
         try:
             parse_weights(self.verifier_weight)
@@ -78,18 +80,20 @@ class DrafterSettings(RankSettings):
         if len(set(self.verifier)) < len(self.verifier):
             raise ValueError(f"--verifier: an address is given twice: {', '.join(self.verifier)}")
         if self.verifier and not self.advertise and Address.parse(self.listen).host in _WILDCARDS:
-            raise ValueError(f"--advertise: required with --verifier, since nobody can call {self.listen}")
+            raise ValueError(
+                f"--advertise: required with --verifier, because {self.listen} is not an address that others can call"
+            )
         if self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
         if self.medusa_heads and self.weights != "checkpoint":
-            raise ValueError(f"--weights: {self.weights} is for draft models, not for --medusa-heads")
+            raise ValueError(f"--weights: {self.weights} applies to draft models, not to --medusa-heads")
         if self.weights != "checkpoint" and self.dtype not in ("bfloat16", "auto"):
-            raise ValueError(f"--weights: {self.weights} needs --dtype bfloat16, got {self.dtype}")
+            raise ValueError(f"--weights: {self.weights} requires --dtype bfloat16, got {self.dtype}")
         if self.tensor_parallel > 1:
             if self.medusa_heads:
                 raise ValueError("--tensor-parallel: --medusa-heads cannot be split")
             if self.weights != "checkpoint":
                 raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
         if self.weights == "int4" and self.device == "cpu":
-            raise ValueError("--weights: int4 needs --device cuda, got cpu")
+            raise ValueError("--weights: int4 requires --device cuda, got cpu")
         return self

@@ -258,7 +258,7 @@ class BatchMirror(ProposalSink):
             self._on_fault(fault)
 
     def response_seconds(self, source: str) -> float | None:
-        """Smoothed time in seconds from a verdict to a drafter's first answer; None while unknown."""
+        """Returns the smoothed time in seconds from a verdict to a drafter's first answer; None while unknown."""
         timing = self.planner.timings.get(source)
         return None if timing is None else timing.response
 

@@ -9,7 +9,7 @@ from speculative_engine.tree.token_tree import Node, TokenTree
 
 
 def best_chain(tree: TokenTree, models: Mapping[str, AcceptanceModel], most: int) -> list[Node]:
-    """The chain of at most `most` nodes below the root with the highest expected number of accepted tokens.
+    """Returns the chain of at most `most` nodes below the root with the highest expected number of accepted tokens.
 
     models: calibrations by source; nodes of a source without one are worth nothing.
     """

@@ -33,8 +33,11 @@ class AdapterCollector(Collector):
             "The adapter and vLLM's target model.",
             {"model": self._target.model_id, "dtype": self._target.dtype, "version": __version__},
         )
-        yield gauge("vllm_requests", "Requests of vLLM's that drafters may draft for.", self._mirror.requests)
+        yield gauge("vllm_requests", "Requests of vLLM that drafters may draft for.", self._mirror.requests)
         yield counter(
-            "vllm_faults", "Steps that went on plainly since drafting failed, by why.", dict(self._faults), ["fault"]
+            "vllm_faults",
+            "Steps that continued without speculation because drafting failed, by exception.",
+            dict(self._faults),
+            ["fault"],
         )
         yield from drafter_families(self._pool, calibrations(self._mirror.planner))

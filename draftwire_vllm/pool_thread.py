@@ -90,7 +90,9 @@ class PoolThread:
         """Starts the thread, and returns once the pool is served. Raises StartupError."""
         self._thread.start()
         if not self._ready.wait(_START_SECONDS) or self._failure is not None:
-            raise StartupError(f"no pool of drafters: {self._failure or f'not served in {_START_SECONDS:g} s'}")
+            raise StartupError(
+                f"the drafter pool did not start: {self._failure or f'not served in {_START_SECONDS:g} s'}"
+            )
 
     def stop(self) -> None:
         """Ends the thread, gracefully if that does not take long."""

@@ -57,7 +57,7 @@ class RemoteDrafter:
         """
         if self._runner is None:
             raise RuntimeError(
-                "draftwire_vllm.RemoteDrafter needs --worker-cls draftwire_vllm.worker.Worker: it tells of requests"
+                "draftwire_vllm.RemoteDrafter requires --worker-cls draftwire_vllm.worker.Worker to learn of requests"
             )
         if not self._speaks or self._pool is not None:
             return

@@ -29,5 +29,5 @@ class StepNews:
     requests: dict[int, RequestNews] = field(default_factory=dict)
 
     def of(self, sequence_id: int) -> RequestNews:
-        """The news of one request, created if there is none."""
+        """Returns the news of one request, created if there is none."""
         return self.requests.setdefault(sequence_id, RequestNews())

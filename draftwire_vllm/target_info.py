@@ -31,7 +31,7 @@ def target_info(vllm_config: Any) -> ModelInfo:
 
 
 def _tokenizer_sha256(model: Any) -> str:
-    """The tokenizer's fingerprint; empty without a `tokenizer.json`, and then drafters are assumed to match."""
+    """Returns the tokenizer's fingerprint; empty without a `tokenizer.json`, and then drafters are assumed to match."""
     if model.skip_tokenizer_init:
         return ""
     tokenizer = AutoTokenizer.from_pretrained(

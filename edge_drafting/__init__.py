@@ -4,7 +4,7 @@ try:
     from speculative_engine.model.packed_model import ModelLoadError
 except ModuleNotFoundError as error:
     raise ImportError(
-        f"draftwire.edge runs a draft model in this process and needs the serving libraries, of which {error.name} is "
+        f"draftwire.edge runs a draft model in this process and needs the serving libraries; {error.name} is "
         "missing: pip install -e '.[serve]' in a checkout"
     ) from error
 

@@ -58,7 +58,7 @@ class AsyncEdgeClient(AsyncClient):
             device: device of the model; see ``LocalDrafter``.
             threads: CPU threads of a forward pass; see ``LocalDrafter``.
             kv_slots: size of the KV cache in tokens; see ``LocalDrafter``.
-            timeout: seconds a call may take in all, unless the call sets its own; None waits without limit.
+            timeout: total seconds a call may take, unless the call sets its own; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
             spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
             credentials: your own gRPC channel credentials, instead of ``tls``.

@@ -126,13 +126,13 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
         place = f"{request.method} {shortened(request.url.path)}"
         message = f"{place}: {error.detail}"
         if error.status_code == HTTPStatus.NOT_FOUND:
-            message = f"{place}: there is no such path; there are {_paths(request.app)}"
+            message = f"{place}: there is no such path; the paths are {_paths(request.app)}"
         response = GatewayError(message, status=error.status_code).response()
         response.headers.update(error.headers or {})
         return response
 
     async def not_unicode(_: Request, error: UnicodeEncodeError) -> Response:
-        message = f"the body has a text that is no Unicode: {error.reason}"
+        message = f"the body has text that is not valid Unicode: {error.reason}"
         return GatewayError(message, code="invalid_value").response()
 
     async def left(_: Request, error: ClientLeft) -> Response:
@@ -140,7 +140,7 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
         return Response(status_code=_CLIENT_LEFT)
 
     async def fault(_: Request, error: Exception) -> Response:
-        return GatewayError("the gateway failed; its log has the cause", status=500, code="internal").response()
+        return GatewayError("internal error; the gateway's log has the cause", status=500, code="internal").response()
 
     return {
         GatewayError: gateway_error,

@@ -25,7 +25,7 @@ def _split(value: object) -> object:
 
 def _some(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
     if not keys:
-        raise ValueError("has no key; without the setting none is asked for")
+        raise ValueError("contains no key; omit the setting to require none")
     return keys
 
 
@@ -60,7 +60,7 @@ Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split), Af
 
 
 class GatewaySettings(ProcessSettings):
-    """Serves OpenAI's HTTP API in front of a verifier.
+    """Serves an OpenAI-compatible HTTP API in front of a verifier.
 
     Its variables are DRAFTWIRE_GATEWAY_*; it reads no file.
     """
@@ -72,57 +72,57 @@ class GatewaySettings(ProcessSettings):
     )
 
     verifier: Addresses = ("localhost:50051",)
-    """Verifier to serve, HOST:PORT or HOST:PORT?weight=2; several, by commas or by repeating the flag."""
+    """Verifier to serve, HOST:PORT or HOST:PORT?weight=2; may be repeated, or separated by commas."""
     spread_prefix_bytes: int = Field(default=SpreadPolicy().prefix_bytes, ge=1)
-    """With several verifiers: prompts that share so many first bytes go to the same one, see many-verifiers.md."""
+    """Prompts that share this many first bytes go to the same one of several verifiers (docs/many-verifiers.md)."""
     spread_load_bound: float = Field(default=SpreadPolicy().load_bound, ge=1)
-    """Most load of a verifier, in shares of the mean, before its requests go elsewhere."""
+    """Most load of a verifier, relative to the mean, before its requests go elsewhere."""
     listen: ListenAddress = "127.0.0.1:8000"
     """Address to serve HTTP on, HOST:PORT. Port 0 picks a free one; the log says which."""
     tls_cert: str = ""
-    """File with the gateway's certificate (PEM), to serve HTTPS; the certificates it was signed with follow in it."""
+    """The gateway's certificate (PEM file), to serve HTTPS, followed by its chain."""
     tls_key: str = ""
-    """File with the certificate's key (PEM, without a passphrase)."""
+    """The certificate's key (PEM file, without a passphrase)."""
     tls_client_ca: str = ""
-    """File with the authorities (PEM) of which HTTP clients have to have a certificate: mutual TLS."""
+    """Require HTTP clients to have a certificate of one of these authorities (PEM file): mutual TLS."""
     tls_ca: str = ""
-    """Call the verifier by TLS: file with the authorities (PEM) of its certificate, or `public` for public ones."""
+    """Call the verifier by TLS and trust these authorities: a PEM file, or `public` for the public ones."""
     tls_client_cert: str = ""
-    """File with the certificate (PEM) to show to the verifier; that of --tls-cert by default."""
+    """Certificate to present to the verifier (PEM file); that of --tls-cert by default."""
     tls_client_key: str = ""
-    """File with the key of that certificate."""
+    """Key of --tls-client-cert (PEM file)."""
     tls_server_name: str = ""
-    """Name that the verifier's certificate is for, where it is not the host of its address."""
+    """Name that the verifier's certificate is issued for, if it is not the host called."""
     token_file: str = ""
-    """File with the token to show to the verifier."""
+    """File with the token to present to the verifier."""
     insecure: bool = False
-    """Allow what is not encrypted beyond this machine: HTTP on --listen, and calls of the verifier without TLS."""
+    """Allow unencrypted traffic beyond this machine: HTTP on --listen, and calls to the verifier without TLS."""
     served_model_name: Strings = ()
-    """Name under which the model is served, in place of the verifier's; may be repeated."""
+    """Name under which the model is served, instead of the verifier's; may be repeated."""
     api_key: Annotated[Secrets, SharedVariable("DRAFTWIRE_API_KEYS")] = ()
-    """Key that a request has to bring; may be repeated. Without any, none is asked for. Also: DRAFTWIRE_API_KEYS."""
+    """Key that a request must have; may be repeated. Without any, no key is required. Also: DRAFTWIRE_API_KEYS."""
     api_key_file: str = ""
-    """File with further keys, one a line; lines that begin with # are left out."""
+    """File with further keys, one per line; lines that begin with # are ignored."""
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024)
     """Largest body of a request, in bytes."""
     body_seconds: float = Field(default=60.0, gt=0)
-    """Time in which a request's body has to arrive, in seconds."""
+    """Time in which a request's body must arrive, in seconds."""
     max_connections: int = Field(default=1024, ge=1)
-    """Most connections of clients at once; more are closed as they come."""
+    """Most connections of clients at once; further ones are closed on arrival."""
     max_generations: int = Field(default=256, ge=1)
-    """Most choices that are generated at once, of all requests together; more are refused."""
+    """Most choices generated at once, over all requests; more are refused."""
     max_choices: int = Field(default=128, ge=1)
     """Most choices of one request: its prompts, n times each."""
     max_tokens: int = Field(default=0, ge=0)
-    """Most tokens of a choice; a request that asks for more gets so many. 0 leaves it to the model's context."""
+    """Most tokens of a choice; a request that asks for more gets this many. 0 leaves it to the model's context."""
     request_seconds: float = Field(default=600.0, gt=0)
-    """Time that a request may take in all, in seconds."""
+    """Total time that a request may take, in seconds."""
     console: bool = True
-    """Serve the console at /: a page that generates and manages the pool of drafters."""
+    """Serve the console at /: a page to generate text and to manage the drafter pool."""
     allowed_origin: Origins = ()
-    """Web origin whose pages may call (CORS), or *; may be repeated. Without any, only the gateway's own may."""
+    """Web origin whose pages may call (CORS), or *; may be repeated. Default: only the gateway's own page."""
     allowed_host: Hosts = ()
-    """Host under which clients may call; may be repeated. Without any, on loopback without keys its names, else all."""
+    """Host that clients may call; may be repeated. Default: loopback names if on loopback without keys, else any."""
     shutdown_grace_seconds: int = Field(default=10, ge=0)
     """Time that requests in flight get to finish after SIGTERM or SIGINT, in seconds."""
 

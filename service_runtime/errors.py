@@ -28,7 +28,7 @@ class FieldViolation:
     field: str
     """Path of the field, for example sampling.top_p."""
     description: str
-    """What is wrong with the field, and what would be right."""
+    """The fault of the field, and the valid values."""
 
 
 class ServiceError(Exception):

@@ -13,60 +13,60 @@ from speculative_engine.kernels.kernel_names import Kernels
 
 
 class VerifierSettings(RankSettings):
-    """Serves a target model: generates text, checks what drafters propose, keeps the pool of drafters."""
+    """Serves a target model: generates text, verifies the proposals of drafters, and manages the drafter pool."""
 
     listen: ListenAddress = "127.0.0.1:50051"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     model: str
     """The target model: a directory or a Hugging Face hub id."""
     drafter: StringList = ()
-    """Drafter to attach at start: HOST:PORT of a service, or local:NAME for one in the verifier; may be repeated."""
+    """Drafter to attach at start: HOST:PORT of a service, or local:NAME inside the verifier; may be repeated."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Weight type; auto takes bfloat16 where the device computes in it."""
+    """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     """Device of the model: cpu, cuda or cuda:N."""
     cuda_graphs: bool = True
-    """Capture steps of the usual sizes as CUDA graphs at load; without, steps are launched kernel by kernel."""
+    """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
-    """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
+    """On GPUs, run every pass with 64 rows, so that a row's bits do not depend on the others. No effect on CPUs."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of the model; 0 leaves the choice to torch."""
     kernels: Kernels = "auto"
-    """Kernels that compute on a CPU: auto takes the best, torch leaves the compiled library alone."""
+    """Kernels used on a CPU: auto takes the fastest that the processor can run, torch does without the library."""
     kv_slots: int = Field(default=32768, ge=256)
-    """Tokens that fit into the KV cache, of all sequences together."""
+    """Tokens that fit into the KV cache, over all sequences. The log says how much memory that is."""
     max_sequences: int = Field(default=64, ge=1)
-    """Most requests that run at once; more wait."""
+    """Most requests that run at once; further ones wait."""
     max_waiting: int = Field(default=256, ge=0)
-    """Most requests that wait; more are refused."""
+    """Most requests that wait for room; more are refused."""
     max_wait_seconds: float = Field(default=60.0, ge=0)
-    """Longest a request is expected to wait before its prompt is computed; beyond it is refused. 0 sets no limit."""
+    """Longest expected wait before a request's prompt is computed; beyond it is refused. 0 sets no limit."""
     max_requests_per_peer: int = Field(default=0, ge=0)
-    """Most requests of one caller (a token, or without tokens a host) that run, wait or are read. 0 sets no limit."""
+    """Most requests of one caller (its token, or else its host) that run, wait or are being read. 0 sets no limit."""
     max_tokens_per_peer: int = Field(default=0, ge=0)
-    """Most tokens of one caller's requests, at their greatest lengths, that run or wait. 0 sets no limit."""
+    """Most tokens of one caller's running and waiting requests, at their greatest lengths. 0 sets no limit."""
     max_step_rows: int = Field(default=256, ge=8)
-    """Most tokens of one forward pass."""
+    """Most tokens of one forward pass: prompt chunks, last tokens and nodes together. At least --max-sequences."""
     max_tree_nodes: int = Field(default=64, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
     prefix_cache: bool = True
-    """Compute what prompts begin with once: keep the KV slots of earlier requests until others need them."""
+    """Compute shared beginnings of prompts once: keep the KV slots of earlier requests until others need them."""
     max_drafters: int = Field(default=64, ge=1)
     """Most drafters attached at once; more are refused."""
     drafters_per_request: int = Field(default=1, ge=1)
-    """How many drafters draft for a request at once, into its one token tree, unless the request says."""
+    """Drafters that draft for a request at once, into its one token tree, unless the request says otherwise."""
     trusted_drafter: StringList = ()
-    """HOST:PORT of a drafter that is trusted to say truly what its tokens were drawn from; may be repeated."""
+    """HOST:PORT of a drafter that is trusted to report its draft distributions truthfully; may be repeated."""
     announced_host: StringList = ()
-    """Host that drafters may announce: a name, *.DOMAIN, an address or a network; may be repeated. Else any."""
+    """Host that drafters may announce: a name, *.DOMAIN, an address or a network; may be repeated. Default: any."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
     allow_hub_models: bool = False
-    """Fetch models that callers name by hub id (local:draft?model=OWNER/NAME); without, only operators name those."""
+    """Allow callers to name models by hub id (local:draft?model=OWNER/NAME). Otherwise only the operator may."""
     allow_scoring: bool = False
-    """Tell whoever asks the target's likeliest tokens along a text (Score), for training draft models."""
+    """Let callers ask for the target's likeliest tokens along a text (Score), for training draft models."""
     share_traffic: bool = False
-    """Tell whoever asks the tokens of every request that finishes (FollowTraffic): all clients' prompts and outputs."""
+    """Let callers follow the tokens of every finished request (FollowTraffic): all clients' prompts and outputs."""
 
     @model_validator(mode="after")
     def _ranks_have_devices(self) -> Self:

@@ -74,7 +74,7 @@ class VerifyConversation:
         order = await self._verifier.read(message, call.request_id, self._peer)
         speculates = order.speculate
         if order.acceptance.draws:
-            raise invalid_field("speculation.acceptance", "the rule rejection is not for a caller that drafts")
+            raise invalid_field("speculation.acceptance", "the rejection rule is not available to a caller that drafts")
         if alone:
             order = replace(order, speculate=False)
         async with self._verifier.run(order, self._peer, call, self._remaining) as request:
@@ -133,7 +133,7 @@ class VerifyConversation:
         entries = max(len(message.token_ids), len(message.parent_ids), len(message.log_probs))
         most = self._verifier.limits.max_tree_nodes
         if entries > most:  # not worth copying for the engine, which would refuse it
-            description = f"has {entries} nodes, the request has credit for {most}"
+            description = f"has {entries} nodes, but the request has credit for {most}"
             self._refuse_proposal(ProposalError(ProposalFault.CREDIT_EXCEEDED, "token_ids", description))
             return
         proposal = Proposal(
@@ -146,7 +146,7 @@ class VerifyConversation:
         try:
             propose(proposal)
         except TooManyCommands as error:
-            self._refuse(at_capacity(f"the verifier is too far behind with what it was told: {error}", _RETRY_SECONDS))
+            self._refuse(at_capacity(f"the verifier is too far behind the caller's messages: {error}", _RETRY_SECONDS))
 
     def _refuse_proposal(self, error: ProposalError) -> None:
         self._refuse(proposal_error(error))

@@ -45,16 +45,17 @@ def _calibrate() -> None:
 def early_exit(
     model: Annotated[str, typer.Option(help="Directory or hub id of the target model.")],
     prompts: Annotated[
-        Path, typer.Option(help='Texts to go on from: a text a line, or JSON lines with "text" if it ends in .jsonl.')
+        Path,
+        typer.Option(help='Texts to continue: one per line, or JSON lines with "text" if the name ends in .jsonl.'),
     ],
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate after each.")] = 64,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate after each text.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of the requests.")] = 0.0,
-    dtype: Annotated[_Dtype, typer.Option(help="Weight type, as the verifier's.")] = _Dtype.auto,
+    dtype: Annotated[_Dtype, typer.Option(help="Weight type, as for the verifier.")] = _Dtype.auto,
     device: Annotated[_Device, typer.Option(help="Device the model runs on.")] = _Device.cpu,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of a forward pass.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Find after how many layers local:early_exit leaves a target best, if it pays at all."""
+    """Find the best number of layers for local:early_exit, if it pays at all."""
     texts = [entry.text for entry in read_prompt_file(prompts, "--prompts", by_line=True)]
     found = _measure(model, texts, tokens, temperature, dtype.value, device.value, threads)
     best = found.best
@@ -73,7 +74,7 @@ def early_exit(
         for each in found.exits
     ]
     print_table(("LAYERS", "AGREEMENT", "MS/ROUND", "DRAFTED", "SPEED-UP"), rows, ">>>>>")
-    print(f"best: local:early_exit?layers={best.layers}" if best else "best: none, plain decoding is faster")
+    print(f"best: local:early_exit?layers={best.layers}" if best else "best: none; plain decoding is faster")
 
 
 def _measure(
@@ -88,7 +89,7 @@ def _measure(
         from speculative_engine.text.tokenizer import Tokenizer
     except ModuleNotFoundError as error:
         raise Failure(
-            f"calibration runs a model in this process and needs the serving libraries, of which {error.name} is "
+            f"calibration runs a model in this process and needs the serving libraries; {error.name} is "
             "missing: pip install -e '.[serve]' in a checkout"
         ) from error
     if threads is not None:

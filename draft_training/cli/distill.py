@@ -17,7 +17,7 @@ from draftwire.cli.options import Json
 Divergences = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="What is made smaller: forward-kl, reverse-kl, total-variation or jensen-shannon."
+        metavar="NAME", help="Divergence to minimize: forward-kl, reverse-kl, total-variation or jensen-shannon."
     ),
 ]
 
@@ -26,25 +26,31 @@ Divergences = Annotated[
 def distill(
     draft: Draft,
     prompts: Annotated[
-        Path, typer.Option(metavar="FILE", help="Prompts: a .jsonl file with text or token_ids, or a text a line.")
+        Path, typer.Option(metavar="FILE", help="Prompts: a .jsonl file with text or token_ids, or one text per line.")
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where data, state and the new checkpoint go.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory for the data, the training state and the new checkpoint.")
+    ],
     verifier: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Learn from a running verifier, started with --allow-scoring."),
     ] = None,
-    target: Annotated[str | None, typer.Option(metavar="DIR", help="Learn from a target that is loaded here.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens the target continues a prompt by.")] = 128,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Temperature of these continuations.")] = 1.0,
-    samples: Annotated[int, typer.Option(min=1, help="Continuations of each prompt.")] = 1,
+    target: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Learn from a target that is loaded in this process.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a continuation of a prompt.")] = 128,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of the continuations.")] = 1.0,
+    samples: Annotated[int, typer.Option(min=1, help="Continuations per prompt.")] = 1,
     top: Top = 32,
-    max_megabytes: Annotated[int, typer.Option(min=1, help="Size of the data set at which collecting ends.")] = 1024,
+    max_megabytes: Annotated[
+        int, typer.Option(min=1, help="Size of the data set at which collecting ends, in MiB.")
+    ] = 1024,
     divergence: Divergences = "forward-kl",
-    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 400,
-    batch_size: Annotated[int, typer.Option(min=1, help="Continuations in a step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 400,
+    batch_size: Annotated[int, typer.Option(min=1, help="Continuations per step.")] = 8,
     learning_rate: LearningRate = 5e-4,
     held_out: Annotated[
-        float, typer.Option(min=0.01, max=0.5, help="Share of the prompts that acceptance is measured on.")
+        float, typer.Option(min=0.01, max=0.5, help="Share of the prompts held out to measure acceptance on.")
     ] = 0.1,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 100,
     seed: Seed = 0,
@@ -54,9 +60,9 @@ def distill(
     *,
     connection: Connection,
 ) -> None:
-    """Train a draft model on what a target says. Interrupted, the same command goes on where it stopped."""
+    """Train a draft model on a target's outputs. After an interruption, the same command resumes where it stopped."""
     if (verifier is None) == (target is None):
-        raise ValueError("--verifier, --target: give one of them")
+        raise ValueError("--verifier, --target: give exactly one of them")
     check_training_installed()
     import torch
 

@@ -12,7 +12,7 @@ from draftwire.cli.failure import Failure
 
 
 def medusa(
-    model: Annotated[str, typer.Option(metavar="DIR", help="The target: directory or hub id. It stays as it is.")],
+    model: Annotated[str, typer.Option(metavar="DIR", help="The target: a directory or a hub id. It is not changed.")],
     prompts: Annotated[
         list[Path],
         typer.Option(
@@ -22,24 +22,26 @@ def medusa(
             help="Texts to learn from: JSON lines with `prompt` or `text`, or a text file; may be repeated.",
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the heads go. Training goes on there.")],
-    heads: Annotated[int, typer.Option(min=1, max=64, help="Heads: tokens guessed ahead.")] = 4,
-    layers: Annotated[int, typer.Option(min=0, max=16, help="Residual blocks of a head.")] = 1,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 300,
-    batch: Annotated[int, typer.Option(min=1, help="Windows of a step.")] = 8,
-    window: Annotated[int, typer.Option(min=16, help="Tokens of a window.")] = 256,
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="The highest learning rate.")] = 1e-3,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory for the heads. An interrupted training resumes there.")
+    ],
+    heads: Annotated[int, typer.Option(min=1, max=64, help="Number of heads: tokens guessed ahead.")] = 4,
+    layers: Annotated[int, typer.Option(min=0, max=16, help="Residual blocks per head.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
+    batch: Annotated[int, typer.Option(min=1, help="Windows per step.")] = 8,
+    window: Annotated[int, typer.Option(min=16, help="Tokens per window.")] = 256,
+    learning_rate: Annotated[float, typer.Option(min=0.0, help="Highest learning rate.")] = 1e-3,
     continuations: Annotated[
         int,
-        typer.Option(min=0, help="How often the target goes on with each text; 0 takes the texts alone."),
+        typer.Option(min=0, help="How often the target continues each text; 0 trains on the texts alone."),
     ] = 1,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens of such a text.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0.0, help="The temperature it is drawn at.")] = 0.8,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of texts and training.")] = 0,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens of a continuation.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of the continuations.")] = 0.8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the continuations and of the training.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default as many as torch finds.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device to train on: cpu or cuda.")] = "cpu",
 ) -> None:
-    """Train Medusa heads on a target that stays as it is; attach them as local:medusa?heads=DIR."""
+    """Train Medusa heads on a frozen target; attach them as local:medusa?heads=DIR."""
     check_training_installed()
     from draft_training.medusa.run import MedusaOrder, TrainingError, run
 

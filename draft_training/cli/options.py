@@ -8,10 +8,10 @@ import typer
 
 from draftwire.cli.failure import check_installed
 
-Draft = Annotated[str, typer.Option(metavar="DIR", help="The draft model to begin with: a directory or a hub id.")]
+Draft = Annotated[str, typer.Option(metavar="DIR", help="The draft model to start from: a directory or a hub id.")]
 Top = Annotated[int, typer.Option(min=1, max=256, help="Likeliest tokens to learn from at each position.")]
 LearningRate = Annotated[float, typer.Option(min=0.0, help="Highest learning rate.")]
-Seed = Annotated[int, typer.Option(help="Decides the order of the examples.")]
+Seed = Annotated[int, typer.Option(help="Seed for the order of the examples.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")]
 Device = Annotated[str, typer.Option(help="Device to train on: cpu, cuda or cuda:N.")]
 

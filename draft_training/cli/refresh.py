@@ -18,37 +18,45 @@ from draftwire.cli.rollout import parse_share
 @connecting
 def refresh(
     draft: Draft,
-    drafter: Annotated[str, typer.Option(metavar="NAME", help="Name of the drafter whose place new drafts take.")],
+    drafter: Annotated[str, typer.Option(metavar="NAME", help="Name of the drafter that new drafts replace.")],
     canary: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="A second drafter service, not attached, that new drafts load into."),
+        typer.Option(
+            metavar="HOST:PORT", help="A second drafter service, not attached, into which new drafts are loaded."
+        ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where checkpoints go; the canary sees it by the same path.")
+        Path, typer.Option(metavar="DIR", help="Directory for checkpoints; the canary must see it under the same path.")
     ],
     verifier: Annotated[
         str,
         typer.Option(metavar="HOST:PORT", help="A verifier started with --allow-scoring and --share-traffic."),
     ] = "localhost:50051",
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds to make; 0 goes on for ever.")] = 0,
-    requests: Annotated[int, typer.Option(min=8, help="Finished requests to learn from anew in a round.")] = 64,
-    replay: Annotated[int, typer.Option(min=8, help="Most requests kept to learn from.")] = 512,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds to run; 0 runs until interrupted.")] = 0,
+    requests: Annotated[int, typer.Option(min=8, help="New finished requests to collect per round.")] = 64,
+    replay: Annotated[int, typer.Option(min=8, help="Most requests kept for training.")] = 512,
     top: Top = 32,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer in a round.")] = 200,
-    batch_size: Annotated[int, typer.Option(min=1, help="Requests in a step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per round.")] = 200,
+    batch_size: Annotated[int, typer.Option(min=1, help="Requests per step.")] = 8,
     learning_rate: LearningRate = 5e-4,
-    share: Annotated[str, typer.Option(metavar="SHARE", help="Share of requests on trial: 50% or 0.5.")] = "50%",
-    trial_requests: Annotated[int, typer.Option(min=1, help="Requests of old and new each that decide.")] = 16,
+    share: Annotated[
+        str, typer.Option(metavar="SHARE", help="Share of the requests that a draft on trial gets: 50% or 0.5.")
+    ] = "50%",
+    trial_requests: Annotated[
+        int, typer.Option(min=1, help="Requests of each of the two drafts needed to decide.")
+    ] = 16,
     trial_seconds: Annotated[
-        float, typer.Option(min=1.0, help="Longest trial; undecided, the new is withdrawn.")
+        float, typer.Option(min=1.0, help="Longest trial, in seconds; then an undecided draft is withdrawn.")
     ] = 600,
     threads: Threads = 1,
-    nice: Annotated[int, typer.Option(min=0, max=19, help="How far the training gives way to other processes.")] = 10,
+    nice: Annotated[
+        int, typer.Option(min=0, max=19, help="How far the training yields to other processes (niceness).")
+    ] = 10,
     device: Device = "cpu",
     *,
     connection: Connection,
 ) -> None:
-    """Train a draft model on what is served, and roll it out where it is accepted better, until interrupted."""
+    """Train a draft model on the served traffic, and roll it out whenever its acceptance is better."""
     check_training_installed()
     import torch
 

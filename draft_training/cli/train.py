@@ -8,7 +8,7 @@ from draft_training.cli.distill import distill
 from draft_training.cli.medusa import medusa
 from draft_training.cli.refresh import refresh
 
-train = typer.Typer(help="Train what drafts.", no_args_is_help=True)
+train = typer.Typer(help="Train draft models and Medusa heads.", no_args_is_help=True)
 train.command()(distill)
 train.command()(medusa)
 train.command()(refresh)

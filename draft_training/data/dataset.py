@@ -110,4 +110,4 @@ def _check_description(path: Path, description: dict[str, object]) -> None:
     differing = sorted(key for key in {*found, *description} if found.get(key) != description.get(key))
     if differing:
         told = ", ".join(f"{key} {found.get(key)!r}, now {description.get(key)!r}" for key in differing)
-        raise DatasetError(f"the data set of {path.parent} is of something else: {told}; take another directory")
+        raise DatasetError(f"the data set in {path.parent} has another origin: {told}; use another directory")

@@ -28,7 +28,7 @@ class Example:
         """Returns self; raises ValueError if the parts do not fit together."""
         positions = len(self.token_ids)
         if self.token_ids.ndim != 2 or self.token_ids.shape != self.log_probs.shape or not positions:
-            raise ValueError("an example needs as many log-probabilities as tokens, for one position at least")
+            raise ValueError("an example must have as many log-probabilities as tokens, for at least one position")
         if not 1 <= self.first <= self.first + positions - 1 <= len(self.tokens):
             raise ValueError(f"{positions} distributions from position {self.first} for {len(self.tokens)} tokens")
         return self

@@ -23,5 +23,5 @@ def _token_ids(entry: PromptEntry, tokenizer: Tokenizer) -> list[int]:
     if not ids:
         return tokenizer.encode(entry.text)
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        raise ValueError(f'{entry.place}: "token_ids" is no list of numbers')
+        raise ValueError(f'{entry.place}: "token_ids" is not a list of numbers')
     return ids

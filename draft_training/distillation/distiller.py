@@ -113,7 +113,7 @@ class Distiller:
             ]
             for example in self.teacher.answer(questions, options.top):
                 if not data.append(example):
-                    self.tell(f"the data set is full with {len(data)} of {total} examples")
+                    self.tell(f"the data set is full: {len(data)} of {total} examples")
                     return data
             self._tell_now_and_then(f"collected {len(data)} of {total} examples", last=len(data) == total)
         return data
@@ -124,7 +124,7 @@ class Distiller:
         held_out = [index for index in range(len(data)) if index % prompts % every == 0]
         learned = [index for index in range(len(data)) if index % prompts % every]
         if not learned or not held_out:
-            raise ValueError("--prompts: too few: one has to be held out, and one left to learn from")
+            raise ValueError("--prompts: at least two are needed: one to hold out and one to learn from")
         measured = [data[index] for index in held_out]
         self._check_ids(data)
         size = self.training.batch_size
@@ -135,7 +135,7 @@ class Distiller:
         trainer = Trainer(self.draft.model, self.training, device=self.draft.device)
         if state.exists():
             trainer.load(state, facts)
-            self.tell(f"going on from step {trainer.steps}")
+            self.tell(f"resuming from step {trainer.steps}")
         while not trainer.done:
             loss = trainer.step(lambda index: data[learned[index]], len(learned))
             line = f"step {trainer.steps} of {self.training.steps}, {self.training.divergence} {loss:.4f}"
@@ -157,7 +157,7 @@ class Distiller:
         """Raises an error for ids beyond the draft's vocabulary; the target's may be padded further."""
         most = max(int(data[index].token_ids.max()) for index in range(len(data)))
         if most >= self.draft.vocab_size:
-            raise ValueError(f"--draft: has {self.draft.vocab_size} tokens, the target tells of token {most}")
+            raise ValueError(f"--draft: has {self.draft.vocab_size} tokens, but the target reported token {most}")
 
     def _tell_now_and_then(self, line: str, *, last: bool) -> None:
         now = time.monotonic()

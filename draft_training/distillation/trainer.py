@@ -21,7 +21,7 @@ class TrainingOptions:
     """Training options. With the draft model and the examples they determine the resulting weights."""
 
     steps: int = 400
-    """Steps of the optimizer in all."""
+    """Total number of optimizer steps."""
     batch_size: int = 8
     """Examples per step."""
     learning_rate: float = 5e-4
@@ -88,14 +88,14 @@ class Trainer:
         new.replace(path)
 
     def load(self, path: Path, facts: dict[str, Any]) -> None:
-        """Resumes from a state that `save` wrote. Raises TrainingStateError if it is of another training."""
+        """Resumes from a state that `save` wrote. Raises TrainingStateError if it belongs to another training."""
         state = torch.load(path, map_location=self._device, weights_only=True)
         wanted = {**asdict(self.options), **facts}
         found = {**state["options"], **state["facts"]}
         differing = sorted(key for key in {*wanted, *found} if wanted.get(key) != found.get(key))
         if differing:
             told = ", ".join(f"{key} {found.get(key)!r}, now {wanted.get(key)!r}" for key in differing)
-            raise TrainingStateError(f"{path} is of another training: {told}; take another directory")
+            raise TrainingStateError(f"{path} belongs to another training: {told}; use another directory")
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.steps = state["steps"]

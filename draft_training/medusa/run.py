@@ -53,7 +53,7 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
     try:
         texts = read_texts(order.prompts)
         if len(texts) < 2:
-            raise ValueError("needs two texts at least: one is kept to see how the heads do")
+            raise ValueError("needs at least two texts: one is held out to measure the heads")
         checkpoint = Checkpoint.find(order.model)
         windows, held_out = _windows(order, checkpoint, texts, say)
         # If the target computes in bfloat16, the heads see the same states as when they draft.
@@ -75,12 +75,12 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
     except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
         raise TrainingError(str(error)[:_MOST_SHOWN]) from error
     if trainer.step:
-        say(f"going on after step {trainer.step}")
+        say(f"resuming after step {trainer.step}")
     trainer.train(lambda progress: say(_line(progress, order.steps)))
     Tokenizer.load(checkpoint).save(order.out)
     accuracy: list[HeadAccuracy] = trainer.accuracy(held_out)
     for index, each in enumerate(accuracy, start=1):
-        say(f"head {index}: {each.top1:.1%} right on held-out text, {each.top5:.1%} among its five best")
+        say(f"head {index}: {each.top1:.1%} correct on held-out text, {each.top5:.1%} within its top five")
     return accuracy
 
 
@@ -106,7 +106,7 @@ def _windows(
             seed=order.seed,
         )
         parts.append(Windows(documents, order.window, order.heads + 2))
-    say(f"{len(parts[0])} windows of {order.window} tokens to learn from, {len(parts[1])} kept")
+    say(f"{len(parts[0])} windows of {order.window} tokens to learn from, {len(parts[1])} held out")
     return parts[0], parts[1]
 
 

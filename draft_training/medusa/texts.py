@@ -66,7 +66,7 @@ class Windows:
         cut = [document[at : at + length] for document in documents for at in range(0, len(document), length)]
         kept = [window for window in cut if len(window) >= shortest]
         if not kept:
-            raise ValueError(f"the texts hold no window of {shortest} tokens")
+            raise ValueError(f"the texts are too short for a window of {shortest} tokens")
         self.labels = torch.tensor([[*window, *[_IGNORED] * (length - len(window))] for window in kept])
         """int64 [windows, length]"""
 

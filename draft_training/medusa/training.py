@@ -164,7 +164,7 @@ class MedusaTrainer:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         if state["identity"] != self._identity:
             raise CheckpointMismatch(
-                f"{path} is that of a training with other settings, texts or target: go on with those, or remove it"
+                f"{path} belongs to a training with other settings, texts or target: resume with those, or remove it"
             )
         self.heads.load_state_dict(state["heads"])
         self._optimizer.load_state_dict(state["optimizer"])

@@ -108,7 +108,7 @@ class Refresher:
                     if int(scored.token_ids.max()) < self.draft.vocab_size:
                         self.replay.add(scored)
                         taken += 1
-        self.tell(f"followed {taken} requests; served with {self.served_acceptance:.2f} accepted draft tokens a step")
+        self.tell(f"followed {taken} requests; served with {self.served_acceptance:.2f} accepted draft tokens per step")
 
     def see(self, requests: list[ServedRequest]) -> None:
         """Counts how requests were served."""
@@ -153,7 +153,7 @@ class Refresher:
         client = self.teacher.client
         address = next((each.address for each in client.drafters.list() if each.name == standing.drafter), None)
         if address is None:
-            raise ValueError(f"--drafter: no drafter of the name {standing.drafter!r} is attached")
+            raise ValueError(f"--drafter: no drafter named {standing.drafter!r} is attached")
         self.tell(f"{checkpoint.name}: on trial at {standing.canary}")
         verdict = try_out(client, self.follower, standing.drafter, standing.canary, checkpoint, self.trial, self.see)
         if verdict.promoted:

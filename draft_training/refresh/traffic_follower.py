@@ -26,7 +26,7 @@ class TrafficFollower:
         """Waits until finished requests are being reported. Raises DraftwireError, and TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._following or self._error is not None, seconds):
-                raise TimeoutError(f"the verifier does not answer after {seconds:g} s")
+                raise TimeoutError(f"the verifier did not answer within {seconds:g} s")
             self._check()
 
     def take(self, seconds: float) -> list[ServedRequest]:

@@ -82,7 +82,7 @@ def try_out(
         if verdict.promoted:
             client.drafters.promote(new)
     except RolloutNotFoundError:  # withdrawn between our looking and our deciding
-        return Verdict(False, old, _ending(client, new) or "the roll-out ended")
+        return Verdict(False, old, _ending(client, new) or "the rollout ended")
     except BaseException:
         _withdraw(client, new)
         raise
@@ -101,7 +101,7 @@ def _load(client: Client, canary: str, checkpoint: Path) -> str | None:
         if load is not None and load.request_id == request_id and load.state != "loading":
             return None if load.state == "serving" else f"{canary} cannot serve it: {load.error}"
         time.sleep(_POLL_SECONDS)
-    return f"{canary} has not loaded it after {_LOAD_SECONDS:g} s"
+    return f"{canary} did not load it within {_LOAD_SECONDS:g} s"
 
 
 def _watch(
@@ -128,7 +128,7 @@ def _watch(
                 side.take(request)
     better = sides[1].mean > sides[0].mean
     reason = (
-        f"{sides[1].mean:.3f} accepted tokens a step against {sides[0].mean:.3f} "
+        f"{sides[1].mean:.3f} accepted tokens per step against {sides[0].mean:.3f} "
         f"({len(sides[1].accepted_per_step)} and {len(sides[0].accepted_per_step)} requests)"
     )
     return Verdict(better, new if better else old, reason)

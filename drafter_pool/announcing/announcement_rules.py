@@ -36,7 +36,7 @@ class AnnouncementRules:
 
     @classmethod
     def of(cls, settings: ServiceSettings, hosts: Sequence[str]) -> Self:
-        """The rules of a service with these settings. Raises ValueError for an invalid host."""
+        """Returns the rules of a service with these settings. Raises ValueError for an invalid host."""
         token_in_the_clear = settings.token_file is not None and settings.tls_ca is None
         return cls(hosts, token_in_the_clear=token_in_the_clear and settings.accepted_tokens is None)
 
@@ -45,8 +45,8 @@ class AnnouncementRules:
         if self._token_in_the_clear:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
-                "anybody could announce a drafter here and be shown this verifier's token: beside --token-file, "
-                "announcing needs --accepted-tokens or --tls-ca",
+                "anyone could announce a drafter here and receive this verifier's token: with --token-file, "
+                "announcing requires --accepted-tokens or --tls-ca",
             )
         host = Address.parse(address).host.lower().rstrip(".")
         if self._restricted and not self._allows(host):
@@ -84,7 +84,7 @@ def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def _name(host: str) -> str:
-    """The canonical form of a host name. Raises ValueError."""
+    """Returns the canonical form of a host name. Raises ValueError."""
     name = host.lower().rstrip(".")
     labels = name.removeprefix(_ANY_LABELS).split(".")
     if not all(label and label.replace("-", "").replace("_", "").isalnum() and label.isascii() for label in labels):

@@ -21,13 +21,13 @@ def is_local(address: str) -> bool:
 
 
 def read_service_address(field: str, address: str) -> str:
-    """The canonical form of a drafter service's address in a request's field. Raises ServiceError."""
+    """Returns the canonical form of a drafter service's address in a request's field. Raises ServiceError."""
     check_text(field, address)
     if is_local(address):
         raise ServiceError(
             grpc.StatusCode.INVALID_ARGUMENT,
             ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER,
-            f"{field}: {address!r} is a drafter in the verifier; here that of a service is wanted, HOST:PORT",
+            f"{field}: {address!r} is a drafter in the verifier; expected the address of a service, HOST:PORT",
         )
     try:
         return peer_address(address)
@@ -36,7 +36,7 @@ def read_service_address(field: str, address: str) -> str:
 
 
 def read_name(field: str, name: str) -> str:
-    """The name in a request's field, which may be empty. Raises ServiceError."""
+    """Returns the name in a request's field, which may be empty. Raises ServiceError."""
     check_text(field, name)
     return name
 
@@ -53,7 +53,7 @@ _MAX_VALUE_LENGTH = 256
 
 
 def read_labels(field: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels in a request's field. Raises ServiceError (INVALID_FIELD) if they exceed the limits."""
+    """Returns the labels in a request's field. Raises ServiceError (INVALID_FIELD) if they exceed the limits."""
     if len(labels) > _MAX_LABELS:
         raise invalid_field(field, f"has {len(labels)} labels, at most {_MAX_LABELS} are allowed")
     for key, value in labels.items():

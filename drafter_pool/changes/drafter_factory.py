@@ -18,7 +18,7 @@ class LocalDrafterFactory(Protocol):
     """Makes drafters that run in the verifier's own process, from `local:` addresses."""
 
     def read(self, field: str, address: str) -> str:
-        """The canonical form of the address in a request's field. Raises ServiceError."""
+        """Returns the canonical form of the address in a request's field. Raises ServiceError."""
 
     def make(self, name: str, address: str, events: DrafterEvents) -> PooledDrafter:
         """Makes the drafter for a canonical address."""
@@ -47,7 +47,7 @@ class DrafterFactory:
         self._standings = DrafterStandings(clocks)
 
     def read(self, field: str, address: str) -> str:
-        """The canonical form of the address in a request's field. Raises ServiceError."""
+        """Returns the canonical form of the address in a request's field. Raises ServiceError."""
         if self._local is not None and is_local(address):
             return self._local.read(field, address)
         return read_service_address(field, address)

@@ -52,7 +52,7 @@ class Membership:
         self._heartbeats = Heartbeats(self._fell_silent)
 
     def read_address(self, field: str, address: str) -> str:
-        """The canonical form of the address in a request's field. Raises ServiceError."""
+        """Returns the canonical form of the address in a request's field. Raises ServiceError."""
         return self._factory.read(field, address)
 
     async def attach(

@@ -89,5 +89,5 @@ class ModelReplacements:
 
 
 def replacement_of(name: str) -> What:
-    """The key of a model replacement among the pool's operations."""
+    """Returns the key of a model replacement among the pool's operations."""
     return ("new model of", name)

@@ -116,12 +116,13 @@ class PoolChanges:
         return self._rollouts.describe_one(rollout)
 
     def _new_drafter(self, old_name: str, new_name: str) -> str:
-        """The name of the drafter that takes over: an attached drafter's name, or an address in canonical form."""
+        """Returns the name of the drafter that takes over: an attached drafter's name, or an address in canonical
+        form."""
         attached = self._roster.get(new_name) is not None
         if not attached and ":" not in new_name:  # more likely a mistyped name than an address
             raise invalid_field(
                 "new_name",
-                f"no drafter named {quoted(new_name)} is attached; a new one is given by its address, HOST:PORT or "
+                f"no drafter named {quoted(new_name)} is attached; to attach a new one, give its address, HOST:PORT or "
                 "local:METHOD",
             )
         new_key = new_name if attached else self._membership.read_address("new_name", new_name)

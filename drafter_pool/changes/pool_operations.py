@@ -61,14 +61,15 @@ class PoolOperations:
         return await asyncio.shield(operation.result)
 
     def known(self, what: What, request_id: str = "") -> Operation | None:
-        """The same operation if it is running, or if it succeeded under this request id; a failed one may be retried.
+        """Returns the same operation if it is running, or if it succeeded under this request id; a failed one may be
+        retried.
 
         Raises ServiceError (INVALID_FIELD) if the request id belongs to another operation.
         """
         operation = self._by_request.get(request_id) if request_id else None
         if operation is not None:
             if operation.what != what:
-                raise invalid_field("request_id", f"{request_id!r} was given to another call: {operation}")
+                raise invalid_field("request_id", f"{request_id!r} was used for another call: {operation}")
             if not operation.result.done() or operation.result.exception() is None:
                 return operation
         return next((running for running in self._running if running.what == what), None)
@@ -117,5 +118,5 @@ class PoolOperations:
 
 
 def busy(drafter: str, operation: str) -> ServiceError:
-    """FAILED_PRECONDITION: another change of the drafter is in progress."""
+    """Returns FAILED_PRECONDITION: another change of the drafter is in progress."""
     return failed_precondition(ErrorReason.ERROR_REASON_BUSY, f"drafter {drafter} is busy: {operation} is under way")

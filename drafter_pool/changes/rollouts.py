@@ -114,10 +114,10 @@ class DrafterRollout:
         return fresh and significantly_worse(self.new.sample, self.old.sample)
 
     def verdict(self) -> str:
-        """The comparison's figures as text."""
+        """Returns the comparison's figures as text."""
         new, old = self.new.sample, self.old.sample
         return (
-            f"{new.mean:.3f} accepted tokens a step against {old.mean:.3f} "
+            f"{new.mean:.3f} accepted tokens per step against {old.mean:.3f} "
             f"(t = {welch_t(new, old):.1f}, {new.count} and {old.count} samples of {SAMPLE_STEPS} steps)"
         )
 
@@ -126,7 +126,7 @@ class DrafterRollout:
         self.state, self.reason, self._ended_at = state, reason, time.time()
 
     def describe(self, sequences: dict[str, int]) -> Rollout:
-        """The rollout as ListRollouts returns it. sequences: number of open sequences by drafter name."""
+        """Returns the rollout in the form of ListRollouts. sequences: number of open sequences by drafter name."""
         described = Rollout(
             old=_describe(self.old, sequences),
             new=_describe(self.new, sequences),
@@ -172,17 +172,17 @@ class Rollouts:
         """Raises ServiceError (BUSY) if one of the drafters takes part in a rollout."""
         for name in drafters:
             if self.involving(name) is not None:
-                raise busy(name, "a roll-out")
+                raise busy(name, "a rollout")
 
     def involving(self, name: str) -> DrafterRollout | None:
-        """The rollout in which a drafter takes part; None if there is none."""
+        """Returns the rollout in which a drafter takes part; None if there is none."""
         return next((each for each in self._running if name in (each.old.name, each.new.name)), None)
 
     def of_new(self, name: str) -> DrafterRollout:
-        """The rollout whose new drafter has this name. Raises ServiceError (NOT_FOUND)."""
+        """Returns the rollout whose new drafter has this name. Raises ServiceError (NOT_FOUND)."""
         rollout = self.involving(name)
         if rollout is None or rollout.new.name != name:
-            raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no roll-out of {name!r} is under way")
+            raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no rollout of {name!r} is under way")
         return rollout
 
     async def begin(self, old: PooledDrafter, new: PooledDrafter, share: float) -> DrafterRollout:
@@ -223,7 +223,7 @@ class Rollouts:
         rollout = self.involving(name)
         if rollout is not None:
             state = WITHDRAWN if name == rollout.new.name else PROMOTED
-            self.end(rollout, state, f"{name} is gone")
+            self.end(rollout, state, f"{name} has left the pool")
 
     def restart(self, name: str) -> None:
         """Restarts the comparison of a drafter, because its model has changed."""
@@ -246,11 +246,11 @@ class Rollouts:
                 side.forget(sequence_id)
 
     def describe(self) -> list[Rollout]:
-        """All rollouts: those in progress, then the most recently ended ones, newest first."""
+        """Returns all rollouts: those in progress, then the most recently ended ones, newest first."""
         return [self.describe_one(rollout) for rollout in (*self._running, *self._ended)]
 
     def describe_one(self, rollout: DrafterRollout) -> Rollout:
-        """The state of one rollout."""
+        """Returns the state of one rollout."""
         sequences: dict[str, int] = {}
         for drafter in self._roster:
             sequences[drafter.name] = sequences.get(drafter.name, 0) + drafter.sequences

@@ -110,4 +110,4 @@ async def empty(drafting: Drafting, old: PooledDrafter) -> None:
 
 
 def _incomplete(new: PooledDrafter, moves: Counter[Move]) -> ServiceError:
-    return new.unreachable(f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")
+    return new.unreachable(f"it caught up with {moves[Move.DONE]} of {moves.total()} sequences")

@@ -117,7 +117,7 @@ class DrafterConversation:
         return max(0.0, self._full_until - asyncio.get_running_loop().time())
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """A future that resolves to whether the drafter has caught up with an open sequence."""
+        """Returns a future that resolves to whether the drafter has caught up with an open sequence."""
         return self._open[sequence_id].ready
 
     async def run(self) -> None:
@@ -298,7 +298,7 @@ class DrafterConversation:
         """Refuses a proposal for an opening that never existed; one for an opening that has ended is merely late."""
         error = not_found(
             ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
-            f"sequence_id: {message.sequence_id} was never opened as epoch {message.epoch}",
+            f"sequence_id: {message.sequence_id} was never opened with epoch {message.epoch}",
         )
         if not self._has_refused:  # a drafter can send any number of these
             self._has_refused = True

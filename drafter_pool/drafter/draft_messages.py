@@ -100,7 +100,7 @@ def proposal(message: ProposalMessage) -> Proposal:
 
 
 def proposal_error(error: ProposalError) -> ServiceError:
-    """The error sent to a drafter for a proposal that the engine refused."""
+    """Returns the error sent to a drafter for a proposal that the engine refused."""
     if error.fault is ProposalFault.CREDIT_EXCEEDED:
         return ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, ErrorReason.ERROR_REASON_CREDIT_EXCEEDED, str(error))
     return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, ErrorReason.ERROR_REASON_MALFORMED_PROPOSAL, str(error))
@@ -115,7 +115,7 @@ def bounded(status: status_pb2.Status) -> status_pb2.Status:
 
 
 def handshake_fault(message: str) -> ServiceError:
-    """FAILED_PRECONDITION: the drafter's first message is not a handshake, or a later one is."""
+    """Returns FAILED_PRECONDITION: the drafter's first message is not a handshake, or a later one is."""
     return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
 
 
@@ -131,6 +131,6 @@ def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
 
 
 def retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:
-    """The retry delay that the drafter asks for, within bounds; `otherwise` if it names none."""
+    """Returns the retry delay that the drafter asks for, within bounds; `otherwise` if it names none."""
     asked = error.retry_seconds if isinstance(error, StreamBroken) else None
     return otherwise if asked is None else min(max(asked, 0.1), _LONGEST_RETRY_SECONDS)

@@ -107,7 +107,7 @@ class DrafterStream:
         try:
             self._writer.send(message)
         except OutboxFull as error:
-            self.end(OutboxFull(f"the drafter does not read: {error}"))
+            self.end(OutboxFull(f"the drafter does not read its messages: {error}"))
 
     def close(self) -> None:
         """Stops sending, and lets the drafter end its side."""

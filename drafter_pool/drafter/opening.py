@@ -70,7 +70,8 @@ class DrafterOpening:
         self._sent[committed_length] = now
 
     def sent_at(self, committed_length: int) -> float:
-        """The time at which a committed length was sent to the drafter, or -inf; drops those of shorter lengths."""
+        """Returns the time at which a committed length was sent to the drafter, or -inf; drops those of shorter
+        lengths."""
         while self._sent and next(iter(self._sent)) < committed_length:
             del self._sent[next(iter(self._sent))]
         return self._sent.get(committed_length, -math.inf)

@@ -139,7 +139,8 @@ class PooledDrafter(ABC):
 
     @abstractmethod
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """A future that resolves to whether the drafter has caught up with an open sequence. Must not be cancelled."""
+        """Returns a future that resolves to whether the drafter has caught up with an open sequence. Must not be
+        cancelled."""
 
     @abstractmethod
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:

@@ -49,4 +49,4 @@ class ProposalSink(Protocol):
         """Merges the proposals of one message into the trees. Raises TooManyCommands."""
 
     def response_seconds(self, source: str) -> float | None:
-        """Smoothed time in seconds from a verdict to a drafter's first answer; None while unknown."""
+        """Returns the smoothed time in seconds from a verdict to a drafter's first answer; None while unknown."""

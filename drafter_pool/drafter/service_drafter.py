@@ -111,7 +111,8 @@ class ServiceDrafter(PooledDrafter):
         return self._conversation is not None and self._conversation.has(sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """A future that resolves to whether the drafter has caught up with an open sequence. Must not be cancelled."""
+        """Returns a future that resolves to whether the drafter has caught up with an open sequence. Must not be
+        cancelled."""
         assert self._conversation is not None, "something is open"
         return self._conversation.opened(sequence_id)
 
@@ -182,7 +183,9 @@ class ServiceDrafter(PooledDrafter):
         if pause > 0:
             self._set_state(DrafterState.DRAFTER_STATE_SUSPENDED)
             self._contact_failed(
-                StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"suspended for {pause:.0f} s, as it broke the protocol")
+                StreamBroken.of(
+                    grpc.StatusCode.UNAVAILABLE, f"suspended for {pause:.0f} s because it broke the protocol"
+                )
             )
             await asyncio.sleep(pause)
 

@@ -18,7 +18,7 @@ def new_source(name: str) -> str:
 
 
 def drafter_of(source: str) -> str:
-    """The name in the pool of the drafter with a source."""
+    """Returns the name in the pool of the drafter with a source."""
     return source.rpartition("#")[0] or source
 
 
@@ -33,5 +33,5 @@ RESERVED = (CALLER, PREDICTION, GRAMMAR)
 
 
 def request_source(drafter: str, sequence_id: int) -> str:
-    """The source of drafts for one request under a reserved name."""
+    """Returns the source of drafts for one request under a reserved name."""
     return f"{drafter}#{sequence_id}"

@@ -11,8 +11,8 @@ from speculative_engine.planning.planner import Planner
 
 
 def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | None) -> DrafterMessage:
-    """The state of one drafter. sequences: number of open sequences under its name. response_seconds: time from a
-    verdict to its first answer; None while unknown."""
+    """Returns the state of one drafter. sequences: number of open sequences under its name. response_seconds: time from
+    a verdict to its first answer; None while unknown."""
     described = DrafterMessage(
         name=drafter.name,
         address=drafter.address,
@@ -40,8 +40,8 @@ def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | N
 
 
 def calibrations(planner: Planner) -> list[Calibration]:
-    """The planner's calibration of each drafter of the pool. May be called while another thread adds and removes
-    drafters."""
+    """Returns the planner's calibration of each drafter of the pool. May be called while another thread adds and
+    removes drafters."""
     timings = planner.timings.copy()
     found = []
     for source, model in planner.models.copy().items():

@@ -100,7 +100,7 @@ class Drafting:
             self.close(drafted, drafter)
 
     def drafted_by(self, drafter: PooledDrafter) -> list[DraftedRequest]:
-        """The requests that are open with a drafter."""
+        """Returns the requests that are open with a drafter."""
         return [drafted for drafted in self._requests.values() if drafter.has(drafted.sequence_id)]
 
     def assign(self, drafted: DraftedRequest) -> None:
@@ -116,7 +116,7 @@ class Drafting:
             having += 1
 
     def another(self, drafted: DraftedRequest) -> PooledDrafter | None:
-        """The drafter that a request would get next; None if no drafter is eligible."""
+        """Returns the drafter that a request would get next; None if no drafter is eligible."""
         return self._choice.among(self._eligible(drafted))
 
     def _eligible(self, drafted: DraftedRequest) -> list[PooledDrafter]:
@@ -241,5 +241,5 @@ class Drafting:
 
 
 def _named(drafter: PooledDrafter) -> dict[str, str]:
-    """Trace event attributes that identify a drafter."""
+    """Returns trace event attributes that identify a drafter."""
     return {"draftwire.drafter": drafter.name, "draftwire.drafter.address": drafter.address}

@@ -47,11 +47,11 @@ class Roster:
         return iter(self.alive)
 
     def get(self, name: str) -> PooledDrafter | None:
-        """The drafter with a name; None if there is none."""
+        """Returns the drafter with a name; None if there is none."""
         return self._members.get(name)
 
     def named(self, name: str) -> PooledDrafter:
-        """The drafter with a name. Raises ServiceError (NOT_FOUND)."""
+        """Returns the drafter with a name. Raises ServiceError (NOT_FOUND)."""
         drafter = self._members.get(name)
         if drafter is None:
             raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
@@ -62,11 +62,11 @@ class Roster:
         return [drafter.name for drafter in self if drafter.has(sequence_id)]
 
     def find(self, source: str) -> PooledDrafter | None:
-        """The living drafter with a source; None if there is none."""
+        """Returns the living drafter with a source; None if there is none."""
         return next((drafter for drafter in self._alive if drafter.source == source), None)
 
     def describe(self, drafter: PooledDrafter) -> DrafterMessage:
-        """The state of one drafter."""
+        """Returns the state of one drafter."""
         sequences = sum(each.sequences for each in {drafter, *self} if each.name == drafter.name)
         return describe(drafter, sequences, self._sink.response_seconds(drafter.source))
 
@@ -80,7 +80,7 @@ class Roster:
             check_address(drafter, address)
             return drafter, False
         if name in RESERVED:
-            raise invalid_field("name", f"{name!r} stands for what drafts for one request alone; take another one")
+            raise invalid_field("name", f"{name!r} is reserved for drafters of a single request; choose another name")
         if len(self._members) >= self._max_drafters:
             raise at_capacity(f"{len(self._members)} drafters are attached already", _FULL_RETRY_SECONDS)
         drafter = self._members[name] = make()

@@ -87,8 +87,8 @@ def _room(max_tree_nodes: int) -> int:
 
 
 def _entries(batch: ProposalBatch) -> int:
-    """Number of a message's nodes, or of entries that take as long to read. Draft distributions are as long as the
-    vocabulary if the acceptance rule needs them, so they count only by their bytes."""
+    """Returns the number of a message's nodes, or of entries that take as long to read. Draft distributions are as long
+    as the vocabulary if the acceptance rule needs them, so they count only by their bytes."""
     return sum(max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs)) for each in batch.proposals)
 
 
@@ -96,5 +96,5 @@ def _flood() -> ServiceError:
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
-        "the drafter says more than it was asked for",
+        "the drafter sends more than it was asked for",
     )

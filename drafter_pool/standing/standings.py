@@ -115,7 +115,7 @@ class DrafterStandings:
         return len(self._held)
 
     def of(self, address: str) -> DrafterStanding:
-        """The standing of an address for which a drafter is being created."""
+        """Returns the standing of an address for which a drafter is being created."""
         standing = self._held.get(address)
         if standing is None:
             standing = self._held[address] = DrafterStanding(self._clocks)
@@ -128,9 +128,9 @@ class DrafterStandings:
 
 
 def replaced_too_soon() -> ServiceError:
-    """RESOURCE_EXHAUSTED: the drafter replaces its model too often."""
+    """Returns RESOURCE_EXHAUSTED: the drafter replaces its model too often."""
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
-        f"the drafter replaces its model more often than once in {REPLACEMENT_SECONDS:g} s",
+        f"the drafter replaces its model more than once in {REPLACEMENT_SECONDS:g} s",
     )

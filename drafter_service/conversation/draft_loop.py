@@ -198,19 +198,20 @@ class DraftLoop:
         return sum(map(len, list(self._keys.values())))
 
     def slot_use(self) -> dict[ServedVerifier, SlotUse]:
-        """Approximate use of KV slots by each stream with open sequences; empty for a drafter without slots."""
+        """Returns the approximate use of KV slots by each stream with open sequences; empty for a drafter without
+        slots."""
         return self._shared.slot_use() if self._shared is not None else {}
 
     def part_seconds(self) -> dict[str, float]:
-        """Time of the loop's steps in seconds, by part."""
+        """Returns the time of the loop's steps in seconds, by part."""
         return self._clock.seconds()
 
     def step_times(self) -> StepTimes:
-        """Number and times of the loop's steps, by part."""
+        """Returns the number and times of the loop's steps, by part."""
         return step_times(self._clock.steps, self._clock.seconds(), self._clock.cpu_around_forward)
 
     async def open_sequences(self) -> int:
-        """Exact number of open sequences, counted after all commands posted before."""
+        """Returns the exact number of open sequences, counted after all commands posted before."""
 
         def count() -> int:
             self._close_ended_streams()
@@ -230,7 +231,7 @@ class DraftLoop:
         waiting_tokens = stream.posted_tokens - stream.taken_tokens
         too_many_tokens = waiting_tokens and tokens and waiting_tokens + tokens > most_tokens
         if stream.posted - stream.taken >= _MAX_WAITING or too_many_tokens:
-            raise at_capacity("the drafter is too far behind with what the verifier told it", _RETRY_SECONDS)
+            raise at_capacity("the drafter is too far behind the verifier's messages", _RETRY_SECONDS)
         stream.posted += 1
         stream.posted_tokens += tokens
 

@@ -105,7 +105,7 @@ class DraftingSession:
                 self._writer.close()
                 await asyncio.wait({writing}, timeout=_FLUSH_SECONDS)
                 if not writing.done():
-                    raise at_capacity("the verifier does not read to the end", _RETRY_SECONDS)
+                    raise at_capacity("the verifier did not read all queued messages", _RETRY_SECONDS)
         finally:
             self._drafting.detach(self._number)
             if self._ended.done() and not self._ended.cancelled():
@@ -240,8 +240,8 @@ class DraftingSession:
         if count == 0 or sequence.committed_length + count != verdict.committed_length:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_OUT_OF_SYNC,
-                f"{count} tokens to a length of {verdict.committed_length} do not continue the "
-                f"{sequence.committed_length} tokens the drafter has",
+                f"{count} tokens up to a length of {verdict.committed_length} do not continue the "
+                f"{sequence.committed_length} tokens that the drafter has",
             )
         if verdict.committed_length > sequence.max_length:
             raise invalid_field("committed_length", f"exceeds max_length, {sequence.max_length}, of the opening")
@@ -258,7 +258,9 @@ class DraftingSession:
             return None
         if not verdict.HasField("hidden_state"):
             if sequence.has_states:
-                raise invalid_field("hidden_state", "must be set: this drafter drafts from it, and had it before")
+                raise invalid_field(
+                    "hidden_state", "must be set: this drafter drafts from it, and earlier verdicts had it"
+                )
             return None
         sequence.has_states = True
         return read_hidden_state(verdict.hidden_state, self._hidden_size)
@@ -380,7 +382,7 @@ class DraftingSession:
         try:
             self._writer.send(message)
         except OutboxFull as error:
-            fault = at_capacity(f"the verifier does not read: {error}", _RETRY_SECONDS)
+            fault = at_capacity(f"the verifier does not read its messages: {error}", _RETRY_SECONDS)
             fault.__cause__ = error
             self._ended.set_exception(fault)
 

@@ -74,7 +74,7 @@ async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo, n
 
 
 def handshake_expected(message: str) -> ServiceError:
-    """FAILED_PRECONDITION: an unexpected hello, or a missing one."""
+    """Returns FAILED_PRECONDITION: an unexpected hello, or a missing one."""
     return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
 
 
@@ -83,12 +83,12 @@ def _check_states(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInf
     if CAPABILITY_HIDDEN_STATES in own.capabilities and CAPABILITY_HIDDEN_STATES not in verifier.capabilities:
         raise failed_precondition(
             ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
-            f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {CAPABILITY_HIDDEN_STATES}, and "
-            f"{own.model.model_id} drafts from nothing else",
+            f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {CAPABILITY_HIDDEN_STATES}, but "
+            f"{own.model.model_id} drafts only from hidden states",
         )
 
 
 def _shared_vocab_size(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> int:
-    """The number of token ids that exist on both sides."""
+    """Returns the number of token ids that exist on both sides."""
     sizes = [peer.model.vocab_size for peer in (own, verifier) if peer.model.vocab_size]
     return min(sizes)

@@ -58,18 +58,22 @@ class SequenceOpening:
         """Adds the next chunk. Raises ServiceError."""
         if chunk.committed_length != self._committed_length:
             raise invalid_field(
-                "committed_length", f"was {self._committed_length} in the first chunk, got {chunk.committed_length}"
+                "committed_length",
+                f"must be {self._committed_length} as in the first chunk, got {chunk.committed_length}",
             )
         if chunk.offset != len(self._tokens):
-            raise invalid_field("offset", f"must be {len(self._tokens)}, the tokens that have come, got {chunk.offset}")
+            raise invalid_field(
+                "offset", f"must be {len(self._tokens)}, the number of tokens so far, got {chunk.offset}"
+            )
         room = self._committed_length - len(self._tokens)
         if not 1 <= len(chunk.token_ids) <= room:
-            raise invalid_field("token_ids", f"must have 1 to {room} tokens here, got {len(chunk.token_ids)}")
+            raise invalid_field("token_ids", f"must have 1 to {room} tokens in this chunk, got {len(chunk.token_ids)}")
         check_token_ids(chunk.token_ids, self._vocab_size)
         self._tokens.extend(chunk.token_ids)
 
     def spec(self, shared_vocab_size: int) -> DraftSpec:
-        """The specification of a complete opening. shared_vocab_size: number of ids that the target also has."""
+        """Returns the specification of a complete opening. shared_vocab_size: number of ids that the target also
+        has."""
         return DraftSpec(
             tokens=self._tokens.tolist(),
             sampling=self._sampling,
@@ -89,14 +93,14 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
     for index, token_id in enumerate(token_ids):
         if token_id >= vocab_size:
             field = f"token_ids[{index}]"
-            problem = f"is {token_id}, the drafter's vocabulary has {vocab_size} ids"
+            problem = f"is {token_id}, but the drafter's vocabulary has {vocab_size} ids"
             raise refused_field(ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE, field, problem)
 
 
 def check_length(committed_length: int, limit: int) -> None:
     """Raises ServiceError if a sequence is longer than this drafter supports."""
     if committed_length > limit:
-        problem = f"is {committed_length}, the drafter follows sequences of up to {limit} tokens"
+        problem = f"is {committed_length}, but the drafter follows sequences of up to {limit} tokens"
         raise refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, "committed_length", problem)
 
 
@@ -122,6 +126,6 @@ def read_hidden_state(message: verdict_pb2.HiddenState, hidden_size: int) -> tor
         raise invalid_field(
             "hidden_state.values",
             f"must be {wanted} bytes, {hidden_size} values of {message.dtype}, got {len(message.values)}: these heads "
-            "were made for a target of that hidden size",
+            "were trained for a target of that hidden size",
         )
     return torch.frombuffer(bytearray(message.values), dtype=dtype)

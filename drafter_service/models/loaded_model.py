@@ -65,7 +65,9 @@ class Translation:
             return cls(own, target, None)
         vocabulary = own.vocabulary()
         if len(vocabulary) > model.vocab_size:
-            raise ModelLoadError(f"{model.name}: has {model.vocab_size} tokens, its tokenizer {len(vocabulary)}")
+            raise ModelLoadError(
+                f"{model.name}: the model has {model.vocab_size} tokens, but its tokenizer has {len(vocabulary)}"
+            )
         return cls(own, target, TokenMap(target.vocabulary(), vocabulary))
 
     def present(self, info: model_info_pb2.ModelInfo) -> None:
@@ -79,7 +81,7 @@ class Translation:
 
 
 def threads_of(settings: DrafterSettings) -> int | None:
-    """Number of CPU threads of a forward pass; None leaves the choice to torch."""
+    """Returns the number of CPU threads of a forward pass; None leaves the choice to torch."""
     return settings.threads or share_of_threads(settings.tensor_parallel)
 
 
@@ -170,7 +172,7 @@ def _make_cache(model: PackedModel) -> None:
         model.forward(builder.build(model.group_size, model.device))
     except (MemoryError, RuntimeError) as error:  # torch's own out-of-memory errors are RuntimeErrors
         reason = str(error).partition("\n")[0]
-        raise NoMemoryError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
+        raise NoMemoryError(f"cannot allocate a KV cache of {model.pool.capacity} slots: {reason}") from error
     model.pool.give_back(slots)
 
 
@@ -183,7 +185,7 @@ def _capture_graphs(model: PackedModel) -> None:
 
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:
-    """The contract's description of a model."""
+    """Returns the contract's description of a model."""
     return model_info_pb2.ModelInfo(
         # The path of a directory stays private.
         model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,

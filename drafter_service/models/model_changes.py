@@ -101,7 +101,7 @@ class ModelChanges:
         return sum(serving.sequences for serving in self._serving_models())
 
     def slots(self) -> tuple[int, int]:
-        """Approximate number of used KV slots, and the total number, of all models."""
+        """Returns the approximate number of used KV slots, and the total number, of all models."""
         used, total = zip(*(serving.slots() for serving in self._serving_models()), strict=True)
         return sum(used), sum(total)
 
@@ -159,7 +159,7 @@ class ModelChanges:
         if self._settings.tensor_parallel > 1:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
-                "this drafter's model is split among ranks (--tensor-parallel), which keep the one they began with",
+                "this drafter's model is split among ranks (--tensor-parallel), which cannot load another one",
             )
         if not model:
             raise invalid_field("model", "must name a directory on the drafter's machine, or a hub id")
@@ -256,7 +256,7 @@ class ModelChanges:
 
 
 def _fault(model: str, error: Exception) -> ServiceError:
-    """The error reported to the caller for a failed load."""
+    """Returns the error reported to the caller for a failed load."""
     if isinstance(error, NoMemoryError):
         return at_capacity(str(error), _RETRY_SECONDS)
     if isinstance(error, StartupError):

@@ -102,7 +102,7 @@ class ServingModel:
                 shares[verifier.name].used_slots += use.slots
 
     def slots(self) -> tuple[int, int]:
-        """Approximate number of used KV slots, and the total number; heads have none."""
+        """Returns the approximate number of used KV slots, and the total number; heads have none."""
         return (self._pool.used, self._pool.capacity) if self._pool is not None else (0, 0)
 
     async def converse(self, stream: MessageStream[Any, Any], verifier: str) -> None:
@@ -135,7 +135,8 @@ class ServingModel:
         await self._empty.wait()
 
     async def status(self) -> drafter_service_pb2.DrafterStatus:
-        """The model's status. Needs a deadline, as the drafting thread answers. Raises ThreadEnded, TooManyCommands."""
+        """Returns the model's status. Needs a deadline, as the drafting thread answers. Raises ThreadEnded,
+        TooManyCommands."""
         status = drafter_service_pb2.DrafterStatus(
             streams=self.streams,
             open_sequences=await self._drafting.open_sequences(),

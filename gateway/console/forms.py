@@ -84,7 +84,7 @@ async def read_form(request: Request, form: type[FormT]) -> FormT:
     """Reads the body of a request. Raises ApiError, which names the field."""
     # A page of another origin cannot send this type without a CORS preflight, which is not answered.
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise ApiError(415, "expected a body of application/json")
+        raise ApiError(415, "expected a body of type application/json")
     body = bytearray()
     async for part in request.stream():
         body += part

@@ -60,7 +60,7 @@ class StateEvents:
                     self._client.drafters.list(), self._client.drafters.rollouts(), self._client.model_info()
                 )
         except TimeoutError as error:
-            raise DeadlineExceededError(f"it has said nothing for {PATIENCE:g} seconds") from error
+            raise DeadlineExceededError(f"the verifier sent nothing for {PATIENCE:g} seconds") from error
         return "state", {
             "verifier": describe_verifier(info),
             "drafters": [describe_drafter(drafter) for drafter in drafters],

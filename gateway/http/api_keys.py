@@ -36,7 +36,7 @@ def read_key_file(path: str) -> list[str]:
     """Returns the keys of a file, one per line.
 
     Raises:
-        ValueError: the file cannot be read, or has no key.
+        ValueError: the file cannot be read, or contains no key.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -44,7 +44,7 @@ def read_key_file(path: str) -> list[str]:
         raise ValueError(f"cannot read {path}: {error}") from error
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"{path} has no key")
+        raise ValueError(f"{path} contains no key")
     return keys
 
 

@@ -44,7 +44,7 @@ class HttpConnection(H11Protocol):
     request's head, and for a client that does not read the end of a response."""
 
     max_connections = 1024
-    """Most connections at once; more are closed as they come. `bounded` sets it."""
+    """Most connections at once; further ones are closed on arrival. `bounded` sets it."""
     head_seconds = 10.0
     """Time from the connection, or from the end of a response, to the end of the next request's head."""
 
@@ -87,7 +87,7 @@ class HttpConnection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # a response is being sent, or has been sent
             self.transport.close()
             return
-        error = GatewayError(f"no valid HTTP request: {self.conn.fault or msg}", code="invalid_http")
+        error = GatewayError(f"not a valid HTTP request: {self.conn.fault or msg}", code="invalid_http")
         length = str(len(error.body)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")]
         for event in (
@@ -132,7 +132,7 @@ def _check_framing(request: h11.Request) -> None:
     if b"transfer-encoding" not in names:
         return
     if b"content-length" in names:
-        raise h11.RemoteProtocolError("content-length beside transfer-encoding")
+        raise h11.RemoteProtocolError("both content-length and transfer-encoding")
     if request.http_version < b"1.1":
         raise h11.RemoteProtocolError("transfer-encoding in HTTP/1.0")
 

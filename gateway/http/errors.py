@@ -54,14 +54,14 @@ _OVERLOADED = 503
 
 
 class ErrorBody(BaseModel):
-    """What is wrong."""
+    """An error of a request."""
 
     message: str
-    """What is wrong, in a sentence."""
+    """Description of the error, in one sentence."""
     type: str
     """Kind of error: invalid_request_error, authentication_error, rate_limit_error, not_found_error, server_error."""
     param: str | None
-    """The field of the request that is wrong, if any."""
+    """The field of the request that is at fault, if any."""
     code: str | None
     """Name of the fault, for programs."""
 
@@ -134,7 +134,7 @@ def from_validation(problem: Mapping[str, Any]) -> GatewayError:
     kind = str(problem["type"])
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "json_invalid":
-        return GatewayError(f"the body is no JSON: {problem['ctx']['error']}", code="invalid_json")
+        return GatewayError(f"the body is not valid JSON: {problem['ctx']['error']}", code="invalid_json")
     if not location:
         return GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")
     param = ""

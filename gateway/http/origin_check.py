@@ -68,6 +68,6 @@ def _is_at(origin: str, host: str) -> bool:
 
 
 def _refusal(headers: Headers) -> GatewayError:
-    origin = shortened(headers.get("origin", "of another site"))
-    message = f"pages of the origin {origin} may not call this gateway: --allowed-origin names those that may"
+    origin = shortened(headers.get("origin", "another site"))
+    message = f"pages of {origin} may not call this gateway; --allowed-origin sets the origins that may"
     return GatewayError(message, status=403, code="foreign_origin")

@@ -30,13 +30,11 @@ class Metrics:
         )
         self.first_token_seconds = Histogram(
             "draftwire:gateway_first_token_seconds",
-            "Time from a choice's admission to its first token, by the verifier.",
+            "Time from a choice's admission to its first token, as the verifier reports it.",
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self.generations = Gauge(
-            "draftwire:gateway_generations", "Choices that are being generated.", registry=self._registry
-        )
+        self.generations = Gauge("draftwire:gateway_generations", "Choices being generated.", registry=self._registry)
         self.disconnects = Counter(
             "draftwire:gateway_disconnects",
             "Requests whose client left before the end of the response.",
@@ -44,8 +42,8 @@ class Metrics:
         )
         self._tokens = Counter(
             "draftwire:gateway_tokens",
-            "Tokens of finished choices: of the prompt, of it from the prefix cache, of the completion, drafted for it "
-            "and verified, and accepted.",
+            "Tokens of finished choices: of the prompt, those of it from the prefix cache, of the completion, "
+            "verified draft tokens and accepted ones.",
             ("kind",),
             registry=self._registry,
         )

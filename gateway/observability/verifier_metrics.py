@@ -24,15 +24,15 @@ class VerifierMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics, for each exposition."""
         requests = CounterMetricFamily(
-            "draftwire:gateway_verifier_requests", "Attempts at choices, by the verifier they were sent to.",
+            "draftwire:gateway_verifier_requests", "Attempts to generate a choice, by the verifier they were sent to.",
             labels=("verifier",),
         )  # fmt: skip
         in_flight = GaugeMetricFamily(
-            "draftwire:gateway_verifier_in_flight", "Choices that are at a verifier.", labels=("verifier",)
+            "draftwire:gateway_verifier_in_flight", "Choices in flight at the verifier.", labels=("verifier",)
         )
         reachable = GaugeMetricFamily(
             "draftwire:gateway_verifier_up",
-            "1 while a verifier gets requests; 0 after it was lost or has begun to drain, until it serves again.",
+            "1 while the verifier gets requests; 0 from when it is lost or begins to drain until it serves again.",
             labels=("verifier",),
         )
         for each in self._client.verifiers if self._client is not None else ():

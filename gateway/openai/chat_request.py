@@ -20,9 +20,9 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", use_attribute_docstrings=True)
 
     role: Literal["system", "developer", "user", "assistant"]
-    """Who speaks; `developer` is taken as `system`."""
+    """Role of the speaker; `developer` counts as `system`."""
     content: Content
-    """What is said."""
+    """Text of the message."""
 
 
 def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, str]]:
@@ -41,13 +41,13 @@ class ChatRequest(GenerationRequest):
     max_completion_tokens: PositiveCount | None = None
     """Most tokens to generate; `max_tokens` is the older name."""
     logprobs: bool | None = None
-    """Tell the log-probability of each token."""
+    """Report the log-probability of each token."""
     top_logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
-    """And of so many of the likeliest; goes with `logprobs`."""
+    """Also report this many of the likeliest tokens; requires `logprobs`."""
     modalities: list[str] | None = None
-    """Refused unless it is text alone."""
+    """Rejected unless it is `["text"]`."""
     tool_choice: Any = None
-    """Refused unless it is "none" or "auto": there are no tools."""
+    """Rejected unless it is "none" or "auto": tools are not supported."""
 
     @property
     def conversation(self) -> list[dict[str, str]]:
@@ -75,7 +75,7 @@ class ChatRequest(GenerationRequest):
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
             raise GatewayError("max_tokens: differs from max_completion_tokens", param="max_tokens")
         if self.top_logprobs is not None and not self.logprobs:
-            raise GatewayError("top_logprobs: goes with logprobs alone", param="top_logprobs")
+            raise GatewayError("top_logprobs: requires logprobs", param="top_logprobs")
         if self.modalities is not None and self.modalities != ["text"]:
             raise GatewayError("modalities: only text is supported", param="modalities", code="unsupported_parameter")
         if self.tool_choice not in (None, "none", "auto"):

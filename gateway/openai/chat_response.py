@@ -24,7 +24,7 @@ from gateway.openai.usage import SpeculationReport, UsageReport, speculation_rep
 
 
 class AssistantMessage(BaseModel):
-    """An answer."""
+    """The assistant's answer."""
 
     role: Literal["assistant"]
     content: str
@@ -45,7 +45,7 @@ class ChatChoice(BaseModel):
 
 
 class ChatResponse(BaseModel):
-    """Answers."""
+    """The answers to a conversation."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -61,14 +61,14 @@ class ChatResponse(BaseModel):
 
 
 class Delta(BaseModel):
-    """What an answer goes on with."""
+    """The next part of an answer."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
 
 
 class ChunkChoice(BaseModel):
-    """What comes to one answer."""
+    """One answer's part of a chunk."""
 
     index: int
     delta: Delta

@@ -20,18 +20,18 @@ class CompletionRequest(GenerationRequest):
     """A request for completions."""
 
     max_tokens: Count | None = None
-    """Most tokens to generate; 0 goes with echo alone, for the prompt's log-probabilities."""
+    """Most tokens to generate. 0 requires `echo`, and serves to get the prompt's log-probabilities."""
     prompt: Annotated[
         str | list[str] | list[TokenId] | list[list[TokenId]],
         one_of("a string, a list of strings, a list of token ids, or a list of such lists"),
     ]
-    """What to continue."""
+    """Text or token ids to continue: one prompt or several."""
     logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
-    """Tell the log-probability of each token, and of so many of the likeliest."""
+    """Report the log-probability of each token, and of this many of the likeliest."""
     echo: bool | None = None
     """Begin the text with the prompt."""
     best_of: int | None = None
-    """Refused unless it is n."""
+    """Rejected unless it equals `n`."""
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -61,7 +61,7 @@ class CompletionRequest(GenerationRequest):
         """Checks fields whose validity depends on other fields, including those of all requests."""
         super().check()
         if self.prompt_alone and not self.echo:
-            raise GatewayError("max_tokens: 0 goes with echo alone", param="max_tokens", code="invalid_value")
+            raise GatewayError("max_tokens: 0 requires echo", param="max_tokens", code="invalid_value")
         if self.best_of is not None and self.best_of != self.choices_each:
-            message = "best_of: is not supported, unless it is n"
+            message = "best_of: is not supported unless it equals n"
             raise GatewayError(message, param="best_of", code="unsupported_parameter")

@@ -29,8 +29,8 @@ _REFUSED = {
     "web_search_options": "web search is not supported",
     "suffix": "insertion before a suffix is not supported",
     "use_beam_search": "beam search is not supported",
-    "chat_template": "another chat template than the model's is not supported",
-    "continue_final_message": "going on with a message is not supported",
+    "chat_template": "only the model's own chat template is supported",
+    "continue_final_message": "continuing a message is not supported",
     "truncate_prompt_tokens": "truncating the prompt is not supported",
 }
 """Fields that would change the output and are not supported."""
@@ -47,14 +47,14 @@ class StreamOptions(BaseModel):
 
 
 class GenerationRequest(FormFields):
-    """A request. Fields that are not known are ignored, as OpenAI does, unless they ask for another output."""
+    """A generation request. Unknown fields are ignored, as in OpenAI's API, unless they would change the output."""
 
     model_config = ConfigDict(
         strict=True, extra="allow", use_attribute_docstrings=True, allow_inf_nan=False, populate_by_name=True
     )
 
     model: str | None = None
-    """Name of the model; without one, the one that is served."""
+    """Name of the model; by default the served one."""
     max_tokens: PositiveCount | None = None
     """Most tokens to generate."""
     temperature: Annotated[float, Field(ge=0)] | None = None
@@ -62,7 +62,7 @@ class GenerationRequest(FormFields):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     """Keep the smallest set of most likely tokens whose probability reaches this."""
     n: Annotated[int, Field(ge=1, le=_MOST_CHOICES)] | None = None
-    """Choices for each prompt; the seed of the one with index i is `seed` + i."""
+    """Choices for each prompt. The choice with index i has the seed `seed` + i."""
     stream: bool | None = None
     """Send chunks as server-sent events."""
     stream_options: StreamOptions | None = None
@@ -70,15 +70,15 @@ class GenerationRequest(FormFields):
     stop: Annotated[str | list[str] | None, one_of("a string or a list of strings")] = None
     """The output ends before the first of these strings."""
     seed: Annotated[int, Field(ge=-_INT64_END, lt=_UINT64_END)] | None = None
-    """Key of the sampling noise: the same one gives the same output. Those below 0 count from 2**64 down."""
+    """Key of the sampling noise: the same seed gives the same output. A negative one stands for 2**64 plus itself."""
     logit_bias: dict[str, float] | None = None
-    """Added to the logits of tokens, by id."""
+    """Added to the logits of tokens, by token id."""
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Subtracted from the logits of tokens in the output."""
+    """Subtracted from the logits of tokens that are in the output."""
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """The same for each time that a token is in the output."""
+    """Subtracted from the logits of tokens in the output, once per occurrence."""
     prediction: PredictedOutput | None = None
-    """The output that is expected, to draft from."""
+    """The expected output, to draft from."""
     top_k: Annotated[int, Field(ge=-1, lt=_UINT32_END)] | None = None
     """Keep the k most likely tokens; 0 and -1 keep all."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -86,27 +86,27 @@ class GenerationRequest(FormFields):
     typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
     """Locally typical sampling."""
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
-    """Divides the logits above 0, and multiplies those below, of tokens in prompt or output."""
+    """Divides the positive logits, and multiplies the negative ones, of tokens in the prompt or the output."""
     min_tokens: Count | None = None
     """Fewest tokens to generate."""
     ignore_eos: bool | None = None
-    """Go on past end-of-sequence tokens."""
+    """Continue past end-of-sequence tokens."""
     stop_token_ids: list[TokenId] | None = None
     """The output ends with the first of these tokens."""
     bad_words: list[str] | None = None
-    """Words that must not come."""
+    """Words that must not appear in the output."""
     allowed_token_ids: list[TokenId] | None = None
-    """The only tokens that may come."""
+    """The only tokens that the output may contain."""
     banned_token_ids: list[TokenId] | None = None
-    """Tokens that must not come."""
+    """Tokens that the output must not contain."""
     include_stop_str_in_output: bool | None = None
-    """Keep in the text what ended it."""
+    """Keep in the text the stop string or token that ended it."""
     prompt_logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
-    """Tell the log-probabilities of the prompt's tokens."""
+    """Report the log-probabilities of the prompt's tokens, and of this many of the likeliest."""
     max_time: Annotated[float, Field(gt=0)] | None = None
-    """Seconds after which the output ends with what there is."""
+    """Seconds after which the output ends with the tokens so far."""
     speculation: SpeculationOptions | None = None
-    """What is asked of speculation."""
+    """Options of speculation."""
 
     @property
     def choices_each(self) -> int:
@@ -135,7 +135,7 @@ class GenerationRequest(FormFields):
                 raise GatewayError(f"{name}: {reason}", param=name, code="unsupported_parameter")
         if self.stream_options is not None and not self.stream:
             name = "stream_options"
-            raise GatewayError(f"{name}: goes with stream alone", param=name, code="invalid_value")
+            raise GatewayError(f"{name}: requires stream", param=name, code="invalid_value")
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for those contract fields that have several names."""
@@ -190,7 +190,7 @@ class GenerationRequest(FormFields):
         for key, value in self.logit_bias.items():
             if not (_DIGITS.fullmatch(key) and int(key) < _UINT32_END):
                 name = "logit_bias"
-                raise GatewayError(f"{name}: {shortened(key)!r} is no token id", param=name, code="invalid_value")
+                raise GatewayError(f"{name}: {shortened(key)!r} is not a token id", param=name, code="invalid_value")
             bias[int(key)] = value
         return bias
 

@@ -47,7 +47,7 @@ class ChatLogprobs(BaseModel):
 
 
 class PromptToken(BaseModel):
-    """One of the tokens that are told at a position of the prompt."""
+    """A token reported at a position of the prompt."""
 
     logprob: float
     rank: int | None

@@ -48,12 +48,12 @@ class StructuredOutputs(BaseModel):
 
 
 class FormFields(BaseModel):
-    """The fields of a request that say something about the output's form; at most one may."""
+    """The fields of a request that constrain the output to a form; at most one may be set."""
 
     response_format: ResponseFormat | None = None
-    """OpenAI's: text, json_object or json_schema."""
+    """Form of the output as in OpenAI's API: text, json_object or json_schema."""
     structured_outputs: StructuredOutputs | None = None
-    """vLLM's: json, json_object, regex, choice or grammar."""
+    """Form of the output as in vLLM's API: json, json_object, regex, choice or grammar."""
     guided_json: Schema | None = None
     """vLLM's older name of structured_outputs.json."""
     guided_regex: str | None = None
@@ -72,7 +72,9 @@ class FormFields(BaseModel):
         found = self._forms()
         if len(found) > 1:
             names = [name for name, _ in found]
-            raise GatewayError(f"{names[-1]}: is given beside {names[0]}", param=names[-1], code="invalid_value")
+            raise GatewayError(
+                f"{names[-1]}: cannot be combined with {names[0]}", param=names[-1], code="invalid_value"
+            )
         return found[0][1] if found else {}
 
     def form_name(self) -> str | None:
@@ -129,4 +131,4 @@ def _json(name: str, schema: dict[str, Any] | str) -> GenerateOptions:
     try:
         return {"json_schema": schema if isinstance(schema, str) else json.dumps(schema)}
     except RecursionError as error:
-        raise GatewayError(f"{name}: is too deep", param=name, code="invalid_value") from error
+        raise GatewayError(f"{name}: is nested too deeply", param=name, code="invalid_value") from error

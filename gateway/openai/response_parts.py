@@ -17,10 +17,10 @@ FinishReason = Literal["stop", "length"]
 
 
 class SourceReport(BaseModel):
-    """Where the tokens of a chunk come from."""
+    """The sources of a chunk's tokens."""
 
     sources: list[str | None]
-    """Name of the drafter that guessed each token, null for the target's own."""
+    """Name of the drafter that drafted each token; null for the target's own."""
     token_texts: list[str]
     """Text of each token on its own."""
 

@@ -73,7 +73,7 @@ class ServedModel:
         if name is None:
             return names[0]
         if name not in names:
-            message = f"the model {shortened(name)!r} does not exist; there is {', '.join(map(repr, names))}"
+            message = f"the model {shortened(name)!r} does not exist; the served model is {', '.join(map(repr, names))}"
             raise GatewayError(message, status=404, param="model", code="model_not_found")
         return name
 

@@ -32,34 +32,34 @@ class SpeculationOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     enabled: bool = True
-    """False decodes plainly."""
+    """False decodes without speculation."""
     drafter: str | None = None
     """Name of the attached drafter to use."""
     drafters: Annotated[
         Annotated[int, Field(ge=1, lt=_UINT32_END)] | list[str] | None,
         one_of("a number of at least 1, or a list of names"),
     ] = None
-    """How many drafters draft at once, or the names of those to use."""
+    """Number of drafters that draft at once, or the names of those to use."""
     labels: dict[str, str] | None = None
-    """Draft with drafters that carry all these labels."""
+    """Draft only with drafters that carry all these labels."""
     max_draft_tokens: Annotated[int, Field(ge=0, lt=_UINT32_END)] | None = None
     """Most draft tokens verified in one step."""
     acceptance: Acceptance | None = None
-    """How draft tokens are accepted."""
+    """Rule by which draft tokens are accepted."""
     preset: Preset | None = None
-    """A threshold by what is written, for the rule `threshold`."""
+    """Kind of content that sets the threshold, for the rule `threshold`."""
     threshold: float | None = None
-    """The least probability under the target, for the rule `threshold`."""
+    """Least probability under the target, for the rule `threshold`."""
     posterior_threshold: float | None = None
-    """For the rule `typical`."""
+    """Upper bound of the acceptance threshold, for the rule `typical`."""
     posterior_alpha: float | None = None
-    """For the rule `typical`."""
+    """Factor of exp(-entropy) in the acceptance threshold, for the rule `typical`."""
     dynamic_temperature: bool = False
-    """Have drafters draft the cooler the less sure they are; not for `coupled`."""
+    """Let drafters lower their temperature where they are unsure; not for `coupled`."""
     prediction: Annotated[str | list[TokenId] | None, one_of("a string or a list of token ids")] = None
-    """The output that is expected, as text or token ids; see also the request's own `prediction`."""
+    """The expected output, as text or token ids; an alternative to the request's own `prediction`."""
     report_sources: bool = False
-    """Tell in streamed chunks which drafter guessed each token."""
+    """Report in streamed chunks which drafter drafted each token."""
 
     def to_sdk(self, prediction: str | None) -> Speculation:
         """Returns the SDK's options. prediction: the request's own prediction, outside of these options.
@@ -68,7 +68,9 @@ class SpeculationOptions(BaseModel):
             GatewayError: there are two predictions.
         """
         if prediction is not None and self.prediction is not None:
-            raise GatewayError("speculation.prediction: is given beside prediction", param="speculation.prediction")
+            raise GatewayError(
+                "speculation.prediction: cannot be combined with prediction", param="speculation.prediction"
+            )
         return Speculation(
             enabled=self.enabled,
             drafter=self.drafter,
@@ -86,7 +88,7 @@ class SpeculationOptions(BaseModel):
 
 
 class TextPart(BaseModel):
-    """A part of a content that is a list."""
+    """A part of a message's content."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -94,8 +96,8 @@ class TextPart(BaseModel):
     text: str
 
 
-Content = Annotated[str | list[TextPart], one_of("a string or a list of parts of the type text")]
-"""Content of a message: a text, whole or in parts."""
+Content = Annotated[str | list[TextPart], one_of("a string or a list of parts of type text")]
+"""Content of a message: one text, or several parts."""
 
 
 def text_of(content: str | list[TextPart]) -> str:
@@ -104,7 +106,7 @@ def text_of(content: str | list[TextPart]) -> str:
 
 
 class PredictedOutput(BaseModel):
-    """The output that is expected."""
+    """The expected output."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

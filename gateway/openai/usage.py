@@ -14,14 +14,14 @@ _PREDICTION = "prediction"
 
 
 class PromptTokensDetails(BaseModel):
-    """More of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int
     """Prompt tokens that came from the prefix cache."""
 
 
 class CompletionTokensDetails(BaseModel):
-    """More of the completion's tokens."""
+    """Details of the completion's tokens."""
 
     accepted_prediction_tokens: int
     """Tokens of the request's prediction that the target accepted."""
@@ -48,7 +48,7 @@ class DrafterReport(BaseModel):
 
 
 class SpeculationReport(BaseModel):
-    """What speculation did for a request, all choices together."""
+    """Statistics of a request's speculation, over all choices."""
 
     acceptance_rate: float
     """Accepted tokens / draft tokens."""
@@ -63,9 +63,9 @@ class SpeculationReport(BaseModel):
     num_drafts: int
     """Steps that verified at least one draft token."""
     accepted_per_position: list[int]
-    """How many accepted draft tokens were the first of their step, the second, and so on."""
+    """Accepted draft tokens by position in their step: the first, the second, and so on."""
     drafters: list[DrafterReport]
-    """The same counts for each drafter."""
+    """Counts for each drafter."""
     acceptance: Acceptance
     """The acceptance rule in effect."""
     preset: Preset | None

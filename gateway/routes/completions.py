@@ -29,7 +29,7 @@ router = APIRouter()
 
 @router.post("/v1/completions", response_model=CompletionResponse, responses=_ERRORS | _STREAM)
 async def complete(asked: CompletionRequest, request: Request, state: GatewayState) -> Response:
-    """Continue prompts."""
+    """Continues prompts."""
     asked.check()
     prompts: Sequence[Prompt] = asked.prompts
     state.responder.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
@@ -49,7 +49,7 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
 
 @router.post("/v1/chat/completions", response_model=ChatResponse, responses=_ERRORS | _STREAM)
 async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Response:
-    """Answer a conversation."""
+    """Answers a conversation."""
     asked.check()
     state.responder.check_count("n", asked.choices_each)
     head = await state.head("chatcmpl", request, asked.model)

@@ -13,7 +13,7 @@ router = APIRouter()
 
 
 class ModelCard(BaseModel):
-    """A model that is served."""
+    """A served model."""
 
     id: str
     object: Literal["model"] = "model"
@@ -27,7 +27,7 @@ class ModelCard(BaseModel):
 
 
 class ModelList(BaseModel):
-    """All models that are served."""
+    """All served models."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
@@ -35,13 +35,13 @@ class ModelList(BaseModel):
 
 @router.get("/v1/models", responses=errors(401, 500, 503, 504))
 async def list_models(state: GatewayState) -> ModelList:
-    """List the names of the model that is served."""
+    """Lists the names of the served model."""
     return ModelList(data=[await _card(state, name) for name in await state.served.names()])
 
 
 @router.get("/v1/models/{model:path}", responses=errors(400, 401, 404, 500, 503, 504))
 async def get_model(model: str, state: GatewayState) -> ModelCard:
-    """Tell of a model."""
+    """Returns the served model under one of its names."""
     return await _card(state, await state.served.check(model))
 
 

@@ -21,33 +21,33 @@ router = APIRouter()
 
 
 class Health(BaseModel):
-    """All is well."""
+    """The result of a successful health check."""
 
     status: Literal["ok"] = "ok"
 
 
 @router.get("/health", responses=errors(500, 503, 504))
 async def health(state: GatewayState) -> Health:
-    """Tell whether a verifier answers."""
+    """Reports whether a verifier answers."""
     await _one_answers(state.client)
     return Health()
 
 
 @router.get("/ping", responses=errors(500, 503, 504))
 async def ping(state: GatewayState) -> Health:
-    """Do as `/health`, which some load balancers know by this name."""
+    """Same as `/health`, under the name that some load balancers use."""
     return await health(state)
 
 
 class Version(BaseModel):
-    """The gateway's build."""
+    """The gateway's version."""
 
     version: str
 
 
 @router.get("/version")
 async def version() -> Version:
-    """Tell the gateway's version."""
+    """Returns the gateway's version."""
     return Version(version=__version__)
 
 
@@ -57,7 +57,7 @@ async def version() -> Version:
     responses=errors(401) | _TEXT,
 )
 async def metrics(state: GatewayState) -> Response:
-    """Tell the counters, in Prometheus' text format."""
+    """Returns the metrics in Prometheus' text format."""
     return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -21,7 +21,7 @@ router = APIRouter()
 
 
 class TokenizeRequest(BaseModel):
-    """Asks for the token ids of a text, or of a conversation."""
+    """A request for the token ids of a text or of a conversation."""
 
     model_config = ConfigDict(strict=True, extra="ignore", use_attribute_docstrings=True)
 
@@ -34,7 +34,7 @@ class TokenizeRequest(BaseModel):
     add_special_tokens: bool = True
     """Add the special tokens that the tokenizer puts around a text. A chat template writes its own."""
     return_token_strs: bool | None = None
-    """Tell the text of each token, too."""
+    """Whether to return the text of each token as well."""
 
 
 class TokenizeResponse(BaseModel):
@@ -47,7 +47,7 @@ class TokenizeResponse(BaseModel):
 
 
 class DetokenizeRequest(BaseModel):
-    """Asks for the text of token ids."""
+    """A request for the text of token ids."""
 
     model_config = ConfigDict(strict=True, extra="ignore", use_attribute_docstrings=True)
 
@@ -65,7 +65,7 @@ class DetokenizeResponse(BaseModel):
 
 @router.post("/tokenize", responses=_ERRORS)
 async def tokenize(asked: TokenizeRequest, state: GatewayState) -> TokenizeResponse:
-    """Return the token ids of a text or of a conversation."""
+    """Returns the token ids of a text or of a conversation."""
     if (asked.prompt is None) == (asked.messages is None):
         both = "and messages: only one of them can be given" if asked.messages else "or messages: one is required"
         raise GatewayError(f"prompt {both}", param="prompt", code="missing_required_parameter")
@@ -87,7 +87,7 @@ async def tokenize(asked: TokenizeRequest, state: GatewayState) -> TokenizeRespo
 
 @router.post("/detokenize", responses=_ERRORS)
 async def detokenize(asked: DetokenizeRequest, state: GatewayState) -> DetokenizeResponse:
-    """Return the text of token ids."""
+    """Returns the text of token ids."""
     await state.served.check(asked.model)
     try:
         text = await state.client.detokenize(asked.tokens, timeout=state.settings.request_seconds)

@@ -40,7 +40,7 @@ class Histogram:
     def add(self, other: Histogram) -> None:
         """Adds the counts of another histogram with the same edges. Raises ValueError if the edges differ."""
         if other._edges != self._edges:
-            raise ValueError("histograms with other edges cannot be added")
+            raise ValueError("histograms with different edges cannot be added")
         for index, count in enumerate(other._counts):
             self._counts[index] += count
         self.sum += other.sum

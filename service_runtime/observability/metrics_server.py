@@ -97,11 +97,11 @@ class MetricsServer:
         if request is None:
             return None
         if len(self._connections) > _MOST_CONNECTIONS:
-            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{_MOST_CONNECTIONS} connections are served already")
+            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{_MOST_CONNECTIONS} connections are open already")
         if request.target.partition(b"?")[0] != b"/metrics":
             return _problem(HTTPStatus.NOT_FOUND, "the metrics are at /metrics")
         if request.method not in (b"GET", b"HEAD"):
-            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "the metrics are there to be read: GET or HEAD")
+            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "metrics are read-only: use GET or HEAD")
         try:
             return await self._exposition()
         except Exception:

@@ -14,7 +14,7 @@ class TooManyCommands(Exception):
 
 
 class ThreadEnded(Exception):
-    """The thread has ended or is ending, and answers no more."""
+    """The thread has ended or is ending, and no longer answers."""
 
 
 class EngineThread:
@@ -58,7 +58,7 @@ class EngineThread:
             if self._stopping:
                 return
             if bounded and len(self._commands) >= self._max_commands:
-                raise TooManyCommands(f"{self._max_commands} commands wait already")
+                raise TooManyCommands(f"{self._max_commands} commands are queued already")
             self._commands.append(command)
             self._changed.notify()
 

@@ -12,11 +12,11 @@ _LAUNCHED = "TORCHELASTIC_RUN_ID"
 
 
 class RankSettings(ServiceSettings):
-    """What such a service can be told."""
+    """Settings of a service whose model may be split among ranks."""
 
     tensor_parallel: int = Field(default=1, ge=1, le=64)
-    """Processes (ranks) that the model is split among: one for each GPU, or parts of the CPU. torchrun's number under
-    torchrun."""
+    """Processes (ranks) that the model is split among, one per GPU or part of the CPU. Under torchrun, its world
+    size."""
     tensor_parallel_timeout_seconds: float = Field(default=60.0, ge=1)
     """Longest that a rank waits for another one in a step, in seconds; then the service ends."""
 
@@ -42,6 +42,6 @@ class RankSettings(ServiceSettings):
             )
         if here != launched:
             raise ValueError(
-                f"--tensor-parallel: all ranks must be on one machine, and {here} of {launched} are on this"
+                f"--tensor-parallel: all ranks must be on one machine, but only {here} of {launched} are on this one"
             )
         return self

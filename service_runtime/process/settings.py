@@ -74,9 +74,9 @@ class ProcessSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
     trace_endpoint: Annotated[str, AfterValidator(check_endpoint)] = ""
-    """Collector to send traces to by OTLP over gRPC: http://HOST:PORT, https:// for TLS. Without one none is made."""
+    """Collector to send spans to, by OTLP over gRPC: http://HOST:PORT, https:// for TLS. Without it, no tracing."""
     trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
-    """Share of the traces begun here that are recorded; those begun elsewhere are as was decided there."""
+    """Share of the traces begun here that are recorded. For traces begun by a caller, the caller decides."""
 
     _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
@@ -121,37 +121,37 @@ class ServiceSettings(ProcessSettings):
     listen: ListenAddress = "127.0.0.1:0"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     metrics_listen: ListenAddress | None = None
-    """Address to serve Prometheus' metrics on over plain HTTP, HOST:PORT; by default they are not served."""
+    """Address to serve Prometheus metrics on over plain HTTP, HOST:PORT. Without it they are not served."""
     max_message_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024, le=1024 * 1024 * 1024)
-    """Largest gRPC message sent or taken, in bytes."""
+    """Largest gRPC message sent or accepted, in bytes."""
     max_connections: int = Field(default=1024, ge=1, le=1_000_000)
-    """Most connections that callers have open at once; more are closed as they come."""
+    """Most connections that callers have open at once; further ones are closed on arrival."""
     max_calls_per_connection: int = Field(default=1024, ge=1, le=1_000_000)
     """Most calls that run at once on one connection; further ones wait at the caller, or are refused."""
     shutdown_grace_seconds: float = Field(default=10.0, ge=0)
     """Time that work in flight gets to finish after SIGTERM or SIGINT, in seconds."""
     tls_cert: str | None = Field(default=None, min_length=1)
-    """File with this service's certificate (PEM), for TLS; the certificates it was signed with follow in it."""
+    """This service's certificate (PEM file), for TLS, followed by its chain."""
     tls_key: str | None = Field(default=None, min_length=1)
-    """File with the certificate's key (PEM, without a passphrase)."""
+    """The certificate's key (PEM file, without a passphrase)."""
     tls_client_ca: str | None = Field(default=None, min_length=1)
-    """File with the authorities (PEM) of which callers have to have a certificate: mutual TLS."""
+    """Require callers to have a certificate of one of these authorities (PEM file): mutual TLS."""
     tls_ca: str | None = Field(default=None, min_length=1)
-    """Call other services by TLS: file with the authorities (PEM) of their certificates, or `public`."""
+    """Call other services by TLS and trust these authorities: a PEM file, or `public` for the public ones."""
     tls_client_cert: str | None = Field(default=None, min_length=1)
-    """File with the certificate to show to other services; that of --tls-cert by default."""
+    """Certificate to present to other services (PEM file); that of --tls-cert by default."""
     tls_client_key: str | None = Field(default=None, min_length=1)
-    """File with the key of that certificate."""
+    """Key of --tls-client-cert (PEM file)."""
     tls_server_name: str | None = Field(default=None, min_length=1)
-    """Name that other services' certificates are for, where it is not the host of their address."""
+    """Name that other services' certificates are issued for, if it is not the host called."""
     accepted_tokens: str | None = Field(default=None, min_length=1)
-    """File (TOML) with the tokens that callers need, and their roles; without it none is asked for."""
+    """TOML file with the tokens that callers need, their roles and limits. Without it no token is required."""
     token_file: str | None = Field(default=None, min_length=1)
-    """File with the token to show to other services."""
+    """File with the token to present to other services."""
     insecure: bool = False
-    """Allow what is not encrypted beyond this machine: to listen, and to call others, without TLS."""
+    """Allow unencrypted traffic beyond this machine: listen there, and call others, without TLS."""
     reflection: bool | None = None
-    """Serve gRPC's reflection; by default only when listening on this machine alone (loopback)."""
+    """Serve gRPC reflection; by default only when listening on the loopback interface."""
 
     @model_validator(mode="after")
     def _tls_settings_go_together(self) -> Self:

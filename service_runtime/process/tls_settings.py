@@ -38,7 +38,7 @@ class TlsSettings(Protocol):
 
     @property
     def tls_client_cert(self) -> str | None:
-        """File with the certificate to show to other services."""
+        """File with the certificate to present to other services."""
 
     @property
     def tls_client_key(self) -> str | None:
@@ -46,11 +46,11 @@ class TlsSettings(Protocol):
 
     @property
     def tls_server_name(self) -> str | None:
-        """Name that other services' certificates are for."""
+        """Name that other services' certificates are issued for."""
 
     @property
     def token_file(self) -> str | None:
-        """File with the token to show to other services."""
+        """File with the token to present to other services."""
 
     @property
     def insecure(self) -> bool:
@@ -74,20 +74,20 @@ def check_tls_settings(settings: TlsSettings) -> None:
     for one, other in (("tls_cert", "tls_key"), ("tls_client_cert", "tls_client_key")):
         if bool(getattr(settings, one)) != bool(getattr(settings, other)):
             given, missing = (one, other) if getattr(settings, one) else (other, one)
-            raise ValueError(f"{flag_of(given)}: needs {flag_of(missing)}, too")
+            raise ValueError(f"{flag_of(given)}: requires {flag_of(missing)}")
     if settings.tls_client_ca and not settings.tls_cert:
-        raise ValueError("--tls-client-ca: needs --tls-cert and --tls-key, too")
+        raise ValueError("--tls-client-ca: requires --tls-cert and --tls-key")
     for field in ("tls_client_cert", "tls_server_name"):
         if getattr(settings, field) and not settings.tls_ca:
-            raise ValueError(f"{flag_of(field)}: needs --tls-ca, too: without it no call is by TLS")
+            raise ValueError(f"{flag_of(field)}: requires --tls-ca: without it no call uses TLS")
 
 
 def check_listen(settings: TlsSettings) -> None:
     """Raises StartupError if other machines could read what the process receives, unless --insecure is set."""
     if not (settings.tls_cert or settings.insecure or is_loopback_host(Address.parse(settings.listen).host)):
         raise StartupError(
-            f"--listen: {settings.listen} is open to other machines, and nothing would be encrypted: give "
-            "--tls-cert and --tls-key, or allow it with --insecure"
+            f"--listen: {settings.listen} is open to other machines, without encryption: give --tls-cert and "
+            "--tls-key, or allow it with --insecure"
         )
 
 

@@ -37,5 +37,5 @@ class IdleWatch:
         raise ServiceError(
             grpc.StatusCode.DEADLINE_EXCEEDED,
             ErrorReason.ERROR_REASON_IDLE,
-            f"nothing came from the other side for {self._seconds:g} seconds",
+            f"the other side sent nothing for {self._seconds:g} seconds",
         )

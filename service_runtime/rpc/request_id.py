@@ -14,7 +14,7 @@ _NAME = re.compile(r"[\x21-\x7e]{1,256}")
 def check_request_id(field: str, name: str) -> str:
     """Returns the id unchanged. Raises ServiceError if it is not one printable word for the log."""
     if not _NAME.fullmatch(name):
-        raise invalid_field(field, f"must be 1 to 256 visible ASCII characters, has {len(name)} characters")
+        raise invalid_field(field, f"must be 1 to 256 visible ASCII characters, got {len(name)} characters")
     return name
 
 

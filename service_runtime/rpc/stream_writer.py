@@ -52,7 +52,7 @@ class StreamWriter(Generic[SendT]):
         if self._closed:
             raise RuntimeError("the outbox is closed")
         if not self.offer(message):
-            raise OutboxFull(f"{self._max_queued} messages wait already")
+            raise OutboxFull(f"{self._max_queued} messages are queued already")
 
     def close(self) -> None:
         """Accepts no more messages; `run` writes those that wait, closes the stream and returns."""

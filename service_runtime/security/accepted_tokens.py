@@ -90,7 +90,7 @@ class AcceptedTokens:
             raise ServiceError(
                 grpc.StatusCode.PERMISSION_DENIED,
                 ErrorReason.ERROR_REASON_ROLE_MISSING,
-                f"the token of {caller.name} has not the role that this call needs: {names}",
+                f"the token of {caller.name} lacks the role that this call requires: {names}",
                 metadata={"role": names},
             )
         return caller
@@ -107,7 +107,7 @@ class AcceptedTokens:
             if hmac.compare_digest(known.digest, digest):
                 found = known.caller
         if found is None:
-            raise _unauthenticated("the token is not known here")
+            raise _unauthenticated("the token is unknown to this service")
         return found
 
     def _read(self) -> tuple[_Known, ...]:
@@ -118,7 +118,7 @@ class AcceptedTokens:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{self._path} is not valid TOML: {type(error).__name__}") from None  # may show a token
         if not tables:
-            raise ValueError(f"{self._path} has no caller: every call would be refused")
+            raise ValueError(f"{self._path} names no caller: every call would be refused")
         known: dict[bytes, _Known] = {}
         for name, table in tables.items():
             entry = self._entry(name, table)
@@ -133,7 +133,9 @@ class AcceptedTokens:
         if not isinstance(table, Mapping):
             raise ValueError(f"{self._path}: {name}: expected a table, [NAME], for each caller")
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{self._path}: {name!r} is no name of a caller: up to 64 of letters, digits and _.@-")
+            raise ValueError(
+                f"{self._path}: {name!r} is not a valid caller name: use up to 64 letters, digits and _.@-"
+            )
         try:
             return _Entry.model_validate(table)
         except ValidationError as error:
@@ -148,7 +150,7 @@ def _bearer(metadata: Sequence[tuple[str, str | bytes]]) -> str:
     for key, value in metadata:
         if key == "authorization" and isinstance(value, str) and value[: len(_SCHEME)].lower() == _SCHEME:
             return value[len(_SCHEME) :].strip()
-    raise _unauthenticated("this service asks for a token: metadata `authorization: Bearer TOKEN`")
+    raise _unauthenticated("this service requires a token: metadata `authorization: Bearer TOKEN`")
 
 
 def _unauthenticated(message: str) -> ServiceError:

@@ -75,8 +75,8 @@ def test_what_is_wrong_is_one_line(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("no json\n", "line 1: no JSON"),
-        ('{"text": "w1"}\n{"txt": "w1"}\n', 'line 2: expected a text as "prompt" or "text"'),
+        ("no json\n", "line 1: not valid JSON"),
+        ('{"text": "w1"}\n{"txt": "w1"}\n', 'line 2: expected a string as "prompt" or "text"'),
         ("[]\n", "line 1: expected a JSON object"),
     ],
 )

@@ -71,7 +71,7 @@ def test_drafters_come_swap_and_go(run: Run, client: Client, good_drafter: str, 
     assert drafted["token_ids"] == plain.token_ids
 
     swapped = run("drafters", "swap", "bad", good_drafter)
-    assert swapped.stdout == f"{good_drafter} took over from bad, running requests moved: 0\n"
+    assert swapped.stdout == f"{good_drafter} took over from bad; running requests moved: 0\n"
     assert listed() == [(good_drafter, good_drafter, "ready", "draft")]
     assert run("drafters", "detach", good_drafter).stdout == f"{good_drafter} is detached\n"
     assert listed() == []

@@ -40,7 +40,7 @@ def ended(*command: str) -> str:
         ),
         (("gateway", "--listen", "0.0.0.0:0"), "--listen"),
         (("gateway", "--listen", "127.0.0.1:0", "--verifier", ELSEWHERE), "--verifier"),
-        (("draftwire.cli", "generate", "hello", "--verifier", ELSEWHERE), "beyond this machine"),
+        (("draftwire.cli", "generate", "hello", "--verifier", ELSEWHERE), "is on another machine"),
     ],
 )
 def test_a_process_that_would_speak_in_the_clear_does_not_start(command: tuple[str, ...], flag: str) -> None:
@@ -49,7 +49,7 @@ def test_a_process_that_would_speak_in_the_clear_does_not_start(command: tuple[s
 
 
 def test_a_drafter_elsewhere_is_not_attached(client: Client) -> None:
-    with pytest.raises(InvalidFieldError, match=f"{ELSEWHERE} is beyond this machine") as refused:
+    with pytest.raises(InvalidFieldError, match=f"{ELSEWHERE} is on another machine") as refused:
         client.drafters.attach(ELSEWHERE)
     assert refused.value.fields == ("address",)
     assert client.drafters.list() == []

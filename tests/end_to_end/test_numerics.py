@@ -130,7 +130,7 @@ def test_it_goes_on_nowhere_else(
             return False
         assert result.token_ids == expected.token_ids
         assert result.text == expected.text
-        assert "cannot go on" in said[-1]["error"]["message"]
+        assert "cannot continue" in said[-1]["error"]["message"]
         return True
 
     sometimes(play, "all were under way when it was lost")

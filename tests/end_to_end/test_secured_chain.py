@@ -110,7 +110,7 @@ def test_a_caller_that_drafts_itself(chain: Chain) -> None:
 def test_roles(chain: Chain) -> None:
     wait_for_drafter(chain)
     with chain.client("generate") as client:
-        with pytest.raises(PermissionDeniedError, match="generate-token has not the role that this call needs: admin"):
+        with pytest.raises(PermissionDeniedError, match="generate-token lacks the role that this call requires: admin"):
             client.drafters.attach("local:ngram")
         with pytest.raises(PermissionDeniedError):
             client.follow_traffic().__next__()
@@ -153,7 +153,7 @@ def test_the_command_line(chain: Chain) -> None:
     health = [flag for flag in chain.flags("generate")[2:] if flag != "--token-file"][:-1]  # needs no token
     assert run("probe", "--address", chain.verifier.address, *health).returncode == 0
     refused = run("drafters", "detach", "announced", *chain.flags("generate"))
-    assert refused.returncode == 1 and "role that this call needs: admin" in refused.stderr
+    assert refused.returncode == 1 and "role that this call requires: admin" in refused.stderr
     assert not any(secret in refused.stderr + told.stdout for secret in SECRETS.values())
 
 

@@ -14,7 +14,7 @@ from tests.harness.waiting import PATIENCE
     [
         (
             ["--listen", "0.0.0.0:0"],
-            "--listen: 0.0.0.0:0 is open to other machines, and nothing would be encrypted: give --tls-cert and "
+            "--listen: 0.0.0.0:0 is open to other machines, without encryption: give --tls-cert and "
             "--tls-key, or allow it with --insecure",
         ),
         (["--verifier", "verifier.example:50051"], "--verifier: "),

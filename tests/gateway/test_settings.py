@@ -46,14 +46,14 @@ def test_keys_stay_out_of_what_is_printed() -> None:
         (["--verifier", "a:1,b:2?weight=x"], "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): 'b:2?weight=x': weight must be"),
         (
             ["--verifier", "a?weight=2"],
-            "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): 'a' is no address of a service: expected HOST:PORT",
+            "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): 'a' is not the address of a service: expected HOST:PORT",
         ),
         (["--spread-prefix-bytes", "0"], "--spread-prefix-bytes"),
         (["--spread-load-bound", "0.5"], "--spread-load-bound"),
         (["--max-body-bytes", "5"], "--max-body-bytes"),
         (["--max-choices", "300"], "--max-choices: must be at most --max-generations (256)"),
         (["--log-format", "xml"], "--log-format"),
-        (["--api-key", ""], "--api-key (DRAFTWIRE_GATEWAY_API_KEY): has no key"),
+        (["--api-key", ""], "--api-key (DRAFTWIRE_GATEWAY_API_KEY): contains no key"),
     ],
 )
 def test_what_is_wrong_is_told(flags: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

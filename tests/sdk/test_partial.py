@@ -84,14 +84,14 @@ async def test_other_errors_keep_it_too(verifier: FakeVerifier) -> None:
 def test_what_came_over_the_wire_is_logged_at_debug(
     client: Client, verifier: FakeVerifier, caplog: pytest.LogCaptureFixture
 ) -> None:
-    verifier.failures.append(rich_status(StatusCode.INVALID_ARGUMENT, "text: has no token", "EMPTY_PROMPT", ("text",)))
+    verifier.failures.append(rich_status(StatusCode.INVALID_ARGUMENT, "text: has no tokens", "EMPTY_PROMPT", ("text",)))
     with (
         caplog.at_level(logging.DEBUG, "draftwire"),
-        pytest.raises(EmptyPromptError, match=r"^prompt: has no token") as caught,
+        pytest.raises(EmptyPromptError, match=r"^prompt: has no tokens") as caught,
     ):
         client.generate("")
-    assert "INVALID_ARGUMENT: text: has no token" in caplog.text
-    assert caught.value.details == "text: has no token"
+    assert "INVALID_ARGUMENT: text: has no tokens" in caplog.text
+    assert caught.value.details == "text: has no tokens"
 
 
 def test_a_stream_has_cancel(client: Client, verifier: FakeVerifier) -> None:

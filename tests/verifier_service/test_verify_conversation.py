@@ -69,7 +69,7 @@ async def test_a_caller_that_knows(verifier: InProcessVerifier, sampling: Sampli
 async def test_the_rule_of_rejection_is_not_for_callers(verifier: InProcessVerifier) -> None:
     options = SpeculationOptions(acceptance=AcceptanceRule.ACCEPTANCE_RULE_REJECTION)
     async with asyncio.timeout(PATIENCE), call(verifier) as stream:
-        with pytest.raises(StreamBroken, match="not for a caller") as caught:
+        with pytest.raises(StreamBroken, match="not available to a caller") as caught:
             await ScriptedCaller().run(stream, order(sampling=sampled(), speculation=options))
     assert caught.value.reason_name == "INVALID_FIELD"
 

@@ -27,7 +27,7 @@ class Admission:
         places: how many requests run at once. remaining: seconds until the request's deadline; None if it has none.
         """
         if requests >= self._max_requests:
-            raise at_capacity(f"{requests} requests run or wait already", _RETRY_SECONDS)
+            raise at_capacity(f"{requests} requests are running or waiting already", _RETRY_SECONDS)
         if not self._max_wait_seconds and remaining is None:
             return
         expected = self.wait.seconds(places)
@@ -36,7 +36,8 @@ class Admission:
             most, whose = remaining, "the request's deadline"
         if expected > most:
             raise at_capacity(
-                f"{requests} requests are ahead; the wait would be about {expected:.1f} s, {whose} leaves {most:.1f} s",
+                f"{requests} requests are ahead; the wait would be about {expected:.1f} s, "
+                f"but {whose} allows {most:.1f} s",
                 # By then, if no other request comes, the wait is down to the limit.
                 max(_LEAST_RETRY_SECONDS, expected - most),
             )

@@ -53,7 +53,7 @@ class PeerLimits:
             )
         if max_tokens and sum(held) + tokens > max_tokens:
             raise at_capacity(
-                f"requests of {peer} run or wait already with up to {sum(held)} tokens; {tokens} more are beyond "
+                f"running and waiting requests of {peer} have up to {sum(held)} tokens; {tokens} more would exceed "
                 f"the limit of {max_tokens}",
                 _RETRY_SECONDS,
             )
@@ -67,7 +67,9 @@ class PeerLimits:
         caller = current_caller()
         most = self.max_requests if caller is None or caller.max_requests is None else caller.max_requests
         if most and (number := len(self._held_by(peer))) >= most:
-            raise at_capacity(f"{number} requests of {peer} run or wait already, at most {most} may", _RETRY_SECONDS)
+            raise at_capacity(
+                f"{number} requests of {peer} are running or waiting already; at most {most} may", _RETRY_SECONDS
+            )
 
     def _held_by(self, peer: str) -> list[int]:
         """Returns the tokens of each of a peer's requests."""

@@ -30,7 +30,7 @@ class VerifierCollector(Collector):
         model = verifier.info
         yield info(
             "verifier",
-            "The verifier and its target model, with what computes its bits.",
+            "The verifier, its target model, and what determines its numerics.",
             {
                 "model": model.model_id,
                 "dtype": model.dtype,
@@ -42,7 +42,7 @@ class VerifierCollector(Collector):
         )
         yield info(
             "compiled_library",
-            "Whether the compiled part of the engine is in use, without which decoding on CPUs is slower.",
+            "Whether the engine's compiled library is in use; decoding on CPUs is slower without it.",
             {"loaded": "true" if library() is not None else "false"},
         )
         status = verifier.status()

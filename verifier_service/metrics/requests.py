@@ -17,29 +17,33 @@ def request_families(counts: RequestCounts) -> Iterator[Metric]:
     """Yields the metrics of requests."""
     yield counter(
         "request_success",
-        "Requests that ended after they had begun, by how.",
+        "Requests that ended after they had started, by how they ended.",
         {ending: counts.ended[ending] for ending in ENDINGS},
         ["finished_reason"],
     )
     yield counter(
         "requests_refused",
-        "Requests that never began, by the error's reason.",
+        "Requests that never started, by the error's reason.",
         dict.fromkeys(_REFUSALS, 0) | counts.refused,
         ["reason"],
     )
-    yield counter("prompt_tokens", "Tokens of prompts, of requests that got their first token.", counts.prompt_tokens)
-    yield counter("generation_tokens", "Tokens that requests got.", counts.generation_tokens)
+    yield counter("prompt_tokens", "Prompt tokens of requests that got their first token.", counts.prompt_tokens)
+    yield counter("generation_tokens", "Output tokens of all requests.", counts.generation_tokens)
     yield counter(
-        "goodput_tokens", "Those of requests that came to their end by a stop or their length.", counts.goodput_tokens
+        "goodput_tokens", "Output tokens of requests that ended by a stop or by their length.", counts.goodput_tokens
     )
-    yield histogram("time_to_first_token_seconds", "From a request's admission to its first token.", counts.first_token)
+    yield histogram(
+        "time_to_first_token_seconds", "Time from a request's admission to its first token.", counts.first_token
+    )
     yield histogram(
         "inter_token_latency_seconds",
-        "From a request's tokens to its next ones; a step may bring it several.",
+        "Time between consecutive steps that brought a request tokens; one step may bring several.",
         counts.between_tokens,
     )
     yield histogram(
-        "e2e_request_latency_seconds", "From a request's admission to its end, of those that finished.", counts.latency
+        "e2e_request_latency_seconds",
+        "Time from a request's admission to its end, for requests that finished.",
+        counts.latency,
     )
-    yield histogram("request_prompt_tokens", "Tokens of finished requests' prompts.", counts.prompt_lengths)
-    yield histogram("request_generation_tokens", "Tokens that finished requests got.", counts.output_lengths)
+    yield histogram("request_prompt_tokens", "Prompt tokens per finished request.", counts.prompt_lengths)
+    yield histogram("request_generation_tokens", "Output tokens per finished request.", counts.output_lengths)

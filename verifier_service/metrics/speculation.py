@@ -19,13 +19,13 @@ def speculation_families(counts: AcceptanceCounts) -> Iterator[Metric]:
     def told(name: str, help_text: str, field: str) -> Metric:
         return counter(name, help_text, {rule: getattr(count, field) for rule, count in by_rule.items()}, ["rule"])
 
-    yield told("spec_decode_num_requests", "Requests that began.", "requests")
-    yield told("spec_decode_num_drafts", "Verifications of at least one draft token of a request.", "drafts")
+    yield told("spec_decode_num_requests", "Requests that started.", "requests")
+    yield told("spec_decode_num_drafts", "Verifications, per request and step, of at least one draft token.", "drafts")
     yield told("spec_decode_num_draft_tokens", "Draft tokens verified.", "draft_tokens")
     yield told("spec_decode_num_accepted_tokens", "Draft tokens accepted.", "accepted_tokens")
     yield counter(
         "spec_decode_num_accepted_tokens_per_pos",
-        "Draft tokens accepted, by whether they were the first of their verification (0), the second (1), and so on.",
+        "Draft tokens accepted, by position in their verification: 0 for the first, 1 for the second, and so on.",
         {
             (rule, str(position)): accepted
             for rule, count in by_rule.items()
@@ -33,4 +33,4 @@ def speculation_families(counts: AcceptanceCounts) -> Iterator[Metric]:
         },
         ["rule", "position"],
     )
-    yield told("spec_decode_num_generated_tokens", "Tokens of requests, drafted or not.", "tokens")
+    yield told("spec_decode_num_generated_tokens", "Output tokens of requests, drafted or not.", "tokens")

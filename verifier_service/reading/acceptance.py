@@ -75,21 +75,21 @@ async def read_acceptance(
     """
     given = {field for field in _OWNER if (options.preset if field == "preset" else options.HasField(field))}
     if options.acceptance not in _RULES:
-        raise invalid_field("speculation.acceptance", f"{options.acceptance} is no rule this verifier knows")
+        raise invalid_field("speculation.acceptance", f"{options.acceptance} is not a rule that this verifier knows")
     rule = _RULES[options.acceptance]
     if not options.acceptance and "preset" in given:
         rule = RuleName.THRESHOLD
     for field in sorted(given):
         if _OWNER[field] is not rule:
             raise invalid_field(
-                f"speculation.{field}", f"belongs to the rule {_OWNER[field].value}, the rule is {rule.value}"
+                f"speculation.{field}", f"belongs to the rule {_OWNER[field].value}, but the rule is {rule.value}"
             )
     if options.dynamic_temperature and rule is RuleName.COUPLED:
-        raise invalid_field("speculation.dynamic_temperature", "is not for the rule coupled")
+        raise invalid_field("speculation.dynamic_temperature", "does not apply to the rule coupled")
     if options.preset not in AcceptancePreset.values():
-        raise invalid_field("speculation.preset", f"{options.preset} is no preset this verifier knows")
+        raise invalid_field("speculation.preset", f"{options.preset} is not a preset that this verifier knows")
     if {"preset", "threshold"} <= given:
-        raise invalid_field("speculation.threshold", "is given beside speculation.preset")
+        raise invalid_field("speculation.threshold", "cannot be combined with speculation.preset")
     acceptance = _with_thresholds(rule, options)
     if not matters:
         return SettledAcceptance(COUPLED, AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED, False)

@@ -50,7 +50,7 @@ def _parse(field: str, address: str) -> tuple[str, Method, dict[str, OptionValue
         known = ", ".join(_SCHEME + each for each in METHODS)
         description = (
             f"there is no drafter {address!r}; those in the verifier are {known} (a request's prediction needs none), "
-            "any other is given by its HOST:PORT"
+            "and a service is given by its HOST:PORT"
         )
         raise refused_field(ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER, field, description)
     try:

@@ -227,7 +227,7 @@ class RequestReader:
             raise refused_field(
                 ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
                 f"{field}[{index}]",
-                f"is {token_ids[index]}, the target's vocabulary has {self._vocab_size} tokens",
+                f"is {token_ids[index]}, but the target's vocabulary has {self._vocab_size} tokens",
             )
 
     def _check_lengths(self, request: verifier_service_pb2.GenerateRequest) -> None:
@@ -243,7 +243,7 @@ class RequestReader:
         self.texts.check_number("resume_token_ids", request.resume_token_ids)
         prediction = request.speculation.prediction
         if prediction.text and prediction.token_ids:
-            raise invalid_field("speculation.prediction", "has both text and token_ids")
+            raise invalid_field("speculation.prediction", "must not have both text and token_ids")
         self.texts.check_text("speculation.prediction.text", prediction.text)
         self._check_prediction(len(prediction.token_ids))
 
@@ -257,7 +257,7 @@ class RequestReader:
         else:
             prompt = await self.texts.read_chat(request.messages, peer)
         if not prompt:
-            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no token")
+            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no tokens")
         return prompt
 
     async def _end_of(self, prompt: Sequence[int], peer: str) -> str:
@@ -276,7 +276,7 @@ class RequestReader:
     def _check_prediction(self, tokens: int) -> None:
         if tokens > self._longest:
             raise invalid_field(
-                "speculation.prediction", f"has {tokens} tokens, no output has more than {self._bound_by}"
+                "speculation.prediction", f"has {tokens} tokens, but an output is limited to {self._bound_by}"
             )
 
     def _spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
@@ -305,7 +305,7 @@ class RequestReader:
             raise refused_field(
                 ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
                 "max_tokens",
-                f"is {request.max_tokens}, with a prompt of {prompt_length} tokens more than {self._bound_by}",
+                f"is {request.max_tokens}, which with a prompt of {prompt_length} tokens exceeds {self._bound_by}",
             )
         return prompt_length + request.max_tokens
 
@@ -322,11 +322,11 @@ def _drafter_names(speculation: speculation_pb2.SpeculationOptions) -> tuple[str
     number = len(speculation.drafter_names)
     if speculation.HasField("drafter"):
         if number:
-            raise invalid_field("speculation.drafter_names", "is given beside speculation.drafter")
+            raise invalid_field("speculation.drafter_names", "cannot be combined with speculation.drafter")
         return (_drafter_name("speculation.drafter", speculation.drafter),)
     if number > _MAX_DRAFTER_NAMES:
         raise invalid_field(
-            "speculation.drafter_names", f"has {number} names, at most {_MAX_DRAFTER_NAMES} are allowed"
+            "speculation.drafter_names", f"has {number} names; at most {_MAX_DRAFTER_NAMES} are allowed"
         )
     names = tuple(
         _drafter_name(f"speculation.drafter_names[{index}]", name)
@@ -339,14 +339,14 @@ def _drafter_names(speculation: speculation_pb2.SpeculationOptions) -> tuple[str
 
 def _drafter_name(field: str, name: str) -> str:
     if len(name) > _MAX_NAME_LENGTH:
-        raise invalid_field(field, f"has {len(name)} characters, no drafter's name has more than {_MAX_NAME_LENGTH}")
+        raise invalid_field(field, f"has {len(name)} characters; a drafter's name has at most {_MAX_NAME_LENGTH}")
     return name
 
 
 def _stops(stops: Sequence[str]) -> tuple[str, ...]:
     if len(stops) > _MAX_STOPS:
-        raise invalid_field("stop", f"has {len(stops)} strings, at most {_MAX_STOPS} are allowed")
+        raise invalid_field("stop", f"has {len(stops)} strings; at most {_MAX_STOPS} are allowed")
     for index, stop in enumerate(stops):
         if not 1 <= len(stop) <= _MAX_STOP_LENGTH:
-            raise invalid_field(f"stop[{index}]", f"must have 1 to {_MAX_STOP_LENGTH} characters, has {len(stop)}")
+            raise invalid_field(f"stop[{index}]", f"must have 1 to {_MAX_STOP_LENGTH} characters, got {len(stop)}")
     return tuple(stops)

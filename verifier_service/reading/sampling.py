@@ -43,16 +43,16 @@ async def read_changes(
     given = request.sampling
     if len(given.logit_bias) > MOST_BIASES:
         raise invalid_field(
-            "sampling.logit_bias", f"has {len(given.logit_bias)} tokens, at most {MOST_BIASES} are allowed"
+            "sampling.logit_bias", f"has {len(given.logit_bias)} tokens; at most {MOST_BIASES} are allowed"
         )
     bias = dict(given.logit_bias)
     _check_biased(bias, vocab_size)
     for field, ids in (("allowed_token_ids", given.allowed_token_ids), ("banned_token_ids", given.banned_token_ids)):
         if len(ids) > vocab_size:
-            raise invalid_field(f"sampling.{field}", f"has {len(ids)} ids, the vocabulary has {vocab_size} tokens")
+            raise invalid_field(f"sampling.{field}", f"has {len(ids)} ids, but the vocabulary has {vocab_size} tokens")
         check_tokens(f"sampling.{field}", ids)
     if request.min_tokens > most_tokens:
-        raise invalid_field("min_tokens", f"is {request.min_tokens}, the output has at most {most_tokens} tokens")
+        raise invalid_field("min_tokens", f"is {request.min_tokens}, but the output has at most {most_tokens} tokens")
     words = _bad_words(given.bad_words)
     changes = LogitChanges(
         repetition_penalty=given.repetition_penalty if given.HasField("repetition_penalty") else 1.0,
@@ -83,11 +83,11 @@ def _check_biased(bias: Mapping[int, float], vocab_size: int) -> None:
 
 def _bad_words(words: Sequence[str]) -> Sequence[str]:
     if len(words) > _MAX_BAD_WORDS:
-        raise invalid_field("sampling.bad_words", f"has {len(words)} words, at most {_MAX_BAD_WORDS} are allowed")
+        raise invalid_field("sampling.bad_words", f"has {len(words)} words; at most {_MAX_BAD_WORDS} are allowed")
     for index, word in enumerate(words):
         if not 1 <= len(word) <= _MAX_BAD_WORD_LENGTH:
             raise invalid_field(
                 f"sampling.bad_words[{index}]",
-                f"must have 1 to {_MAX_BAD_WORD_LENGTH} characters, has {len(word)}",
+                f"must have 1 to {_MAX_BAD_WORD_LENGTH} characters, got {len(word)}",
             )
     return words

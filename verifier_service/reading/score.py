@@ -28,12 +28,12 @@ def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> Sc
     """Checks a request. longest: most tokens of a text. Raises ServiceError with INVALID_ARGUMENT."""
     number = len(request.token_ids)
     if not number:
-        raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "token_ids", "has no token")
+        raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "token_ids", "has no tokens")
     if number > longest:
         raise refused_field(
             ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
             "token_ids",
-            f"has {number} tokens, at most {longest} can be scored",
+            f"has {number} tokens; at most {longest} can be scored",
         )
     tokens = list(request.token_ids)
     reader.check_tokens("token_ids", tokens)

@@ -84,10 +84,10 @@ def reads_ahead(asked: StructuredOutput) -> bool:
 def _grammar(asked: StructuredOutput) -> Grammar:
     kind = asked.WhichOneof("form")
     if kind is None:
-        raise invalid_field(_FIELD, "has no form")
+        raise invalid_field(_FIELD, "must have a form")
     if kind == "json_object":
         if not asked.json_object:
-            raise invalid_field(f"{_FIELD}.json_object", "must be true where it is given")
+            raise invalid_field(f"{_FIELD}.json_object", "must be true if given")
         return Grammar(FormKind.JSON_SCHEMA, '{"type": "object"}')
     if kind == "choice":
         return Grammar(FormKind.CHOICE, json.dumps(_choices(asked.choice.texts), ensure_ascii=False))
@@ -101,7 +101,7 @@ def _grammar(asked: StructuredOutput) -> Grammar:
 def _choices(texts: Sequence[str]) -> list[str]:
     field = f"{_FIELD}.choice.texts"
     if not 1 <= len(texts) <= _MOST_CHOICES:
-        raise invalid_field(field, f"must have 1 to {_MOST_CHOICES} texts, has {len(texts)}")
+        raise invalid_field(field, f"must have 1 to {_MOST_CHOICES} texts, got {len(texts)}")
     size = 0
     for index, text in enumerate(texts):
         if not text:
@@ -113,4 +113,4 @@ def _choices(texts: Sequence[str]) -> list[str]:
 
 def _check_size(field: str, size: int) -> None:
     if size > _MOST_TEXT:
-        raise invalid_field(field, f"has {size} bytes, at most {_MOST_TEXT} are allowed")
+        raise invalid_field(field, f"has {size} bytes; at most {_MOST_TEXT} are allowed")

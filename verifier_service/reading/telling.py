@@ -17,7 +17,7 @@ def read_stop_tokens(request: GenerateRequest, check_tokens: Callable[[str, Sequ
     """Reads the tokens that end the output. Raises ServiceError."""
     tokens = request.stop_token_ids
     if len(tokens) > _MAX_STOP_TOKENS:
-        raise invalid_field("stop_token_ids", f"has {len(tokens)} tokens, at most {_MAX_STOP_TOKENS} are allowed")
+        raise invalid_field("stop_token_ids", f"has {len(tokens)} tokens; at most {_MAX_STOP_TOKENS} are allowed")
     check_tokens("stop_token_ids", tokens)
     return frozenset(tokens)
 

@@ -52,7 +52,7 @@ class TextReader:
             raise invalid_field("messages", "the target's tokenizer has no chat template")
         most = min(_MOST_MESSAGES, self._longest)
         if len(chat.messages) > most:
-            raise _too_long("messages.messages", f"has {len(chat.messages)} messages, at most {most} are allowed")
+            raise _too_long("messages.messages", f"has {len(chat.messages)} messages; at most {most} are allowed")
         size = sum(len(each.role.encode()) + len(each.content.encode()) for each in chat.messages)
         most_bytes = _TEMPLATE_ROOM * self._most_bytes
         if size > most_bytes:
@@ -67,7 +67,7 @@ class TextReader:
             text = self._tokenizer.render_chat(messages)
         except ChatTemplateError as error:
             raise invalid_field("messages", str(error)) from error
-        self.check_text("messages", text, becomes="becomes by the chat template")
+        self.check_text("messages", text, becomes="has, once rendered by the chat template,")
         return text
 
     async def read_text(self, field: str, text: str, peer: str, *, add_special_tokens: bool = True) -> list[int]:

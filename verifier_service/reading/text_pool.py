@@ -131,7 +131,7 @@ class TextPool:
         lane = next(lane for lane in self._lanes if size <= lane.limits.largest)
         if not lane.has_room(peer, size):
             raise at_capacity(
-                f"texts of {lane.held.total()} bytes are read or wait already, {lane.held[peer]} of them of {peer}; "
+                f"texts of {lane.held.total()} bytes are being read or waiting, {lane.held[peer]} of them from {peer}; "
                 f"{size} more are too many",
                 _RETRY_SECONDS,
             )
@@ -166,7 +166,7 @@ class TextPool:
     def _give_up(self, lane: _Lane, job: _Job) -> None:
         lane.remove(job)
         if not job.result.done():
-            message = f"what came before was not read within {self._wait_seconds:g} seconds"
+            message = f"texts ahead of this one were not read within {self._wait_seconds:g} seconds"
             job.result.set_exception(at_capacity(message, _RETRY_SECONDS))
 
     def _done(self, lane: _Lane, job: _Job, ended: asyncio.Future[Any]) -> None:

@@ -34,7 +34,7 @@ class Tokenizing:
                 size = texts.check_text("text", text)
                 return await texts.run(partial(self._tokens, text, special), size, peer)
             if request.text:
-                raise invalid_field("messages", "is given beside text")
+                raise invalid_field("messages", "cannot be combined with text")
             chat, special = request.messages, request.add_special_tokens
             size = texts.check_chat(chat)
             return await texts.run(lambda: self._tokens(texts.rendered(chat), special), size, peer)

@@ -120,7 +120,7 @@ class RunningRequest:
                 ServiceError(
                     grpc.StatusCode.INVALID_ARGUMENT,
                     ErrorReason.ERROR_REASON_NOTHING_ALLOWED,
-                    f"what the request allows leaves no token at position {outcome.committed_length}",
+                    f"the request's constraints allow no token at position {outcome.committed_length}",
                 )
             )
         elif outcome.finish is not None and not self.finished:
@@ -346,5 +346,5 @@ def _no_numbers() -> ServiceError:
     return ServiceError(
         grpc.StatusCode.INTERNAL,
         ErrorReason.ERROR_REASON_INTERNAL,
-        "the target model gave logits that are no numbers for this request",
+        "the target model computed logits that are not numbers for this request",
     )

@@ -47,7 +47,7 @@ class Scores:
         if not self._allowed:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
-                "this verifier does not score texts: start it with --allow-scoring",
+                "scoring is not enabled: start the verifier with --allow-scoring",
             )
 
     async def run(self, order: ScoreOrder, peer: str = "") -> AsyncGenerator[ScoreResponse, None]:
@@ -86,7 +86,7 @@ class Scores:
                 call.error = ServiceError(
                     grpc.StatusCode.INTERNAL,
                     ErrorReason.ERROR_REASON_INTERNAL,
-                    "the target model gave logits that are no numbers for this text",
+                    "the target model computed logits that are not numbers for this text",
                 )
             else:
                 call.scores.append(score)

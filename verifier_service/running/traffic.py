@@ -52,10 +52,10 @@ class Traffic:
         if not self._shared:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
-                "this verifier does not share its traffic: start it with --share-traffic",
+                "sharing traffic is not enabled: start the verifier with --share-traffic",
             )
         if len(self._followers) >= _MOST_FOLLOWERS:
-            raise at_capacity(f"{len(self._followers)} follow the traffic already", _RETRY_SECONDS)
+            raise at_capacity(f"{len(self._followers)} callers follow the traffic already", _RETRY_SECONDS)
         follower = _Follower()
         self._followers.append(follower)
         try:

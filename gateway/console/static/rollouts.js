@@ -1,4 +1,4 @@
-// Roll-outs: those that run in a table, those that ended while the page was open in a sentence each.
+// Rollouts: those that run in a table, those that ended while the page was open in a sentence each.
 
 import { change } from "./change.js";
 import { byId, element, percent } from "./elements.js";

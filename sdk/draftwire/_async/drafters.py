@@ -29,7 +29,7 @@ class AsyncDrafters:
     """The drafters of the verifier in use: ``AsyncClient.drafters``."""
 
     def __init__(self, transport: AsyncTransport) -> None:
-        """Manage drafters over a transport. Called by ``AsyncClient``."""
+        """Manages drafters over a transport. Called by ``AsyncClient``."""
         self._transport = transport
 
     async def list(self) -> list[Drafter]:

@@ -21,7 +21,7 @@ def checked_token(text: str) -> str:
         ValueError: the token has invalid characters. The message does not show the token.
     """
     if not _TOKEN.fullmatch(text):
-        raise ValueError("a token is one word of letters, digits and -._~+/ with = at its end only; this one is not")
+        raise ValueError("a token must be one word of letters, digits and -._~+/, with = only at its end")
     return text
 
 
@@ -51,7 +51,7 @@ class TokenFile:
         except OSError as error:
             raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
         except UnicodeDecodeError:
-            raise ValueError(f"{self._path} holds no token: it is no text") from None
+            raise ValueError(f"{self._path} contains no token: it is not text") from None
         try:
             return checked_token(text)
         except ValueError as error:

@@ -30,7 +30,7 @@ def read_identity(cert: str | Path, key: str | Path) -> Identity:
         context.load_cert_chain(cert, key, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ValueError(
-            f"{cert} and {key} are no certificate and key (PEM, no passphrase) of one another: {error}"
+            f"{cert} and {key} are not a matching certificate and key (PEM, no passphrase): {error}"
         ) from error
     if identity != Identity(_read(cert), _read(key)):
         raise ValueError(f"{cert} and {key} changed while they were read")
@@ -48,7 +48,7 @@ def read_authorities(path: str | Path) -> bytes:
     try:
         context.load_verify_locations(cadata=pem.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise ValueError(f"{path} holds no certificates (PEM) of authorities: {error}") from error
+        raise ValueError(f"{path} contains no certificates of authorities (PEM): {error}") from error
     return pem
 
 

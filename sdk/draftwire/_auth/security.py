@@ -34,7 +34,7 @@ class Security:
             ValueError: unusable files, an invalid token, or both ``tls`` and ``credentials``.
         """
         if tls is not None and credentials is not None:
-            raise ValueError("tls and credentials: give one of them")
+            raise ValueError("tls and credentials: give only one of them")
         if isinstance(token, str):
             checked_token(token)
         self._tls = None if tls is None else TlsCredentials(tls)
@@ -69,7 +69,7 @@ class Security:
         """
         if not self.encrypted and not self._insecure and not is_loopback(address):
             raise ValueError(
-                f"{address} is beyond this machine, and calls to it would not be encrypted: connect by TLS (tls, "
+                f"{address} is on another machine, and calls to it would not be encrypted: connect by TLS (tls, "
                 "--tls-ca), or allow it (insecure, --insecure)"
             )
 

@@ -38,7 +38,7 @@ class Tls:
             ValueError: one of them is missing.
         """
         if (self.cert is None) != (self.key is None):
-            raise ValueError("tls: cert and key go together")
+            raise ValueError("tls: cert and key require each other")
 
 
 class TlsCredentials:

@@ -26,10 +26,10 @@ _WORDS: tuple[tuple[str, str], ...] = (  # the first match counts
         r"errors resolving|DNS resolution failed|lookup failed|Domain name not found",
         "the host name of {address} cannot be resolved",
     ),
-    (r"Network is unreachable|No route to host", "there is no way to {address} in the network"),
+    (r"Network is unreachable|No route to host", "there is no route to {address}"),
     (
         r"WRONG_VERSION_NUMBER",
-        "{address} does not speak TLS: connect to it in the clear (without tls, --tls-ca), or start it with TLS",
+        "{address} does not speak TLS: connect in plaintext (without tls, --tls-ca), or start it with TLS",
     ),
     (
         r"CERTIFICATE_VERIFY_FAILED: (?P<why>[^:]*)",
@@ -37,10 +37,10 @@ _WORDS: tuple[tuple[str, str], ...] = (  # the first match counts
     ),
     (
         r"Hostname Verification|is not in peer certificate|Peer verification",
-        "the certificate of {address} is for another name: give the one it is for (server_name, --tls-server-name)",
+        "the certificate of {address} is issued for another name: set that name (server_name, --tls-server-name)",
     ),
     (r"(?i)tls handshake failed[^:]*: (?P<why>.*)", "the TLS handshake with {address} failed: {why}"),
-    (r"Failed parsing HTTP/2|http1\.x server", "what listens at {address} does not speak gRPC"),
+    (r"Failed parsing HTTP/2|http1\.x server", "the server at {address} does not speak gRPC"),
     (r"(?i)timed out|timeout|before receiving SETTINGS", "{address} does not answer"),
 )
 _CLOSED = re.compile(r"Socket closed|Connection reset|Broken pipe|EOF|closed")
@@ -83,8 +83,8 @@ def connection_words(details: str, address: str, *, encrypted: bool) -> str | No
         if found:
             return words.format(address=address, **{name: each.strip() for name, each in found.groupdict().items()})
     if _CLOSED.search(details):
-        why = "ask for a client's certificate (tls, --tls-client-cert)" if encrypted else "expect TLS (tls, --tls-ca)"
-        return f"{address} closes connections at once: it may {why}"
+        why = "require a client certificate (tls, --tls-client-cert)" if encrypted else "expect TLS (tls, --tls-ca)"
+        return f"{address} closes connections immediately: it may {why}"
     last = _LAST_ERROR.search(details)
     return f"no connection to {address}: {unquote(last[1] if last else details)}"
 
@@ -124,7 +124,7 @@ def wrong_service(service: str, address: str, there: Mapping[str, bool], details
     found = [name for each, name in KINDS.items() if there[each]]
     if there[wanted]:
         said = f" ({details})" if details else ""
-        return f"{address} is {KINDS[wanted]} without this call, and older than what calls it{said}"
+        return f"{address} is {KINDS[wanted]} that does not have this call: it is older than this client{said}"
     if found:
         return f"{address} is {found[0]}, not {KINDS[wanted]}"
-    return f"what listens at {address} is not {KINDS[wanted]}"
+    return f"the server at {address} is not {KINDS[wanted]}"

@@ -191,8 +191,8 @@ class Attempts:
             if len(self._fruitless) >= self._policy.fruitless_losses:
                 lost = " and ".join(dict.fromkeys(self._fruitless))
                 raise UnavailableError(
-                    f"the verifiers at {lost} were lost while they had this request, before "
-                    f"they sent a token; it may be what ended them, and is not sent again: {error.message}",
+                    f"the verifiers at {lost} were lost after they received this request and before they sent a "
+                    f"token; it may be the cause, so it is not sent again: {error.message}",
                     raw=error.raw,
                 ) from error
         if final and self._mismatch is not None:
@@ -234,7 +234,7 @@ class Attempts:
 
     def _differs(self, error: NumericsMismatchError) -> float:
         """Moves on to verifiers that may have the numerics of the first one, which may itself return."""
-        error.message = f"{self._address} cannot go on with what {self._beginner} has begun: {error.message}"
+        error.message = f"{self._address} cannot continue the request that {self._beginner} began: {error.message}"
         self._mismatch = error
         self._endpoints.computes(self._address, error.metadata["numerics"])
         self._different.add(self._address)

@@ -56,7 +56,7 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
         """
 
     def begin_anew(self) -> bool:
-        """Forgets what was read, so that the next request is the first one again; False where that cannot be."""
+        """Forgets what was read, so that the next request is the first one again. Returns False if it cannot."""
 
     def read(self, response: ResponseT) -> ItemT_co | None:
         """Reads a response; returns the caller's item, if any."""
@@ -128,7 +128,7 @@ class GenerationReader:
             RuntimeError: the request has not ended.
         """
         if self._result is None:
-            raise RuntimeError("the stream has not ended: its result comes with its last chunk")
+            raise RuntimeError("the stream has not ended: its result arrives with the last chunk")
         return self._result
 
     @property
@@ -198,7 +198,8 @@ class GenerationReader:
         return request
 
     def begin_anew(self) -> bool:
-        """Forget what was read, so that the next request is the first one again; False where chunks were handed out."""
+        """Forgets what was read, so that the next request is the first one again. Returns False if chunks were already
+        handed out."""
         if self._may_begin_anew:
             self._forget()
             self._restarts += 1
@@ -239,7 +240,7 @@ class GenerationReader:
         """Refuses to continue with another model, unless one of the verifiers does not report its model."""
         if fingerprint and self._model_fingerprint and fingerprint != self._model_fingerprint:
             raise ModelMismatchError(
-                f"request {self.request_id} cannot go on here: the target model is another one than the one that began "
+                f"request {self.request_id} cannot continue here: the target model differs from the one that began "
                 f"it (fingerprint {fingerprint[:12]}, was {self._model_fingerprint[:12]})"
             )
 
@@ -247,9 +248,9 @@ class GenerationReader:
         """Refuses to continue with other numerics; unreported numerics equal only each other."""
         if numerics != self._numerics:
             raise NumericsMismatchError(
-                f"the numerics of the target model ({numerics[:12] or 'not reported'}) are not those that it began "
+                f"the numerics of the target model ({numerics[:12] or 'not reported'}) differ from those that it began "
                 f"with ({self._numerics[:12] or 'not reported'}), so its text might differ from here on; the "
-                "verifiers' ModelInfo.numerics_description says what they stand for",
+                "verifiers' ModelInfo.numerics_description describes them",
                 metadata={"numerics": numerics, "began_with": self._numerics},
             )
 

@@ -28,7 +28,7 @@ def tokenize_request(text: str | None, messages: Messages | None, add_special_to
         InvalidFieldError: both of them or neither were given, or a message lacks role or content.
     """
     if (text is None) == (messages is None):
-        raise invalid_field("text", "expected a text or messages, one of the two")
+        raise invalid_field("text", "expected either a text or messages")
     return pb.TokenizeRequest(
         text=text or "",
         add_special_tokens=add_special_tokens,

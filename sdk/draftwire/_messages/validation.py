@@ -40,7 +40,7 @@ def is_token_id(number: int) -> bool:
 
 def no_token_id(field: str, number: int) -> TokenOutOfRangeError:
     """Returns the error for a number that cannot be the id of a token."""
-    violation = FieldViolation(field, f"{quoted(number)} is no token id")
+    violation = FieldViolation(field, f"{quoted(number)} is not a token id")
     return TokenOutOfRangeError(
         f"{field}: {violation.description}",
         reason=ErrorReason.TOKEN_OUT_OF_RANGE,
@@ -101,5 +101,5 @@ def named(field: str, known: Mapping[NameT, NumberT], name: NameT | None) -> Num
         InvalidFieldError: there is no such name.
     """
     if name is not None and name not in known:
-        raise invalid_field(field, f"{quoted(name)} is unknown; there are {', '.join(map(repr, known))}")
+        raise invalid_field(field, f"{quoted(name)} is unknown; expected one of {', '.join(map(repr, known))}")
     return None if name is None else known[name]

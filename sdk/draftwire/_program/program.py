@@ -27,7 +27,7 @@ def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         print(
-            f"{program_name()}: install draftwire[{extra}], of which {', '.join(missing)} is missing: "
+            f"{program_name()}: requires draftwire[{extra}], but {', '.join(missing)} is missing: "
             f"pip install -e '.[{extra}]' in a checkout",
             file=sys.stderr,
         )

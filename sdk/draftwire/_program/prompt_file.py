@@ -27,7 +27,7 @@ class PromptEntry:
         """
         text = self.fields.get("prompt", self.fields.get("text"))
         if not isinstance(text, str) or not text:
-            raise ValueError(f'{self.place}: expected a text as "prompt" or "text"')
+            raise ValueError(f'{self.place}: expected a string as "prompt" or "text"')
         return text
 
 
@@ -42,7 +42,8 @@ def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEn
         by_line: whether a file without JSON has one prompt per line.
 
     Raises:
-        ValueError: the file cannot be read, holds no prompt, or has a line that is not a JSON object, which is named.
+        ValueError: the file cannot be read or contains no prompt, or a line, which the error names, is not a JSON
+            object.
     """
     try:
         content = path.read_text(encoding="utf-8")
@@ -54,7 +55,7 @@ def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEn
         lines = [(f"{option}: {path}", content)]
     lines = [(place, line) for place, line in lines if line.strip()]
     if not lines:
-        raise ValueError(f"{option}: {path} holds no prompt")
+        raise ValueError(f"{option}: {path} contains no prompt")
     if path.suffix != ".jsonl":
         return [PromptEntry(place, {"text": line}) for place, line in lines]
     return [PromptEntry(place, _object(place, line)) for place, line in lines]
@@ -64,7 +65,7 @@ def _object(place: str, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{place}: no JSON: {error}") from error
+        raise ValueError(f"{place}: not valid JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{place}: expected a JSON object")
     return found

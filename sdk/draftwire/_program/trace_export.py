@@ -45,7 +45,7 @@ def check_endpoint(endpoint: str) -> str:
     except ValueError:
         well_formed = False
     if not well_formed or parts.path not in ("", "/") or parts.query or parts.username:
-        raise ValueError(f"must be http://HOST:PORT, or https://HOST:PORT, of a collector, got {endpoint!r}")
+        raise ValueError(f"must be http://HOST:PORT or https://HOST:PORT of a collector, got {endpoint!r}")
     return endpoint
 
 
@@ -71,7 +71,7 @@ class TraceExport:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
         except ImportError as error:
-            raise TracingUnavailable(f"tracing needs the extra draftwire[tracing]: {error}") from error
+            raise TracingUnavailable(f"tracing requires the extra draftwire[tracing]: {error}") from error
         self._exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
         self._provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(sample_ratio)),

@@ -71,7 +71,7 @@ class Client:
             address: host:port of a verifier, or several that serve the same target model; see ``Verifier`` for their
                 weights. A DNS name stands for all its addresses. It is looked up on the first call, whenever one of its
                 addresses is lost, and every 30 seconds while calls are made.
-            timeout: seconds a call may take in all, unless the call sets its own; None waits without limit.
+            timeout: total seconds a call may take, unless the call sets its own; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
             spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
             credentials: your own gRPC channel credentials, instead of ``tls``.
@@ -307,7 +307,7 @@ class Client:
         return read_verifier_info(self._transport.call(GET_MODEL_INFO, request, timeout, address=address))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """Returns the verifier's health by ``grpc.health.v1``. Works with a drafter service, too.
+        """Returns the verifier's health by ``grpc.health.v1``. Also works with a drafter service.
 
         Args:
             service: full name of one of the server's services; empty for the server as a whole.

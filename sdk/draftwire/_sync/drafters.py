@@ -31,7 +31,7 @@ class Drafters:
     """The drafters of the verifier in use: ``Client.drafters``."""
 
     def __init__(self, transport: Transport) -> None:
-        """Manage drafters over a transport. Called by ``Client``."""
+        """Manages drafters over a transport. Called by ``Client``."""
         self._transport = transport
 
     def list(self) -> list[Drafter]:

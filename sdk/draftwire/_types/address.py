@@ -35,7 +35,7 @@ def check_address(address: str) -> None:
         example = f"with a port from 1 to {_PORTS[-1]}"
     else:
         example = f"for example {address}:50051" if re.fullmatch(r"[\w.-]{1,64}", address) else "and nothing else"
-    raise ValueError(f"{quoted(address)} is no address of a service: expected HOST:PORT, {example}")
+    raise ValueError(f"{quoted(address)} is not the address of a service: expected HOST:PORT, {example}")
 
 
 def is_loopback_host(host: str) -> bool:

@@ -28,7 +28,7 @@ class ModelLoad:
     """One change of a drafter service's model."""
 
     model: str
-    """Directory on the drafter's machine, or hub id."""
+    """Directory on the drafter's machine, or a hub id."""
     request_id: str
     """The caller's id for the change."""
     state: ModelLoadState
@@ -80,7 +80,7 @@ class DrafterServiceInfo:
     used_slots: int
     """KV slots in use."""
     total_slots: int
-    """KV slots in all."""
+    """Total number of KV slots."""
     times: StepTimes
     """Time of the drafting steps by phase, for the model that new streams get; reset when the model changes."""
     step_costs: list[StepCost]

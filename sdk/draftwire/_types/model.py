@@ -90,7 +90,7 @@ class EngineStatus:
     used_slots: int
     """KV slots in use."""
     total_slots: int
-    """KV slots in all."""
+    """Total number of KV slots."""
     preemptions: int
     """Number of times since the start that a sequence lost its KV slots to others and was recomputed."""
     times: StepTimes

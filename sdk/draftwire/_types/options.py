@@ -84,7 +84,7 @@ class BatchOptions(TypedDict, total=False):
     speculation: Speculation | None
     """Speculation options; default ``Speculation()``."""
     timeout: float | None
-    """Seconds the request may take in all, resumes included; default: the client's timeout."""
+    """Total seconds the request may take, including resumes; default: the client's timeout."""
 
 
 class GenerateOptions(BatchOptions, total=False):

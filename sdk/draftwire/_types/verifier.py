@@ -33,7 +33,7 @@ class Verifier:
         """
         address = self.address.strip()
         if not address or address.startswith(("http://", "https://")):
-            raise ValueError(f"{quoted(self.address)} is no address of a verifier: expected host:port")
+            raise ValueError(f"{quoted(self.address)} is not the address of a verifier: expected host:port")
         if not 0 <= self.weight < math.inf:
             raise ValueError(f"{address}: weight must be a number of at least 0, got {self.weight}")
         name = _DNS_NAME.fullmatch(address)
@@ -77,7 +77,7 @@ def parse_verifiers(given: Verifiers) -> tuple[Verifier, ...]:
         if found.setdefault(verifier.address, verifier) != verifier:
             raise ValueError(f"{verifier.address} is given with two weights")
     if not found:
-        raise ValueError("a client needs the address of a verifier")
+        raise ValueError("a client needs the address of at least one verifier")
     return tuple(found.values())
 
 

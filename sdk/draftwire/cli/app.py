@@ -112,7 +112,9 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def draftwire(version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True)) -> None:
+def draftwire(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+) -> None:
     """Speculative decoding over the wire."""
     if version:
         print(__version__)
@@ -120,7 +122,7 @@ def draftwire(version: bool = typer.Option(False, "--version", help="Print the v
 
 
 def main() -> None:
-    """Run the command line; a failure is one line on stderr and the exit code 1, or 2 where the input is wrong."""
+    """Runs the command line. A failure prints one line on stderr; the exit code is then 1, or 2 for invalid input."""
     try:
         # By default Typer prints usage, a hint and a box for wrong usage.
         sys.exit(app(standalone_mode=False))  # None, or the status of a command that ends early, as --help does
@@ -128,7 +130,7 @@ def main() -> None:
         message = error.format_message().strip()
         if not message:  # a command that was given nothing has shown its help
             sys.exit(WRONG_INPUT)
-        _end(f"{message} ({_help_command(error)} says more)", WRONG_INPUT)
+        _end(f"{message} (see {_help_command(error)})", WRONG_INPUT)
     except typer.Abort:
         sys.exit(INTERRUPTED)
     except (InvalidArgumentError, ValueError) as error:

@@ -16,9 +16,9 @@ from draftwire.errors import InvalidFieldError
 
 NEW, HELP, QUIT = "/new", "/help", "/quit"
 COMMANDS = {
-    NEW: "begins another conversation",
-    HELP: "shows these lines",
-    QUIT: "ends the chat, as the end of the input does",
+    NEW: "starts a new conversation",
+    HELP: "shows this help",
+    QUIT: "ends the chat; so does the end of the input",
 }
 """Commands, with their descriptions."""
 _LEAST_CHAT_PARAMETERS = 100_000_000
@@ -28,16 +28,18 @@ _LEAST_CHAT_PARAMETERS = 100_000_000
 @connecting
 def chat(
     verifier: Verifiers = DEFAULT_VERIFIERS,
-    system: Annotated[str | None, typer.Option(help="System message that the conversation begins with.")] = None,
+    system: Annotated[str | None, typer.Option(help="System message at the start of the conversation.")] = None,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 512,
     temperature: Annotated[float, typer.Option(help="Softmax temperature; 0 is greedy.")] = 0.7,
-    top_p: Annotated[float | None, typer.Option(help="Keep the most likely tokens up to this probability.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Keep the most likely tokens up to this total probability.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every answer.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds an answer may take.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Time limit of an answer, in seconds.")] = None,
     *,
     connection: Connection,
 ) -> None:
-    """Answer each line of the standard input, printing the text as it comes; /help shows the commands."""
+    """Answer each line of the standard input, and print the text as it arrives; /help shows the commands."""
     beginning = [{"role": "system", "content": system}] if system else []
     said = list(beginning)
     with connection.client(verifier, timeout=timeout) as client:
@@ -52,7 +54,7 @@ def chat(
             elif command == HELP:
                 _note("\n".join(f"{name:6} {does}" for name, does in COMMANDS.items()))
             elif command.startswith("/"):
-                _note(f"there is no command {quoted(command)}; {HELP} shows those there are")
+                _note(f"unknown command {quoted(command)}; {HELP} shows the commands")
             elif command:
                 said.append({"role": "user", "content": line})
                 said.append(
@@ -75,7 +77,7 @@ def introduce(client: Client) -> None:
         raise Failure(f"{info.model_id} cannot chat: {why}; draftwire generate continues a text") from error
     _note(f"{info.model_id} ({info.parameters / 1e6:.3g} M parameters) at {client.address}; {HELP} shows the commands")
     if info.parameters < _LEAST_CHAT_PARAMETERS:
-        _note("a model of this size is hardly trained to converse: it continues the conversation's text as it can")
+        _note("a model of this size is hardly trained to chat: it merely continues the conversation's text")
 
 
 def _note(text: str) -> None:
@@ -108,5 +110,5 @@ def _answer(
     result = stream.result
     if sys.stderr.isatty():
         length = result.speculation.acceptance_length
-        print(f"  ({len(result.token_ids)} tokens, {length:.1f} a step of the target)", file=sys.stderr)
+        print(f"  ({len(result.token_ids)} tokens, {length:.1f} per step of the target)", file=sys.stderr)
     return result.text

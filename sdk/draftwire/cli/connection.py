@@ -19,34 +19,39 @@ TlsCa = Annotated[
     typer.Option(
         metavar="FILE|public",
         envvar="DRAFTWIRE_TLS_CA",
-        help="Connect by TLS: file with the authorities (PEM) of the services' certificates, or public.",
+        help="Connect by TLS and trust these authorities: a PEM file, or public for the public ones.",
     ),
 ]
 TlsCert = Annotated[
     str | None,
-    typer.Option(metavar="FILE", envvar="DRAFTWIRE_TLS_CLIENT_CERT", help="Certificate (PEM) to show to the services."),
+    typer.Option(
+        metavar="FILE", envvar="DRAFTWIRE_TLS_CLIENT_CERT", help="Certificate to present to services (PEM file)."
+    ),
 ]
 TlsKey = Annotated[
     str | None,
-    typer.Option(metavar="FILE", envvar="DRAFTWIRE_TLS_CLIENT_KEY", help="The key (PEM) of that certificate."),
+    typer.Option(metavar="FILE", envvar="DRAFTWIRE_TLS_CLIENT_KEY", help="Key of --tls-client-cert (PEM file)."),
 ]
 TlsServerName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         envvar="DRAFTWIRE_TLS_SERVER_NAME",
-        help="Name that the services' certificates are for, where it is not the host of their address.",
+        help="Name that the services' certificates are issued for, if it is not the host called.",
     ),
 ]
 TokenPath = Annotated[
     str | None,
     typer.Option(
-        "--token-file", metavar="FILE", envvar="DRAFTWIRE_TOKEN_FILE", help="File with the token to show to services."
+        "--token-file",
+        metavar="FILE",
+        envvar="DRAFTWIRE_TOKEN_FILE",
+        help="File with the token to present to services.",
     ),
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", envvar="DRAFTWIRE_INSECURE", help="Connect to other machines without TLS, too."),
+    typer.Option("--insecure", envvar="DRAFTWIRE_INSECURE", help="Allow unencrypted connections to other machines."),
 ]
 
 
@@ -74,10 +79,10 @@ class Connection:
             ValueError: an option is missing another that it requires.
         """
         if (self.tls_client_cert is None) != (self.tls_client_key is None):
-            raise ValueError("--tls-client-cert, --tls-client-key: one needs the other")
+            raise ValueError("--tls-client-cert, --tls-client-key: each requires the other")
         for option in ("tls_client_cert", "tls_server_name"):
             if getattr(self, option) is not None and self.tls_ca is None:
-                raise ValueError(f"--{option.replace('_', '-')}: needs --tls-ca, too: without it no call is by TLS")
+                raise ValueError(f"--{option.replace('_', '-')}: requires --tls-ca: without it no call uses TLS")
 
     def options(self) -> dict[str, Any]:
         """Returns the keyword arguments of a client: ``tls``, ``token`` and ``insecure``.

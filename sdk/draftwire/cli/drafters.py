@@ -39,19 +39,20 @@ def list_drafters(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False
 @connecting
 def attach(
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="HOST:PORT as the verifier reaches it, or local:NAME.")
+        str, typer.Argument(metavar="ADDRESS", help="HOST:PORT at which the verifier reaches it, or local:NAME.")
     ],
-    name: Annotated[str | None, typer.Option(help="Its name in the pool; by default its address.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name in the pool; by default the address.")] = None,
     label: Labels = None,
     trusted: Annotated[
-        bool | None, typer.Option("--trusted/--untrusted", help="Whether it may draft for --acceptance rejection.")
+        bool | None,
+        typer.Option("--trusted/--untrusted", help="Whether it is trusted to draft for --acceptance rejection."),
     ] = None,
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
     *,
     connection: Connection,
 ) -> None:
-    """Connect a drafter; done when it is ready."""
+    """Attach a drafter, and wait until it is ready."""
     labels = parse_labels(label)
     with connection.client(verifier) as client:
         drafter = client.drafters.attach(address, name, labels, trusted=trusted)
@@ -63,7 +64,7 @@ def attach(
 def detach(
     name: Name, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Remove a drafter; done when no request uses it."""
+    """Detach a drafter, and wait until no request uses it."""
     with connection.client(verifier) as client:
         drafter = client.drafters.detach(name)
         _tell(drafter, f"{drafter.name} is detached", as_json)
@@ -72,19 +73,19 @@ def detach(
 @drafters.command()
 @connecting
 def swap(
-    old: Annotated[str, typer.Argument(help="Name of the drafter to release.")],
-    new: Annotated[str, typer.Argument(help="Name, or address, of the one that takes over.")],
+    old: Annotated[str, typer.Argument(help="Name of the drafter to replace.")],
+    new: Annotated[str, typer.Argument(help="Name or address of the drafter that takes over.")],
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
     *,
     connection: Connection,
 ) -> None:
-    """Move all requests from one drafter to another; done when the old one is released."""
+    """Move all requests from one drafter to another, and wait until the old one is released."""
     with connection.client(verifier) as client:
         done = client.drafters.swap(old, new)
         _tell(
             done.drafter,
-            f"{done.drafter.name} took over from {old}, running requests moved: {done.moved_sequences}",
+            f"{done.drafter.name} took over from {old}; running requests moved: {done.moved_sequences}",
             as_json,
         )
 
@@ -92,21 +93,23 @@ def swap(
 @drafters.command("load-model")
 @connecting
 def load_model(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the drafter service is.")],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Directory on the drafter's machine, or hub id.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the model is served, or cannot be.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 600.0,
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the drafter service.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Directory on the drafter's machine, or a hub id.")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return only when the model is served or has failed to load.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Longest time to wait, in seconds.")] = 600.0,
     as_json: Json = False,
     *,
     connection: Connection,
 ) -> None:
-    """Have a drafter service change its model while it drafts."""
+    """Replace the model of a drafter service while it drafts."""
     with connection.client(address) as client:
         load = client.drafters.load_model(address, model)
         deadline = time.monotonic() + timeout
         while wait and load.state == "loading":
             if time.monotonic() >= deadline:
-                raise Failure(f"{model} is still being loaded after {timeout:g} s")
+                raise Failure(f"{model} is still loading after {timeout:g} s")
             time.sleep(_POLL_SECONDS)
             load = _load_again(client, address, load)
     if load.state == "failed":
@@ -116,17 +119,17 @@ def load_model(
 
 
 def _load_again(client: Client, address: str, load: ModelLoad) -> ModelLoad:
-    """How far a load is by now."""
+    """Returns the current state of a load."""
     now = client.drafters.load_state(address).last_load
     if now is None or now.request_id != load.request_id:
-        raise Failure(f"{address} knows nothing of the load of {load.model} any more")
+        raise Failure(f"{address} no longer knows of the load of {load.model}")
     return now
 
 
 @drafters.command()
 @connecting
 def watch(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection) -> None:
-    """Show all drafters, now and after every change, until interrupted."""
+    """Show all drafters now and after every change, until interrupted."""
     with connection.client(verifier) as client, client.drafters.watch() as states:
         for state in states:
             _show(state, as_json)

@@ -11,11 +11,11 @@ class Failure(Exception):
 
 
 def check_installed(what: str, needed: Sequence[str]) -> None:
-    """Checks that packages are there, without importing them. ``what`` needs them, in the message.
+    """Checks that packages are installed, without importing them. ``what`` names in the message what requires them.
 
     Raises:
         Failure: something is not installed.
     """
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise Failure(f"{what} needs {', '.join(missing)}: pip install -e '.[serve]' in a checkout")
+        raise Failure(f"{what} requires {', '.join(missing)}: pip install -e '.[serve]' in a checkout")

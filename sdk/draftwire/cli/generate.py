@@ -33,82 +33,97 @@ def generate(
     max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
     temperature: Annotated[float, typer.Option(help="Softmax temperature; 0 is greedy.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Keep the k most likely tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Keep the most likely tokens up to this probability.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Keep tokens at least this likely, relative to the best.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Keep the most likely tokens up to this total probability.")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Keep tokens at least this likely, relative to the likeliest.")
+    ] = None,
     typical_p: Annotated[
         float | None,
-        typer.Option(help="Keep the tokens whose surprise is nearest to the entropy up to this probability."),
+        typer.Option(help="Keep the tokens whose surprise is nearest to the entropy, up to this total probability."),
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Divides the logits of tokens in prompt or output; 1 is none.")
+        float | None, typer.Option(help="Divides the logits of tokens in prompt or output; 1 has no effect.")
     ] = None,
-    presence_penalty: Annotated[float | None, typer.Option(help="Subtracted for tokens in the output.")] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="Subtracted from the logits of tokens in the output.")
+    ] = None,
     frequency_penalty: Annotated[
-        float | None, typer.Option(help="Subtracted for each time a token is in the output.")
+        float | None, typer.Option(help="Subtracted from the logits of tokens in the output, once per occurrence.")
     ] = None,
     logit_bias: LogitBias = None,
     bad_word: Annotated[
-        list[str] | None, typer.Option(help="Word that must not come; may be given several times.")
+        list[str] | None, typer.Option(help="Word that must not appear in the output; may be repeated.")
     ] = None,
     min_tokens: Annotated[int | None, typer.Option(help="Fewest tokens to generate.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed; the same one gives the same text.")] = None,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past end-of-sequence tokens.")] = False,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
-    stop_token_id: Annotated[
-        list[int] | None, typer.Option(help="End with this token; may be given several times.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; the same seed gives the same text.")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Continue past end-of-sequence tokens.")] = False,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
+    stop_token_id: Annotated[list[int] | None, typer.Option(help="End with this token; may be repeated.")] = None,
     include_stop: Annotated[
-        bool, typer.Option("--include-stop", help="Keep in the text the stop text, or the stop token's text.")
+        bool, typer.Option("--include-stop", help="Keep the stop text, or the stop token's text, in the output.")
     ] = False,
     max_time: Annotated[
-        float | None, typer.Option(help="Seconds after which the request ends with what it has.")
+        float | None, typer.Option(help="Seconds after which the request ends with the tokens so far.")
     ] = None,
     logprobs: Annotated[
-        int | None, typer.Option(help="Tell each token's log-probability, and of so many of the likeliest.")
+        int | None,
+        typer.Option(help="Report each token's log-probability, and those of this many of the likeliest tokens."),
     ] = None,
-    prompt_logprobs: Annotated[int | None, typer.Option(help="The same for the prompt's tokens.")] = None,
-    echo: Annotated[bool, typer.Option("--echo", help="Print the prompt's text, too.")] = False,
-    no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
+    prompt_logprobs: Annotated[
+        int | None, typer.Option(help="Report the same log-probabilities for the prompt's tokens.")
+    ] = None,
+    echo: Annotated[bool, typer.Option("--echo", help="Also print the prompt's text.")] = False,
+    no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode without speculation.")] = False,
     drafter: Annotated[
-        list[str] | None, typer.Option(help="Name of a drafter to use; several draft at once when given several times.")
+        list[str] | None,
+        typer.Option(help="Name of a drafter to use; may be repeated, then all of them draft at once."),
     ] = None,
     drafters: Annotated[int | None, typer.Option(help="Most drafters that draft at once.")] = None,
     label: Labels = None,
-    max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens a step.")] = None,
-    prediction: Annotated[str | None, typer.Option(help="Text that the output is expected to be much like.")] = None,
+    max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens per step.")] = None,
+    prediction: Annotated[str | None, typer.Option(help="Expected output, to draft from.")] = None,
     acceptance: Annotated[
-        str | None, typer.Option(help="How draft tokens are accepted: coupled, rejection, typical or threshold.")
+        str | None,
+        typer.Option(help="Rule by which draft tokens are accepted: coupled, rejection, typical or threshold."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Threshold by content: auto, code, json or narrative.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Least probability, for threshold.")] = None,
-    posterior_threshold: Annotated[float | None, typer.Option(help="For typical.")] = None,
-    posterior_alpha: Annotated[float | None, typer.Option(help="For typical.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Kind of content that sets the threshold: auto, code, json or narrative.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Least probability under the target, for the rule threshold.")
+    ] = None,
+    posterior_threshold: Annotated[
+        float | None, typer.Option(help="Upper bound of the threshold of the rule typical.")
+    ] = None,
+    posterior_alpha: Annotated[
+        float | None, typer.Option(help="Entropy factor in the threshold of the rule typical.")
+    ] = None,
     dynamic_temperature: Annotated[
-        bool, typer.Option("--dynamic-temperature", help="Draft the cooler the less sure the drafter is.")
+        bool, typer.Option("--dynamic-temperature", help="Let drafters lower their temperature where they are unsure.")
     ] = False,
     json_schema: Annotated[
-        str | None, typer.Option(metavar="FILE|TEXT", help="The output is JSON that this schema allows.")
+        str | None, typer.Option(metavar="FILE|TEXT", help="JSON schema that the output must match.")
     ] = None,
-    json_object: Annotated[bool, typer.Option("--json-object", help="The output is a JSON object.")] = False,
-    regex: Annotated[str | None, typer.Option(help="This regular expression matches the whole output.")] = None,
+    json_object: Annotated[bool, typer.Option("--json-object", help="Make the output a JSON object.")] = False,
+    regex: Annotated[str | None, typer.Option(help="Regular expression that the whole output must match.")] = None,
     grammar: Annotated[
-        str | None, typer.Option(metavar="FILE|TEXT", help="The output is a text of this grammar, in Lark's notation.")
+        str | None, typer.Option(metavar="FILE|TEXT", help="Grammar that the output must follow, in Lark's notation.")
     ] = None,
     ebnf: Annotated[
-        str | None, typer.Option(metavar="FILE|TEXT", help="The output is a text of this grammar, in GBNF.")
+        str | None, typer.Option(metavar="FILE|TEXT", help="Grammar that the output must follow, in GBNF.")
     ] = None,
-    choice: Annotated[
-        list[str] | None, typer.Option(help="The output is this text, or another one given so; several times.")
-    ] = None,
+    choice: Annotated[list[str] | None, typer.Option(help="A text that the output may be; may be repeated.")] = None,
     no_jump_ahead: Annotated[
-        bool, typer.Option("--no-jump-ahead", help="Do not propose what the output's form leaves no choice about.")
+        bool, typer.Option("--no-jump-ahead", help="Do not draft the tokens that the output's form determines.")
     ] = False,
-    timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Time limit of the request, in seconds.")] = None,
     as_json: Json = False,
     *,
     connection: Connection,
 ) -> None:
-    """Continue a prompt, printing the text as it comes."""
+    """Continue a prompt, and print the text as it arrives."""
     if prompt == STDIN:
         prompt = sys.stdin.read()
     speculation = Speculation(

@@ -14,15 +14,15 @@ Verifiers = Annotated[
         "--verifier",
         metavar="HOST:PORT",
         envvar="DRAFTWIRE_VERIFIER",
-        help="Address of a verifier, perhaps with ?weight=2; several, or a name with several addresses, share requests "
-        "and stand in for each other.",
+        help="Address of a verifier, optionally with ?weight=2; may be repeated. Several verifiers, or the addresses "
+        "of one name, share the requests and take over for each other.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="What the drafter is good for, as domain=code; may be repeated."),
+    typer.Option("--label", metavar="KEY=VALUE", help="Label of drafters, for example domain=code; may be repeated."),
 ]
 
 LogitBias = Annotated[
@@ -37,7 +37,7 @@ def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
     """Returns labels given as ``KEY=VALUE``.
 
     Raises:
-        ValueError: one that is not, or a key given twice.
+        ValueError: a text is not of that form, or a key is given twice.
     """
     labels: dict[str, str] = {}
     for text in texts or ():
@@ -54,7 +54,7 @@ def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
     """Returns logit biases given as ``ID=VALUE``.
 
     Raises:
-        ValueError: one that is not, or a token given twice.
+        ValueError: a text is not of that form, or a token is given twice.
     """
     bias: dict[int, float] = {}
     for text in texts or ():

@@ -27,33 +27,36 @@ _OK = 200
 def probe(
     place: Annotated[
         str | None,
-        typer.Argument(metavar="HOST:PORT|URL", help="The same as --address.", show_default=False),
+        typer.Argument(metavar="HOST:PORT|URL", help="Address or URL, as for --address.", show_default=False),
     ] = None,
     address: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT|URL",
             envvar="DRAFTWIRE_PROBE_ADDRESS",
-            help="Address of a verifier or drafter; or the URL of a gateway's /health.",
+            help="Address of a verifier or drafter, or the URL of a gateway's /health.",
         ),
     ] = "localhost:50051",
     service: Annotated[
-        str, typer.Option(metavar="NAME", help="One service of the server, as draftwire.v1.DrafterService; else all.")
+        str,
+        typer.Option(
+            metavar="NAME", help="One service of the server, such as draftwire.v1.DrafterService. Default: all."
+        ),
     ] = "",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 5.0,
     *,
     connection: Connection,
 ) -> None:
-    """Ask a service for its health: exit status 0 when it takes calls, 1 and a line that says why when not.
+    """Check a service's health: exit status 0 if it takes calls, else 1 and a line with the reason.
 
-    A verifier or drafter is asked by grpc.health.v1, a gateway by HTTP; it is well when its verifier answers.
+    Verifiers and drafters are asked by grpc.health.v1, gateways by HTTP. A gateway is healthy if its verifier answers.
     """
     address = place or address
     if address.startswith(_URL):
         if service:
-            raise ValueError("--service: is for HOST:PORT; a gateway is one service")
+            raise ValueError("--service: applies only to HOST:PORT; a gateway is one service")
         if connection.tls_server_name is not None:
-            raise ValueError("--tls-server-name: is for HOST:PORT; a URL has the name")
+            raise ValueError("--tls-server-name: applies only to HOST:PORT; a URL has the name")
         _ask_http(address, timeout, connection)
     else:
         _ask_grpc(address, service, timeout, connection)
@@ -77,10 +80,10 @@ def _ask_http(url: str, timeout: float, connection: Connection) -> None:
     try:
         with opener.open(url, timeout=timeout) as response:
             if response.status != _OK:
-                raise Failure(f"{url} answers {response.status}")
+                raise Failure(f"{url} answered {response.status}")
     except urllib.error.HTTPError as error:
         with error:
-            raise Failure(f"{url} answers {error.code}") from error
+            raise Failure(f"{url} answered {error.code}") from error
     except OSError as error:  # URLError is one, too, around the reason
         raise Failure(f"{url} does not answer: {getattr(error, 'reason', error)}") from error
 

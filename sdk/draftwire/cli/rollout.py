@@ -17,14 +17,14 @@ rollout = typer.Typer(
     help="Give a drafter a share of another one's requests before it takes over.", no_args_is_help=True
 )
 
-New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the drafter that has the share.")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the new drafter.")]
 
 
 def parse_share(text: str) -> float:
     """Returns a share in (0, 1]: ``0.1`` or ``10%``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a share.
     """
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -38,15 +38,15 @@ def parse_share(text: str) -> float:
 @rollout.command()
 @connecting
 def start(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the drafter that has the requests.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Name, or address, of the one that gets a share of them.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the current drafter.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Name or address of the new drafter.")],
     share: Annotated[str, typer.Option(metavar="SHARE", help="Share of the requests: 10% or 0.1.")],
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
     *,
     connection: Connection,
 ) -> None:
-    """Begin a roll-out, or change the share of the one that runs."""
+    """Start a rollout, or change the share of a running one."""
     part = parse_share(share)
     with connection.client(verifier) as client:
         begun = client.drafters.rollout(old, new, part)
@@ -56,14 +56,14 @@ def start(
 @rollout.command()
 @connecting
 def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection) -> None:
-    """Show the roll-outs under way, and those that ended lately."""
+    """Show running rollouts, and those that ended recently."""
     with connection.client(verifier) as client:
         found = client.drafters.rollouts()
     if as_json:
         print(json.dumps([rollout_json(each) for each in found]))
         return
     if not found:
-        print("there is no roll-out")
+        print("there is no rollout")
         return
     for index, each in enumerate(found):
         if index:
@@ -76,7 +76,7 @@ def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, co
 def promote(
     new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Let the new drafter take over; done when the old one is released."""
+    """Let the new drafter take over, and wait until the old one is released."""
     with connection.client(verifier) as client:
         ended = client.drafters.promote(new)
         _tell(ended, f"{ended.new.name} took over from {ended.old.name}", as_json)
@@ -87,10 +87,10 @@ def promote(
 def withdraw(
     new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
 ) -> None:
-    """Give the new drafter's requests back to the old one; done when the new one is released."""
+    """Give the new drafter's requests back to the old one, and wait until the new one is released."""
     with connection.client(verifier) as client:
         ended = client.drafters.withdraw(new)
-        _tell(ended, f"{ended.new.name} is withdrawn, {ended.old.name} goes on", as_json)
+        _tell(ended, f"{ended.new.name} is withdrawn; {ended.old.name} continues", as_json)
 
 
 def _show(found: Rollout) -> None:

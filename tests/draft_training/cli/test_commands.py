@@ -57,7 +57,7 @@ def test_commands_say_what_they_need(arguments: str) -> None:
         [sys.executable, "-c", MISSING + ABSENT + call], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert result.returncode == 1
-    assert result.stderr.startswith("draftwire: training needs torch, transformers: pip install")
+    assert result.stderr.startswith("draftwire: training requires torch, transformers: pip install")
 
 
 def test_a_distillation_has_one_teacher() -> None:
@@ -70,4 +70,4 @@ def test_a_distillation_has_one_teacher() -> None:
             timeout=PATIENCE,
             check=False,
         )
-        assert (result.returncode, result.stderr) == (2, "draftwire: --verifier, --target: give one of them\n")
+        assert (result.returncode, result.stderr) == (2, "draftwire: --verifier, --target: give exactly one of them\n")

@@ -72,5 +72,5 @@ def test_another_collection_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("first", "positions"), [(0, 4), (8, 4), (1, 0)])
 def test_parts_that_do_not_fit_are_refused(first: int, positions: int) -> None:
-    with pytest.raises(ValueError, match=r"example needs|distributions"):
+    with pytest.raises(ValueError, match=r"example must have|distributions"):
         example_of(list(range(10)), first, [[1, 2]] * positions, [[-1.0, -2.0]] * positions)

@@ -109,7 +109,7 @@ def test_whatever_interrupts_it_the_same_comes_out(
         second.run(prompts)
     told: list[str] = []
     result: Distillation = distiller(Flaky(teacher, answers=0), draft, directory, told).run(prompts)
-    assert "going on from step 14" in told
+    assert "resuming from step 14" in told
     assert (result.before, result.after) == (whole.before, whole.after)
     one, other = (load_file(path / "model.safetensors") for path in (whole.directory, result.directory))
     assert all(torch.equal(one[name], other[name]) for name in one)

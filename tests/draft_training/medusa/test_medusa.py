@@ -134,7 +134,7 @@ class TestTexts:
     def test_windows(self) -> None:
         windows = Windows([[1, 2, 3, 4, 5], [6], [7, 8]], 3, 2)
         assert windows.labels.tolist() == [[1, 2, 3], [4, 5, -100], [7, 8, -100]]
-        with pytest.raises(ValueError, match="no window of 4 tokens"):
+        with pytest.raises(ValueError, match="too short for a window of 4 tokens"):
             Windows([[1, 2]], 8, 4)
 
     def test_each_window_comes_once_a_round(self) -> None:
@@ -169,9 +169,9 @@ class TestCommand:
         ("model", "lines", "words"),
         [
             ("/nowhere", '{"prompt": "w1"}\n{"prompt": "w2"}', "no such directory"),
-            (None, '{"prompt": "w1"}', "two texts at least"),
-            (None, "{\n", "no JSON"),
-            (None, '{"prompt": "w1"}\n{"prompt": "w2"}', "no window"),
+            (None, '{"prompt": "w1"}', "at least two texts"),
+            (None, "{\n", "not valid JSON"),
+            (None, '{"prompt": "w1"}\n{"prompt": "w2"}', "too short for a window"),
         ],
     )
     def test_what_cannot_be(self, checkpoint: Path, tmp_path: Path, model: str | None, lines: str, words: str) -> None:

@@ -85,7 +85,7 @@ def test_the_better_one_takes_over() -> None:
     requests = [served(5, "old"), served(9, CANARY)] * 4
     verdict, seen = trial(pool, requests)
     assert (verdict.promoted, verdict.drafter, seen) == (True, CANARY, 13)
-    assert verdict.reason == "0.900 accepted tokens a step against 0.500 (4 and 4 requests)"
+    assert verdict.reason == "0.900 accepted tokens per step against 0.500 (4 and 4 requests)"
     assert pool.asked == [*BEGUN, "promote"]
 
 
@@ -100,7 +100,7 @@ def test_only_requests_of_one_of_the_two_alone_count() -> None:
     pool = Pool()
     others = [served(30, "old", CANARY), served(30, "third"), served(30)]
     verdict, seen = trial(pool, [*others * 3, *[served(2, "old"), served(3, CANARY)] * 4])
-    assert verdict.reason.startswith("0.300 accepted tokens a step against 0.200")
+    assert verdict.reason.startswith("0.300 accepted tokens per step against 0.200")
     assert verdict.promoted and seen == 22
 
 

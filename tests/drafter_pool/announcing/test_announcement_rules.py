@@ -94,7 +94,7 @@ async def test_no_token_is_shown_in_the_clear_to_whoever_asks_for_it(
             verifier.pool.membership.register("a:1", "", leaving=False)
             await verifier.until(lambda: verifier.network.attempts)
             return
-        with pytest.raises(ServiceError, match="shown this verifier's token") as caught:
+        with pytest.raises(ServiceError, match="receive this verifier's token") as caught:
             verifier.pool.membership.register("a:1", "", leaving=False)
         assert caught.value.reason_name == "NOT_ENABLED"
         assert not verifier.network.attempts

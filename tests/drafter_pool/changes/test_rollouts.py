@@ -136,7 +136,7 @@ async def test_a_worse_one_is_withdrawn_by_itself(
     (rollout,) = verifier.pool.rollouts.describe()
     assert rollout.state == WITHDRAWN
     assert "significantly worse" in rollout.reason
-    assert "accepted tokens a step" in rollout.reason
+    assert "accepted tokens per step" in rollout.reason
     for side in (rollout.old, rollout.new):
         assert side.steps > 0
         assert side.draft_tokens >= side.accepted_tokens
@@ -217,7 +217,7 @@ class TestFaults:
         verifier.pool.membership.register(leaver, "", leaving=True)
         await verifier.until(lambda: verifier.state(leaver) is None)
         (rollout,) = verifier.pool.rollouts.describe()
-        assert (rollout.state, rollout.reason) == (state, f"{leaver} is gone")
+        assert (rollout.state, rollout.reason) == (state, f"{leaver} has left the pool")
 
     async def test_over_the_servicer(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")

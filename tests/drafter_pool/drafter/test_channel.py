@@ -37,7 +37,7 @@ async def test_nothing_listens() -> None:
     ("services", "told"),
     [
         (["draftwire.v1.VerifierService"], "{address} is a verifier, not a drafter"),
-        ([], "what listens at {address} is not a drafter"),
+        ([], "the server at {address} is not a drafter"),
     ],
 )
 async def test_another_service(services: list[str], told: str) -> None:

@@ -30,7 +30,7 @@ def test_rollout(http: httpx.Client) -> None:
     rollout = http.post(API + "rollouts/finish", json={"new": "b", "promote": False}).json()
     assert (rollout["state"], rollout["reason"]) == ("withdrawn", "asked for")
     missing = http.post(API + "rollouts/finish", json={"new": "b", "promote": True})
-    assert (missing.status_code, missing.json()["error"]["message"]) == (404, "no roll-out of b")
+    assert (missing.status_code, missing.json()["error"]["message"]) == (404, "no rollout of b")
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ async def error_of(gateway: GatewayProcess, path: str, body: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("path", "body", "param", "begin"),
     [
-        (COMPLETIONS, {"prompt": ""}, "prompt", "prompt: has no token"),
-        (COMPLETIONS, {"prompt": ["a", ""]}, "prompt[1]", "prompt[1]: has no token"),
-        (COMPLETIONS, {"prompt": ["a", "b", ""], "n": 2}, "prompt[2]", "prompt[2]: has no token"),
+        (COMPLETIONS, {"prompt": ""}, "prompt", "prompt: has no tokens"),
+        (COMPLETIONS, {"prompt": ["a", ""]}, "prompt[1]", "prompt[1]: has no tokens"),
+        (COMPLETIONS, {"prompt": ["a", "b", ""], "n": 2}, "prompt[2]", "prompt[2]: has no tokens"),
         (COMPLETIONS, {"prompt": [5, 999_999]}, "prompt[1]", "prompt[1]: is 999999"),
         (COMPLETIONS, {"prompt": [[5], [5, 999_999]]}, "prompt[1][1]", "prompt[1][1]: is 999999"),
         (COMPLETIONS, {"prompt": [5] * 2100}, "prompt", "prompt: has 2100 tokens"),

@@ -433,7 +433,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
                 rollout.reason = "asked for"
                 rollout.ended_at.FromSeconds(1_700_000_060)
                 return pool.FinishRolloutResponse(rollout=rollout)
-        missing = rich_status(grpc.StatusCode.NOT_FOUND, f"no roll-out of {request.new_name}", "ROLLOUT_NOT_FOUND")
+        missing = rich_status(grpc.StatusCode.NOT_FOUND, f"no rollout of {request.new_name}", "ROLLOUT_NOT_FOUND")
         context.abort_with_status(rpc_status.to_status(missing))
         raise AssertionError
 

@@ -39,30 +39,33 @@ def test_loopback(address: str, local: bool) -> None:
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_another_machine_in_the_clear_only_where_it_is_allowed(kind: type[Client], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"gpu-1:50051 is beyond this machine.*--tls-ca.*--insecure"):
+    with pytest.raises(ValueError, match=r"gpu-1:50051 is on another machine.*--tls-ca.*--insecure"):
         kind(["localhost:50051", "gpu-1:50051"], token=SECRET)
     kind("gpu-1:50051", token=SECRET, insecure=True)
     kind("gpu-1:50051", token=SECRET, tls=Tls(Authority(tmp_path).file))
 
 
 def test_an_address_of_a_call_is_looked_at_too() -> None:
-    with Client("localhost:1", token=SECRET) as client, pytest.raises(ValueError, match="gpu-2:50052 is beyond"):
+    with (
+        Client("localhost:1", token=SECRET) as client,
+        pytest.raises(ValueError, match="gpu-2:50052 is on another machine"),
+    ):
         client.drafters.load_state("gpu-2:50052")
 
 
 def test_wrong_tls_is_told_at_once(tmp_path: Path) -> None:
     pair = Authority(tmp_path).issue("client", "c.internal")
-    with pytest.raises(ValueError, match="cert and key go together"):
+    with pytest.raises(ValueError, match="cert and key require each other"):
         Tls(cert=pair.cert)
     with pytest.raises(ValueError, match=r"nowhere\.pem: No such file"):
         Client(tls=Tls(tmp_path / "nowhere.pem"))
-    with pytest.raises(ValueError, match=r"client\.key holds no certificates"):
+    with pytest.raises(ValueError, match=r"client\.key contains no certificates"):
         Client(tls=Tls(pair.key))
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "ümlaut", SECRET + "\n"])
 def test_a_token_that_cannot_be_sent(token: str) -> None:
-    with pytest.raises(ValueError, match="a token is one word") as refused:
+    with pytest.raises(ValueError, match="a token must be one word") as refused:
         Client(token=token)
     assert not token or token not in str(refused.value)
 

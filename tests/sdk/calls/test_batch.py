@@ -22,11 +22,11 @@ from tests.sdk.conftest import QUICK
 
 
 def empty(field: str = "text") -> object:
-    return rich_status(StatusCode.INVALID_ARGUMENT, f"{field}: has no token", "EMPTY_PROMPT", (field,))
+    return rich_status(StatusCode.INVALID_ARGUMENT, f"{field}: has no tokens", "EMPTY_PROMPT", (field,))
 
 
 def check_the_second_failed(error: EmptyPromptError) -> None:
-    assert str(error).startswith("prompts[1]: has no token")
+    assert str(error).startswith("prompts[1]: has no tokens")
     assert error.fields == ("prompts[1]",)
     assert error.results is not None
     first, second, third = error.results
@@ -66,7 +66,7 @@ async def test_errors_in_their_places(verifier: FakeVerifier) -> None:
         assert str(second) == "prompts[1]: top_p: is wrong"
         assert second.fields == ("sampling.top_p",)
         assert isinstance(third, TokenOutOfRangeError)
-        assert str(third) == "prompts[2][0]: -1 is no token id"
+        assert str(third) == "prompts[2][0]: -1 is not a token id"
 
     with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
         check(client.generate_batch(["a", "bad", [-1], "b"], max_tokens=4, return_exceptions=True))
@@ -117,7 +117,7 @@ def test_choices_are_one_request(verifier: FakeVerifier) -> None:
     with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
         with pytest.raises(EmptyPromptError) as caught:
             client.generate("bad", n=3)
-        assert str(caught.value).startswith("prompt: has no token")
+        assert str(caught.value).startswith("prompt: has no tokens")
         assert caught.value.results is None
 
 

@@ -35,8 +35,11 @@ def serving(*services: str, tells_health: bool = True) -> Iterator[str]:
     ("services", "told"),
     [
         ([DRAFTER], "{address} is a drafter, not a verifier"),
-        ([VERIFIER], "{address} is a verifier without this call, and older than what calls it (Method not found!)"),
-        (["another.Service"], "what listens at {address} is not a verifier"),
+        (
+            [VERIFIER],
+            "{address} is a verifier that does not have this call: it is older than this client (Method not found!)",
+        ),
+        (["another.Service"], "the server at {address} is not a verifier"),
     ],
 )
 async def test_instead_of_a_verifier(services: list[str], told: str) -> None:
@@ -74,4 +77,4 @@ def test_a_server_that_tells_no_health() -> None:
     with serving(tells_health=False) as address:
         with Client(address, timeout=PATIENCE) as client, pytest.raises(UnimplementedError) as caught:
             client.model_info()
-        assert str(caught.value) == f"what listens at {address} is not a verifier"
+        assert str(caught.value) == f"the server at {address} is not a verifier"

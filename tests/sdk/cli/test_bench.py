@@ -186,11 +186,11 @@ def test_prompts_of_the_checkout() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.jsonl", b"{", "line 1: no JSON"),
+        ("a.jsonl", b"{", "line 1: not valid JSON"),
         ("a.jsonl", b'{"text": "a"}\n{"txt": "a"}', "line 2: expected a text"),
-        ("a.jsonl", b'{"text": "a", "prediction": 3}', '"prediction" is no text'),
-        ("a.jsonl", b"\n", "holds no prompt"),
-        ("a.txt", b"", "holds no prompt"),
+        ("a.jsonl", b'{"text": "a", "prediction": 3}', '"prediction" is not a string'),
+        ("a.jsonl", b"\n", "contains no prompt"),
+        ("a.txt", b"", "contains no prompt"),
         ("a.txt", b"\xff", "utf-8"),
         ("a.txt", None, "No such file"),
     ],
@@ -267,8 +267,8 @@ def test_warnings_of_low_acceptance_and_of_outputs_that_differ(report: Report) -
     assert report.broken == ["code, T = 0, local:ngram|x: 1 of 1 outputs differ from plain decoding's"]
     assert report.warnings == [
         *report.broken,
-        "code, T = 0, local:ngram|x: 20% of 5 draft tokens accepted, below 50%: most of what was verified was "
-        "of no use, which pays only while the target has time to spare; expect less with more requests side by side",
+        "code, T = 0, local:ngram|x: 20% of 5 draft tokens accepted, below 50%: most of the verification was "
+        "wasted, which pays only while the target has time to spare; expect less with more concurrent requests",
     ]
 
 
@@ -281,13 +281,13 @@ def test_a_warning_of_a_busy_machine(report: Report, load: str, warned: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(1.0, "its 4.00x is no effect of the method but the error"), (4.0, None)]
+    ("seconds", "told"), [(1.0, "its 4.00x is measurement error, not an effect of the method"), (4.0, None)]
 )
 def test_a_speed_up_without_drafts_is_no_effect(seconds: float, told: str | None) -> None:
     turns = [turn(PLAIN, 4.0, request("ab")), turn(method("prediction"), seconds, request("ab"))]
     (warning,) = Report({}, figures(turns), {}).warnings
     assert warning.startswith("code, T = 0, prediction: no draft token was verified, so it decoded plainly")
-    assert ("no effect" in warning) == (told is not None)
+    assert ("measurement error" in warning) == (told is not None)
     assert told is None or told in warning
 
 
@@ -438,7 +438,7 @@ def test_other_outputs_are_a_failure(command: Command, verifier: FakeVerifier, p
     done = command("bench", "--prompts", prompts, *SHORT, "--method", "good", "--json", str(found))
     assert done.code == 1
     assert "6 of 6 outputs differ from plain decoding's" in done.err
-    assert done.err.splitlines()[-1] == "draftwire: outputs that have to be equal are not"
+    assert done.err.splitlines()[-1] == "draftwire: outputs that must be equal differ"
     assert json.loads(found.read_text())["outputs_identical"] is False
 
 
@@ -485,7 +485,7 @@ def test_a_picture_needs_matplotlib(command: Command, prompts: str, monkeypatch:
     monkeypatch.setattr(importlib.util, "find_spec", missing)
     done = command("bench", "--prompts", prompts, "--plot", "a.png")
     assert done.code == 1
-    assert "--plot needs matplotlib: pip install -e '.[bench]'" in done.err
+    assert "--plot requires matplotlib: pip install -e '.[bench]'" in done.err
 
 
 def test_predictions_are_for_tasks_all_of_whose_prompts_bring_one() -> None:

@@ -142,7 +142,7 @@ def test_chat_has_commands(command: Command, verifier: FakeVerifier) -> None:
     assert [each.messages.messages[0].content for each in verifier.requests] == ["hello"]
     *help_lines, refused = done.err.splitlines()
     assert [line.split()[0] for line in help_lines] == ["/new", "/help", "/quit"]
-    assert refused == "there is no command '/constant'; /help shows those there are"
+    assert refused == "unknown command '/constant'; /help shows the commands"
 
 
 def test_chat_says_who_answers(verifier: FakeVerifier, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,7 +256,7 @@ def test_help(command: Command) -> None:
 
 def test_rollout(command: Command, verifier: FakeVerifier) -> None:
     rollout = ("drafters", "rollout")
-    assert command(*rollout, "status").out == "there is no roll-out\n"
+    assert command(*rollout, "status").out == "there is no rollout\n"
     begun = command(*rollout, "start", "good", "bad", "--share", "12.5%")
     assert begun.out == "bad gets 0.125 of the requests of good\n"
     table = command(*rollout, "status").out.splitlines()
@@ -272,7 +272,7 @@ def test_rollout(command: Command, verifier: FakeVerifier) -> None:
     assert states == ["promoted", "withdrawn"]
     assert "promoted: asked for" in command(*rollout, "status").out
     failed = command(*rollout, "promote", "bad")
-    assert (failed.code, failed.err) == (1, "draftwire: no roll-out of bad\n")
+    assert (failed.code, failed.err) == (1, "draftwire: no rollout of bad\n")
     assert [request.share for request in verifier.pool_requests] == [0.125, 0.1]
 
 
@@ -312,7 +312,7 @@ def test_load_model(command: Command, verifier: FakeVerifier) -> None:
     assert (failed.code, failed.out) == (1, "")
     assert failed.err == "draftwire: models/other could not be loaded: no such model\n"
     late = command(*load, "--wait", "--timeout", "0")
-    assert (late.code, late.err) == (1, "draftwire: models/other is still being loaded after 0 s\n")
+    assert (late.code, late.err) == (1, "draftwire: models/other is still loading after 0 s\n")
     assert json.loads(command(*load, "--json").out)["state"] == "loading"
 
 
@@ -324,7 +324,7 @@ def test_drafters(command: Command) -> None:
     assert command("drafters", "attach", "here:1", "--name", "mine").out == "mine is attached and ready\n"
     assert json.loads(command("drafters", "attach", "here:1", "--json").out)["address"] == "here:1"
     assert command("drafters", "detach", "mine").out == "mine is detached\n"
-    assert "bad took over from good, running requests moved: 3" in command("drafters", "swap", "good", "bad").out
+    assert "bad took over from good; running requests moved: 3" in command("drafters", "swap", "good", "bad").out
 
 
 def test_drafter_errors(command: Command, verifier: FakeVerifier) -> None:

@@ -140,7 +140,7 @@ def test_a_gateway(command: Command, gateway: Callable[..., str], monkeypatch: p
     assert command("probe", "--address", url).out == f"{url} is serving\n"
     ill = gateway(503)
     done = command("probe", "--address", ill)
-    assert (done.code, done.err) == (1, f"draftwire: {ill} answers 503\n")
+    assert (done.code, done.err) == (1, f"draftwire: {ill} answered 503\n")
 
 
 def test_a_gateway_that_does_not_answer(command: Command, gone: str, silent: str) -> None:
@@ -195,7 +195,7 @@ def test_a_gateway_over_tls(command: Command, gateway: Callable[..., str], tmp_p
     assert command("probe", "--address", url, "--tls-ca", str(tmp_path / "none")).code == 2
     assert command("probe", *trusted, "--tls-client-cert", url, "--tls-client-key", url).code == 2
     done = command("probe", *trusted, "--tls-server-name", "x")
-    assert (done.code, done.err) == (2, "draftwire: --tls-server-name: is for HOST:PORT; a URL has the name\n")
+    assert (done.code, done.err) == (2, "draftwire: --tls-server-name: applies only to HOST:PORT; a URL has the name\n")
 
 
 def test_beyond_the_machine_it_has_to_be_told(command: Command) -> None:
@@ -207,7 +207,7 @@ def test_beyond_the_machine_it_has_to_be_told(command: Command) -> None:
 
 def test_wrong_use(command: Command) -> None:
     done = command("probe", "--address", "http://127.0.0.1:1/health", "--service", "x")
-    assert (done.code, done.err) == (2, "draftwire: --service: is for HOST:PORT; a gateway is one service\n")
+    assert (done.code, done.err) == (2, "draftwire: --service: applies only to HOST:PORT; a gateway is one service\n")
     assert command("probe", "--timeout", "0").code == 2
 
 

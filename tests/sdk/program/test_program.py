@@ -100,7 +100,7 @@ def test_without_its_extra_one_line_says_what_to_install(
     done = run("-S", "-m", module, path=str(tmp_path))
     assert done.returncode == 1, done.stderr
     [line] = done.stderr.splitlines()
-    assert line.startswith(f"python -m {module}: install draftwire[{extra}], of which ")
+    assert line.startswith(f"python -m {module}: requires draftwire[{extra}], but ")
     assert all(name in line for name in missing)
     assert "pip install 'draftwire[" not in line, "nobody publishes it under that name yet"
 

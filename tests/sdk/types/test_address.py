@@ -16,9 +16,9 @@ from tests.harness.stand_ins.fake_verifier import FakeVerifier
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("localhost", "'localhost' is no address of a service: expected HOST:PORT, for example localhost:50051"),
+        ("localhost", "'localhost' is not the address of a service: expected HOST:PORT, for example localhost:50051"),
         ("::1:50051", r"expected HOST:PORT, with an IPv6 host in brackets, for example \[::1\]:50051"),
-        ("[::1]", r"'\[::1\]' is no address of a service: expected HOST:PORT"),
+        ("[::1]", r"'\[::1\]' is not the address of a service: expected HOST:PORT"),
         ("localhost:", "expected HOST:PORT"),
         ("localhost:0", "with a port from 1 to 65535"),
         ("localhost:70000", "with a port from 1 to 65535"),
@@ -54,7 +54,7 @@ def test_the_command_line_says_it(command: Command) -> None:
     done = command("generate", "x", "--verifier", "localhost")
     assert done.code == 2
     assert done.err == (
-        "draftwire: 'localhost' is no address of a service: expected HOST:PORT, for example localhost:50051\n"
+        "draftwire: 'localhost' is not the address of a service: expected HOST:PORT, for example localhost:50051\n"
     )
 
 

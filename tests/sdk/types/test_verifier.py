@@ -30,9 +30,9 @@ def test_what_is_read(given: Verifiers, found: list[Verifier]) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("", "is no address of a verifier: expected host:port"),
-        ("http://a:1", "is no address of a verifier"),
-        ([], "a client needs the address of a verifier"),
+        ("", "is not the address of a verifier: expected host:port"),
+        ("http://a:1", "is not the address of a verifier"),
+        ([], "a client needs the address of at least one verifier"),
         ("a:1?weight=-1", "a:1: weight must be a number of at least 0, got -1.0"),
         ("a:1?weight=nan", "a:1: weight must be a number of at least 0, got nan"),
         ("a:1?weight=inf", "weight must be a number of at least 0, got inf"),

@@ -20,7 +20,7 @@ def test_one_is_added_to_another() -> None:
     assert one.buckets() == [("1.0", 1), ("2.0", 2), ("+Inf", 3)]
     assert one.sum == 6
     assert other.count == 2
-    with pytest.raises(ValueError, match="other edges"):
+    with pytest.raises(ValueError, match="different edges"):
         one.add(Histogram([1, 3]))
 
 

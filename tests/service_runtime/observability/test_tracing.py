@@ -146,6 +146,6 @@ async def test_the_ratio_is_of_traces_that_begin_here() -> None:
 
 async def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(StartupError, match=r"--trace-endpoint: tracing needs the extra draftwire\[tracing\]"):
+    with pytest.raises(StartupError, match=r"--trace-endpoint: tracing requires the extra draftwire\[tracing\]"):
         async with running_tracing(ServiceSettings(trace_endpoint="http://127.0.0.1:4317"), "draftwire-test"):
             pass

@@ -42,4 +42,4 @@ def test_ranks_on_several_machines_are_refused(
     launched.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(SystemExit):
         load_settings(RankSettings, [])
-    assert "--tensor-parallel: all ranks must be on one machine, and 2 of 4 are on this" in capsys.readouterr().err
+    assert "--tensor-parallel: all ranks must be on one machine, but only 2 of 4 are on" in capsys.readouterr().err

@@ -189,18 +189,18 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "has no caller"),
+        ("", "names no caller"),
         ("x = 1", "x: expected a table"),
         ('[a]\nroles = ["admin"]', "a: needs either token or sha256"),
         ('[a]\ntoken = "secret-secret-secret"', "a.roles: field required"),
         ('[a]\ntoken = "secret-secret-secret"\nroles = []', "a.roles: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["boss"]', "a.roles.*'generate', 'draft' or 'admin'"),
         ('[a]\ntoken = "secret"\nroles = ["draft"]', "a: token: needs at least 16 characters"),
-        ('[a]\ntoken = "secret secret secret"\nroles = ["draft"]', "a: a token is one word"),
+        ('[a]\ntoken = "secret secret secret"\nroles = ["draft"]', "a: a token must be one word"),
         ('[a]\nsha256 = "secret"\nroles = ["draft"]', "a.sha256: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_request = 1', "a.max_request: "),
         ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_requests = -1', "a.max_requests: "),
-        ('["a b"]\ntoken = "secret-secret-secret"\nroles = ["draft"]', "no name of a caller"),
+        ('["a b"]\ntoken = "secret-secret-secret"\nroles = ["draft"]', "is not a valid caller name"),
         (
             '[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\n'
             '[b]\ntoken = "secret-secret-secret"\nroles = ["draft"]',

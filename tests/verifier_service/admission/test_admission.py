@@ -37,14 +37,14 @@ def test_a_wait_that_is_too_long() -> None:
     Admission(busy_for(1000), 300, 10.5).check(1, 64)
     error = refusal(lambda: Admission(busy_for(1000), 300, 4.0).check(1, 64))
     assert error.retry_after_seconds == pytest.approx(6.0)
-    assert error.message == "1 requests are ahead; the wait would be about 10.0 s, --max-wait-seconds leaves 4.0 s"
+    assert error.message == "1 requests are ahead; the wait would be about 10.0 s, but --max-wait-seconds allows 4.0 s"
 
 
 def test_a_deadline_that_comes_before_its_turn() -> None:
     admission = Admission(busy_for(1000), 300)
     admission.check(1, 64, 11.0)
     error = refusal(lambda: admission.check(1, 64, 9.0))
-    assert error.retry_after_seconds == pytest.approx(1.0) and "deadline leaves 9.0 s" in error.message
+    assert error.retry_after_seconds == pytest.approx(1.0) and "deadline allows 9.0 s" in error.message
     assert refusal(lambda: admission.check(1, 64, 0.0)).retry_after_seconds == pytest.approx(10.0)
     assert refusal(lambda: Admission(busy_for(1000), 300, 9.99).check(1, 64, 60.0)).retry_after_seconds == 0.1
 

@@ -42,7 +42,9 @@ async def test_requests_of_one_host(checkpoint: Path) -> None:
         verifier.engine.hold(1)
         first, second, other = call(verifier, ONE), call(verifier, ONE_AGAIN), call(verifier, OTHER)
         await begun(first, second, other)
-        assert await refused(call(verifier, ONE)) == ("2 requests of 10.0.0.7 run or wait already, at most 2 may")
+        assert await refused(call(verifier, ONE)) == (
+            "2 requests of 10.0.0.7 are running or waiting already; at most 2 may"
+        )
         await first.aclose()
         third = call(verifier, ONE)
         await begun(third)
@@ -58,7 +60,7 @@ async def test_tokens_of_one_host(checkpoint: Path) -> None:
         verifier.engine.hold(1)
         first, other = call(verifier, ONE, 24), call(verifier, OTHER, 44)  # 30 and 50 with the prompt
         await begun(first, other)
-        assert "with up to 30 tokens; 21 more are beyond the limit of 50" in await refused(call(verifier, ONE, 15))
+        assert "have up to 30 tokens; 21 more would exceed the limit of 50" in await refused(call(verifier, ONE, 15))
         second = call(verifier, ONE, 14)
         await begun(second)
         verifier.engine.go_on()
@@ -104,7 +106,7 @@ def test_a_callers_own_limits_stand_in_place_of_the_services(no_caller: None) ->
     known_as("alice", max_requests=0, max_tokens=30)
     limits.add(1, "alice", 10)
     limits.add(2, "alice", 20)
-    with pytest.raises(ServiceError, match="beyond the limit of 30") as refused:
+    with pytest.raises(ServiceError, match="exceed the limit of 30") as refused:
         limits.add(3, "alice", 1)
     assert refused.value.reason_name == "AT_CAPACITY"
     limits.remove(2)

@@ -176,7 +176,7 @@ async def test_what_a_template_makes_of_messages_is_bounded(talking: InProcessVe
     content = "x" * (1024 * talking.verifier.tokenizer.bytes_per_token // 10)
     error = await refusal(first_event(talking, pb.GenerateRequest(messages=turns(content, role="echo"))))
     assert (error.reason_name, error.field_violations[0].field) == ("CONTEXT_EXCEEDED", "messages")
-    assert "becomes by the chat template" in error.message
+    assert "once rendered by the chat template" in error.message
     assert watched.calls == {"render_chat": 1}, "and nothing is tokenized"
 
 
@@ -239,7 +239,7 @@ async def test_a_request_that_is_being_read_counts_for_its_peer(talking: InProce
     error = await refusal(first_event(talking, order()))
     assert (error.reason_name, error.message) == (
         "AT_CAPACITY",
-        "2 requests of 10.0.0.7 run or wait already, at most 2 may",
+        "2 requests of 10.0.0.7 are running or waiting already; at most 2 may",
     )
     assert await generated(talking, order(max_tokens=3), OTHER) == 3
     watched.go_on.set()
@@ -290,6 +290,6 @@ async def test_a_request_that_is_being_read_counts_among_those_that_wait(
     async with in_process_verifier(talking_checkpoint, max_sequences=1, max_waiting=1) as verifier:
         watched = Watched(verifier, monkeypatch)
         tasks = await begin_reading(verifier, watched, 2)
-        assert (await refusal(first_event(verifier, order()))).message == "2 requests run or wait already"
+        assert (await refusal(first_event(verifier, order()))).message == "2 requests are running or waiting already"
         watched.go_on.set()
         assert await asyncio.gather(*tasks) == [4, 4]

@@ -108,7 +108,7 @@ async def test_a_peer_takes_half_of_the_room_and_others_find_some(held: Held) ->
     assert caught.value.retry_after_seconds
     tasks.append(asyncio.create_task(pool.run(lambda: None, 300, "b")))
     await until(lambda: pool.held == 700)
-    with pytest.raises(ServiceError, match="300 of them of b"):
+    with pytest.raises(ServiceError, match="300 of them from b"):
         await pool.run(lambda: None, 100, "b")
     held.go_on.set()
     await ended(*tasks)

@@ -54,7 +54,7 @@ class Files:
         """
         for option, path in (("--json", self.json), ("--markdown", self.markdown), ("--plot", self.plot)):
             if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
-                raise ValueError(f"{option} {path}: no file can be written there")
+                raise ValueError(f"{option} {path}: cannot write a file there")
         if self.plot is not None:
             check_plotting()
 
@@ -75,43 +75,46 @@ def bench(
         typer.Option(metavar="HOST:PORT", envvar="DRAFTWIRE_VERIFIER", help="Address of the verifier to measure with."),
     ] = DEFAULT_VERIFIERS[0],
     target: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Start a verifier with this target model here, instead.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Start a verifier with this target model, instead of using --verifier."),
     ] = None,
     draft: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="With --target: start a drafter of this model, too; may be repeated."),
+        typer.Option(metavar="DIR", help="With --target: also start a drafter with this model; may be repeated."),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
             metavar="METHOD",
-            help="What to measure, may be repeated: a drafter's name, an address to attach meanwhile (local:suffix), "
-            "prediction, or several with + between; @RULE at the end sets the acceptance. Default: what is attached.",
+            help="Method to measure; may be repeated: a drafter's name, an address to attach meanwhile (local:suffix), "
+            "prediction, or several joined by +; @RULE at the end sets the acceptance. Default: the attached drafters.",
         ),
     ] = None,
     prompts: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Prompts: JSON lines, or one text; may be repeated. Default: a checkout's."),
+        typer.Option(
+            metavar="FILE", help="Prompts: JSON lines, or one text; may be repeated. Default: a checkout's own."
+        ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Most prompts of each task.")] = 4,
-    max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each request.")] = 128,
+    count: Annotated[int, typer.Option(min=1, help="Most prompts per task.")] = 4,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Tokens per request.")] = 128,
     temperature: Annotated[
         list[float] | None, typer.Option(help="Softmax temperature; may be repeated. Default: 0 and 0.8.")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = 3,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests side by side.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Number of runs.")] = 3,
+    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent requests.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first request.")] = 1,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON.")] = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write a table in Markdown.")
     ] = None,
     plot_file: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups as PNG; needs matplotlib.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups as PNG; requires matplotlib.")
     ] = None,
     *,
     connection: Connection,
 ) -> None:
-    """Compare speculation methods with plain decoding on the same requests, by turns."""
+    """Compare speculation methods with plain decoding on the same requests, in turns."""
     files = Files(json_file, markdown_file, plot_file)
     files.check()
     read = read_prompts(prompts, count) if prompts else bundled_prompts(count)
@@ -124,19 +127,19 @@ def bench(
     files.write(report)
     report.show_notes(lambda line: print(line, file=sys.stderr))
     if report.broken:
-        raise Failure("outputs that have to be equal are not")
+        raise Failure("outputs that must be equal differ")
 
 
 @contextmanager
 def _services(verifier: str, target: Path | None, drafts: Sequence[Path], console: Console) -> Iterator[Services]:
     if target is None:
         if drafts:
-            raise ValueError("--draft: needs --target; a drafter that runs already is named by --method HOST:PORT")
+            raise ValueError("--draft: requires --target; give a running drafter by --method HOST:PORT")
         yield Services(verifier)
         return
     for option, model in (("--target", target), *(("--draft", draft) for draft in drafts)):
         if not (model / "config.json").is_file():
-            raise ValueError(f"{option} {model}: there is no model")
+            raise ValueError(f"{option} {model}: contains no model")
     drafter_names(drafts)
     check_services_installed("draftwire bench --target")
     with started(target, drafts, console) as services:

@@ -25,7 +25,7 @@ class Needs:
     draft_model: bool
     """Whether it needs a model of its own."""
     training: str
-    """What must be trained for it."""
+    """The part that must be trained for it; "no" if none."""
 
 
 NEEDS = {
@@ -123,10 +123,10 @@ def parse_method(text: str, attached: Iterable[str]) -> MethodName:
     if not at:
         names, rule = text, "coupled"
     if rule not in rules:
-        raise ValueError(f"--method {text}: there is no rule of acceptance {rule!r}; they are {', '.join(rules)}")
+        raise ValueError(f"--method {text}: unknown acceptance rule {rule!r}; expected one of {', '.join(rules)}")
     parts = (names,) if names in attached else tuple(names.split("+"))
     if not all(parts) or len(set(parts)) < len(parts):
-        raise ValueError(f"--method {text}: expected names or addresses of different drafters, with + between them")
+        raise ValueError(f"--method {text}: expected names or addresses of different drafters, joined by +")
     return MethodName(text, parts, rules[rule])
 
 

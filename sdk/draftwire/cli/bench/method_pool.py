@@ -58,7 +58,7 @@ def _check(method: MethodName, pool: dict[str, Drafter], address: str, predicted
         if part == PLAIN_NAME and part not in pool:
             raise ValueError(f"--method {method.text}: plain decoding is always measured")
         if part == PREDICTION and not predicted:
-            raise ValueError(f'--method {method.text}: there is no task all of whose prompts bring a "prediction"')
+            raise ValueError(f'--method {method.text}: no task has a "prediction" in all of its prompts')
         if part != PREDICTION and part not in pool and ":" not in part:
             raise ValueError(
                 f"--method {method.text}: no drafter {part} is attached at {address}, only "

@@ -20,7 +20,7 @@ def check_plotting() -> None:
         Failure: matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise Failure("--plot needs matplotlib: pip install -e '.[bench]' in a checkout, or leave the option out")
+        raise Failure("--plot requires matplotlib: pip install -e '.[bench]' in a checkout, or leave the option out")
 
 
 def plot(figures: Sequence[Figures], path: Path) -> None:

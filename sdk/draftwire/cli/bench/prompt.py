@@ -56,7 +56,7 @@ def bundled_prompts(count: int) -> list[BenchPrompt]:
     for place in (Path.cwd(), Path(draftwire.__file__).resolve().parents[2]):
         if all((place / name).is_file() for name in BUNDLED.values()):
             return _first([each for task, name in BUNDLED.items() for each in _read(place / name, task)], count)
-    raise ValueError("--prompts: name a file; the prompts that are taken without it come with a checkout of draftwire")
+    raise ValueError("--prompts: required here; only a checkout of draftwire has default prompts")
 
 
 def _first(prompts: Iterable[BenchPrompt], count: int) -> list[BenchPrompt]:
@@ -79,5 +79,5 @@ def _prompt(entry: PromptEntry, number: int, task: str) -> BenchPrompt:
     values: dict[str, Any] = {"id": str(number), "task": task, "prediction": None} | dict(entry.fields)
     for key in ("id", "task", "prediction"):
         if not isinstance(values[key], str) and not (key == "prediction" and values[key] is None):
-            raise ValueError(f'{entry.place}: "{key}" is no text')
+            raise ValueError(f'{entry.place}: "{key}" is not a string')
     return BenchPrompt(values["task"], values["id"], entry.text, values["prediction"])

@@ -51,8 +51,8 @@ class Report:
         drafting = [each for each in self.figures if not each.method.is_plain]
         low = [
             f"{_subject(each)}: {each.acceptance_rate:.0%} of {each.draft_tokens} draft tokens accepted, below "
-            f"{LEAST_ACCEPTANCE:.0%}: most of what was verified was of no use, which pays only while the target has "
-            "time to spare; expect less with more requests side by side"
+            f"{LEAST_ACCEPTANCE:.0%}: most of the verification was wasted, which pays only while the target has time "
+            "to spare; expect less with more concurrent requests"
             for each in drafting
             if each.acceptance_rate is not None and each.acceptance_rate < LEAST_ACCEPTANCE
         ]
@@ -117,7 +117,7 @@ class Report:
         """Writes each warning and note in lines that fit the terminal."""
         width = _width()
         if width < _WIDE:
-            write(f"more columns (latencies, drafting, rollback): from a width of {_WIDE} up, or by --markdown")
+            write(f"more columns (latencies, drafting, rollback): from a width of {_WIDE} up, or with --markdown")
         for warning in self.warnings:
             write(textwrap.fill(f"warning: {warning}", width, subsequent_indent="  ", break_long_words=False))
 
@@ -163,7 +163,7 @@ def _without_drafts(figures: Figures) -> str:
     told = f"{_subject(figures)}: no draft token was verified, so it decoded plainly"
     if abs(figures.speed_up.median - 1) <= LEAST_EFFECT:
         return told
-    return f"{told}; its {figures.speed_up.median:.2f}x is no effect of the method but the error of this measurement"
+    return f"{told}; its {figures.speed_up.median:.2f}x is measurement error, not an effect of the method"
 
 
 def _width() -> int:

@@ -44,7 +44,7 @@ def drafter_names(models: Sequence[Path]) -> list[str]:
     """
     names = [model.resolve().name for model in models]
     if len(set(names)) < len(names):
-        raise ValueError(f"--draft: the directories need different names, not {', '.join(names)}")
+        raise ValueError(f"--draft: the directories must have different names, got {', '.join(names)}")
     return names
 
 

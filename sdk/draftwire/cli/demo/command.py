@@ -28,15 +28,15 @@ PROMPT = '''def read_config(path):
 
 def demo(
     models: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Models of a checkout; found when run in one.")
+        Path | None, typer.Option(metavar="DIR", help="Models directory of a checkout; found when run in one.")
     ] = None,
     prompt: Annotated[str, typer.Option(help="Text to continue.", show_default=False)] = PROMPT,
     max_tokens: Annotated[int, typer.Option(min=LEAST_TOKENS, help="Tokens to generate.")] = 200,
     temperature: Annotated[float, typer.Option(help="Softmax temperature; 0 is greedy.")] = 0.7,
-    seed: Annotated[int, typer.Option(help="Seed; the same one gives the same text.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same text.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Run a verifier and two drafters here, swap and kill drafters meanwhile, and compare with plain decoding."""
+    """Run a verifier and two drafters, swap and kill drafters during a request, and compare with plain decoding."""
     directory = find_models(models)
     check_services_installed("the demo")
     console = Console(stderr=as_json, highlight=False)

@@ -24,7 +24,7 @@ KV_SLOTS = "4096"
 
 @contextmanager
 def running(models: Path, console: Console) -> Iterator[tuple[Service, list[Service]]]:
-    """Run the services: the verifier, and the drafters in the order in which they take part."""
+    """Runs the services: the verifier, and the drafters in the order in which they take part."""
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-demo-"))
     target = scratch / TARGET
     children: list[Job] = []

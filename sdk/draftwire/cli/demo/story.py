@@ -172,5 +172,5 @@ def tell(
         if call is not None:
             call.result()
     if not killed:
-        raise Failure("the request ended before its drafters were swapped and killed; give it more --max-tokens")
+        raise Failure("the request ended before its drafters were swapped and killed; increase --max-tokens")
     return Report(plain, drafted, swaps=int(swapped), kills=int(killed))

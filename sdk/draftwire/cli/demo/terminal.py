@@ -28,10 +28,10 @@ class Terminal:
 
     @contextmanager
     def plain(self, tokens: int) -> Iterator[Callable[[int], None]]:
-        """Draw a bar while the request without drafters runs."""
+        """Draws a bar while the request without drafters runs."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
         with Progress(*columns, console=self._console) as bars:
-            task = bars.add_task("decoding plainly, to compare with", total=tokens)
+            task = bars.add_task("decoding plainly, for comparison", total=tokens)
             yield lambda count: bars.advance(task, count)
 
     def begin(self, prompt: str) -> None:
@@ -70,7 +70,7 @@ class Terminal:
         for share in speculation.drafters:
             name = Text("  ").append(share.name, self._styles.get(share.name, ""))
             table.add_row(name, f"{share.acceptance_rate:.0%} of {share.draft_tokens}")
-        table.add_row("acceptance length", f"{speculation.acceptance_length:.2f} tokens a step")
+        table.add_row("acceptance length", f"{speculation.acceptance_length:.2f} tokens per step")
         table.add_row("time, plain decoding", _time(report.plain_seconds, tokens))
         table.add_row("time, with drafters", _time(report.seconds, tokens))
         table.add_row("speed-up", f"{report.speed_up:.2f}x")

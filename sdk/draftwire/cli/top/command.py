@@ -30,7 +30,7 @@ Watched = Annotated[
         "--verifier",
         metavar="HOST:PORT",
         envvar="DRAFTWIRE_VERIFIER",
-        help="Address of a verifier; give several to see them side by side.",
+        help="Address of a verifier; may be repeated, to see several side by side.",
     ),
 ]
 
@@ -39,11 +39,11 @@ Watched = Annotated[
 def top(
     verifier: Watched = DEFAULT_VERIFIERS,
     interval: Annotated[
-        float, typer.Option(min=LEAST_SECONDS, max=MOST_SECONDS, help="Seconds from one reading to the next.")
+        float, typer.Option(min=LEAST_SECONDS, max=MOST_SECONDS, help="Seconds between two readings.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Read for one interval, print what it shows, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read for one interval, print the result, and exit.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, one object a reading, and nothing else.")
+        bool, typer.Option("--json", help="Print JSON, one object per reading, and nothing else.")
     ] = False,
     *,
     connection: Connection,

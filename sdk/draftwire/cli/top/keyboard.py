@@ -13,7 +13,7 @@ _ESCAPE = "\x1b"
 
 @contextmanager
 def keys_pressed(take: Callable[[str], object]) -> Iterator[bool]:
-    """Call ``take`` with each key pressed within the ``with`` block, on the running event loop.
+    """Calls ``take`` with each key pressed within the ``with`` block, on the running event loop.
 
     Yields whether keys can be read: only at a terminal, and not on Windows. Keys are neither echoed nor line-buffered.
     Ctrl-C works as usual. Arrow keys and the like are ignored.

@@ -22,10 +22,10 @@ class PlannerFigures:
     last_draft_tokens: int
     """Draft tokens of all sequences in the last step."""
     plain_tokens_per_second: float | None
-    """What plain decoding of as many sequences would give: the passes that were, with so many fewer rows by c(n)."""
+    """Estimate for plain decoding of the same sequences: the measured passes, scaled by c(n) to rows without drafts."""
     speed_up: float | None
     """Tokens per second of passes, drafting in the verifier, rollback and waiting, over ``plain_tokens_per_second``: an
-    estimate. How fast the machine is just now changes both."""
+    estimate. Both change with the machine's current speed."""
     waits_per_second: float
     """Steps delayed to wait for proposals."""
     gained_tokens_per_second: float

@@ -40,7 +40,7 @@ class VerifierFigures:
     cached_slots: int | None = None
     """Free KV slots that the prefix cache holds."""
     total_slots: int | None = None
-    """KV slots in all."""
+    """Total number of KV slots."""
     preemptions: int | None = None
     """Preemptions since the start."""
     requests_per_second: float | None = None

@@ -124,7 +124,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _keys(layout: Layout) -> Text:
-    keys = {"q": "quit", "p": "go on" if layout.paused else "pause", "s": f"sort: {layout.order}", "+ -": "interval"}
+    keys = {"q": "quit", "p": "resume" if layout.paused else "pause", "s": f"sort: {layout.order}", "+ -": "interval"}
     line = Text()
     for key, what in keys.items():
         line.append(f" {key} ", "reverse").append(f" {what}  ")

@@ -54,7 +54,7 @@ class Watch:
 
 @asynccontextmanager
 async def watching(addresses: Sequence[str], interval: float, **options: Any) -> AsyncIterator[Watch]:
-    """Watch the verifiers at these addresses within the ``async with`` block.
+    """Watches the verifiers at these addresses within the ``async with`` block.
 
     Args:
         addresses: addresses of the verifiers.

@@ -72,7 +72,7 @@ class WatchedVerifier:
             reached = self.reached
             await asyncio.sleep(pause())
             if reached and self.reached:  # otherwise its loss has already been reported
-                self._happened(f"changes of its pool were not heard for a while: {broken}")
+                self._happened(f"changes of its pool were missed for a while: {broken}")
 
     def _take(self, sample: Sample) -> None:
         last = self._now
