@@ -35,11 +35,11 @@ class DrafterTiming:
         return self._interval.value
 
     def count_response(self, seconds: float) -> None:
-        """Take in a measured response."""
+        """Adds a measured response."""
         self._response.add(seconds)
 
     def count_interval(self, seconds: float) -> None:
-        """Take in a measured interval."""
+        """Adds a measured interval."""
         self._interval.add(seconds)
 
 

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from speculative_engine.planning.step_cost import StepCost
 
 CREDIT_WORTH = 0.8
-"""Nodes less likely than this over the credit to be on the target's path are not drafted. There are about so many
-better ones that they fill the credit: with a higher bar some of it stays unused, with a lower one unlikely nodes take
-the place of better ones to come (measured against other bars: docs/benchmarks.md, "pipeline_sim.py")."""
+"""Nodes whose chance of being on the target's path is below this over the credit are not drafted. With a higher bar a
+part of the credit stays unused; with a lower one unlikely nodes take the place of better ones to come
+(benchmarks/simulation/pipeline_sim.py compares bars)."""
 
 
 def least_worth(max_tree_nodes: int, credit_worth: float = CREDIT_WORTH) -> float:
-    """Chance of being on the target's path below which a node is not worth its place in a tree of so many live nodes,
-    at least one. credit_worth: expected nodes of such a chance that fill the tree."""
+    """Returns the minimum chance of being on the target's path at which a node is worth its place in a tree.
+
+    max_tree_nodes: live nodes of the tree, at least 1. credit_worth: the sum of such chances over a full tree."""
     return credit_worth / max_tree_nodes
 
 

@@ -31,7 +31,7 @@ class RunningMean:
         self._floor = floor
 
     def add(self, measured: float) -> float:
-        """Take in a measurement, a negative one as 0. Returns it as it counted."""
+        """Adds a measurement, a negative one as 0. Returns the value as it counted."""
         measured = max(measured, 0.0)
         if not self.known:
             self.value, self.known = measured, True

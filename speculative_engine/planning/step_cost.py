@@ -95,7 +95,7 @@ class StepCost:
         return low
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Take in a measured step of so many sequences. seen: positions that its rows have seen, all together."""
+        """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""
         self._scale.add(seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows))
         self._context.add(seen / rows)
 
