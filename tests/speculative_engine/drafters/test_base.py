@@ -81,7 +81,7 @@ def test_a_tree_keeps_to_the_end_of_the_request() -> None:
 @pytest.mark.parametrize(("length", "tokens"), [(5, [11, 12]), (3, [11, 12]), (2, [])])
 def test_a_verdict_that_does_not_continue_the_sequence(length: int, tokens: list[int]) -> None:
     drafter = opened()
-    with pytest.raises(OutOfSyncError, match="knows 2 tokens"):
+    with pytest.raises(OutOfSyncError, match="the drafter has 2 tokens"):
         drafter.commit(1, length, tokens)
     assert drafter.observed == []
 

@@ -115,7 +115,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a wrong rank": (lambda at: write(at, published() | {"0.1.weight": torch.zeros(4)}), r"has shape \(4,\)"),
     "a wrong type": (
         lambda at: write(at, published() | {"0.0.linear.bias": torch.zeros(HIDDEN, dtype=torch.int64)}),
-        "of type int64",
+        "dtype int64",
     ),
     "code": (lambda at: write(at, published() | {"x": Code()}, pickled=True), "may be code, and is not read"),
     "no table": (lambda at: write(at, [torch.zeros(3)], pickled=True), "not a table of tensors"),
