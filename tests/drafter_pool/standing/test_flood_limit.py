@@ -62,7 +62,7 @@ def test_a_ping_is_answered_once(limit: FloodLimit) -> None:
     for number in range(5000):
         limit.asked()
         limit.spend(DraftResponse(pong=Pong(number=number)))
-    with pytest.raises(ServiceError, match="says more than it was asked for"):
+    with pytest.raises(ServiceError, match="sends more than it was asked for"):
         limit.spend(DraftResponse(pong=Pong(number=4999)))
 
 
