@@ -185,5 +185,5 @@ class TestCommand:
         self, checkpoint: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("draft_training.cli.options.NEEDED", ("torch", "no_such_package"))
-        with pytest.raises(Failure, match="needs no_such_package: pip install"):
+        with pytest.raises(Failure, match="requires no_such_package: pip install"):
             medusa(str(checkpoint), [prompts], tmp_path / "out")
