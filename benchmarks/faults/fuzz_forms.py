@@ -44,7 +44,7 @@ _LEAST_RANDOM = 20
 """Least number of random forms, however long the others took."""
 _FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
 """Acceptable outcomes: a text, a form that is refused, or one that waited too long for others."""
-_NO_TOKEN = "leaves no token"
+_NO_TOKEN = "constraints allow no token"
 """Part of the error of a request whose form reaches a limit while it generates."""
 
 
