@@ -23,7 +23,7 @@ print(json.dumps({
 print("to the other stream", file=sys.stderr)
 sys.exit(3)
 """
-HOLDS = "import time; print('here', flush=True); time.sleep(1000)"
+HOLDS = "import time; print('here', flush=True); time.sleep(100)"
 STARTS_ANOTHER = """
 import os, subprocess, sys
 done = subprocess.run([sys.executable, "-c", sys.argv[1]], stdin=subprocess.DEVNULL, capture_output=True, text=True)
