@@ -14,11 +14,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from draftwire import Client, GenerateOptions, Speculation, Swap
 
 PROMPT = "def read_config(path):\n"
-OPTIONS: GenerateOptions = {"max_tokens": 320, "temperature": 0.8, "seed": 7, "ignore_eos": True}
+OPTIONS: GenerateOptions = {"max_tokens": 800, "temperature": 0.8, "seed": 7, "ignore_eos": True}
 
 
 def stream_and_swap(client: Client, old: str, new: str) -> str:
-    """Generates with the drafter `old`; once a quarter of the tokens is there, swaps it for `new`."""
+    """Generates with the drafter `old`; after 40 tokens, swaps it for `new`."""
     count, swap = 0, Future[Swap]()
     with ThreadPoolExecutor(1) as background, client.stream(PROMPT, **OPTIONS) as stream:
         started = False

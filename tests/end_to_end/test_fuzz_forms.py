@@ -20,7 +20,7 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import StartService
 
-SECONDS = 20.0
+SECONDS = 5.0
 SEED = 5
 CHAINS: dict[str, tuple[str, str, str]] = {
     "references": ("json_schema", "json", references(3000)),

@@ -187,7 +187,7 @@ def test_prompts_of_the_checkout() -> None:
     ("name", "content", "words"),
     [
         ("a.jsonl", b"{", "line 1: not valid JSON"),
-        ("a.jsonl", b'{"text": "a"}\n{"txt": "a"}', "line 2: expected a text"),
+        ("a.jsonl", b'{"text": "a"}\n{"txt": "a"}', 'line 2: expected a string as "prompt"'),
         ("a.jsonl", b'{"text": "a", "prediction": 3}', '"prediction" is not a string'),
         ("a.jsonl", b"\n", "contains no prompt"),
         ("a.txt", b"", "contains no prompt"),
