@@ -15,7 +15,8 @@ _LITTLE = 0.04
 """Share of a step's time that merging nodes may always take; it sets another minimum."""
 _UNSEEN = 2.0
 """Total cost of messages as a multiple of the part that is timed. Not timed: the transport's own threads, waits of the
-engine's thread for the interpreter lock, and planning with the nodes (benchmarks/speed/profile_step.py)."""
+engine's thread for the interpreter lock, and planning with the nodes. A rough estimate: one run of
+benchmarks/speed/profile_step.py on one processor."""
 _START_NODE_SECONDS = 14e-6
 """Initial estimate of the seconds to merge a node. Cautious: an early measurement of all that a live node adds to a
 step."""
