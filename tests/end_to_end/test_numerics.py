@@ -14,7 +14,8 @@ import pytest
 from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
 from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kernels.library import LIBRARY, available_kernels
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import STEADY_VERIFIER
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def told(service: "RunningService") -> VerifierInfo:
 @pytest.fixture(scope="module")
 def other(shared: Callable[..., "RunningService"]) -> "RunningService":
     """A verifier with torch's numerics."""
-    return shared("verifier_service", "target", *BFLOAT16, "--kernels", "torch")
+    return shared(STEADY_VERIFIER, "target", *BFLOAT16, "--kernels", "torch")
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from draftwire import Client, DraftwireError, Speculation
-from tests.end_to_end.conftest import RunningService
-from tests.gateway.conftest import GatewayProcess
 from tests.harness.deploy.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's prometheus is not here")
@@ -121,7 +121,7 @@ def monitored(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("prometheus")
     with ExitStack() as running:
         served = ("--metrics-listen", "127.0.0.1:0")
-        verifier = RunningService("verifier_service", "target", served, logs)
+        verifier = RunningService(STEADY_VERIFIER, "target", served, logs)
         running.callback(verifier.kill)
         drafter = RunningService("drafter_service", "draft", served, logs)
         running.callback(drafter.kill)

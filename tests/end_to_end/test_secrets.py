@@ -7,7 +7,7 @@ import pytest
 
 from draftwire import Client, DraftwireError, Speculation
 from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import RunningService
+from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE
 
 SECRET = "xyzzySecretPlugh"
@@ -47,7 +47,7 @@ def test_no_log_shows_prompts_outputs_or_secrets(tmp_path: Path, monkeypatch: py
     try:
         drafter = RunningService("drafter_service", "draft", safe, tmp_path)
         running.append(drafter)
-        verifier = RunningService("verifier_service", "target", (*safe, "--drafter", drafter.address), tmp_path)
+        verifier = RunningService(STEADY_VERIFIER, "target", (*safe, "--drafter", drafter.address), tmp_path)
         running.append(verifier)
         gateway = GatewayProcess(
             tmp_path / "gateway.log", "--verifier", verifier.address, "--token-file", str(token),

@@ -15,7 +15,7 @@ from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile
 from draftwire.edge import EdgeClient
 from tests.harness.certificates import Authority, Pair
 from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import MODELS, ROOT, RunningService
+from tests.harness.services import MODELS, ROOT, STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 PROMPT = "def fib(n):\n"
@@ -66,7 +66,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
         )  # fmt: skip
 
     tls = authority.tls(authority.issue("client", "client.internal"))
-    verifier = RunningService("verifier_service", "target", flags("verifier"), directory)
+    verifier = RunningService(STEADY_VERIFIER, "target", flags("verifier"), directory)
     try:
         announced = ("--verifier", verifier.address, "--name", "announced", "--verifier-weight", "draft-token=2.5")
         drafter = RunningService("drafter_service", "draft", (*announced, *flags("drafter")), directory)

@@ -20,6 +20,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.processes import ended
+from tests.harness.services import STEADY_VERIFIER
 from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def expected() -> list[list[int]]:
 @pytest.fixture(scope="module")
 def split(shared: Callable[..., "RunningService"]) -> "RunningService":
     """A verifier of two ranks."""
-    return serving(shared("verifier_service", "target", *FLAGS))
+    return serving(shared(STEADY_VERIFIER, "target", *FLAGS))
 
 
 def serving(service: "RunningService") -> "RunningService":

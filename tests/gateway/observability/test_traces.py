@@ -15,7 +15,7 @@ from draftwire import Client
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import RunningService
+from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.stand_ins.trace_collector import CollectedSpan, TraceCollector
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
@@ -41,7 +41,7 @@ def traced(logs: Path) -> Iterator[Traced]:
         collector = running.enter_context(TraceCollector())
         flags = ("--trace-endpoint", collector.endpoint, "--log-level", "debug")
         drafters = [RunningService("drafter_service", model, flags, logs) for model in ("draft", "draft-early")]
-        verifier = RunningService("verifier_service", "target", flags, logs)
+        verifier = RunningService(STEADY_VERIFIER, "target", flags, logs)
         for service in (*drafters, verifier):
             running.callback(service.kill)
         gateway = GatewayProcess(logs / "traced-gateway.log", "--verifier", verifier.address, *flags)
@@ -219,7 +219,7 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(logs: Path, mo
             return started
 
         drafter = start("drafter_service", "draft")
-        verifier = start("verifier_service", "target", "--drafter", drafter.address)
+        verifier = start(STEADY_VERIFIER, "target", "--drafter", drafter.address)
         with Client(verifier.address, timeout=PATIENCE) as client:
             eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
             options: Any = {"max_tokens": 40, "ignore_eos": True, "temperature": 0, "request_id": "mine"}
@@ -236,7 +236,7 @@ def test_a_collector_that_is_gone_changes_nothing(traced: Traced, logs: Path) ->
     with TraceCollector() as gone:
         endpoint = gone.endpoint
     alone = RunningService(
-        "verifier_service", "target", ("--trace-endpoint", endpoint, "--shutdown-grace-seconds", "1"), logs
+        STEADY_VERIFIER, "target", ("--trace-endpoint", endpoint, "--shutdown-grace-seconds", "1"), logs
     )
     try:
         with (
