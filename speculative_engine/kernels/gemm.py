@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from speculative_engine.kernels.huge_pages import in_huge_pages
-from speculative_engine.kernels.library import gemm_kind, loaded
+from speculative_engine.kernels.library import BF16_PRODUCTS, gemm_kind, loaded
 from speculative_engine.kernels.structs import Gemm
 
 TILE = 16
@@ -49,9 +49,11 @@ class CompiledGemm(nn.Module):
         """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 [rows, outputs]"""
         rows = rows.contiguous()
         out = rows.new_empty(len(rows), self.outputs)
+        kind = gemm_kind()
+        widened = torch.empty(rows.shape, dtype=torch.float32) if kind < BF16_PRODUCTS else None
         call = Gemm(
             rows.data_ptr(), self.stored.data_ptr(), None, None if bias is None else bias.data_ptr(), out.data_ptr(),
-            len(rows), self.outputs, self.inputs,
+            None if widened is None else widened.data_ptr(), len(rows), self.outputs, self.inputs,
         )  # fmt: skip
-        loaded().draftwire_gemm(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
+        loaded().draftwire_gemm(ctypes.addressof(call), kind, torch.get_num_threads())
         return out

@@ -13,13 +13,13 @@ from torch import nn
 
 from speculative_engine.kernels.gemm import INPUT_BLOCK, OUTPUT_GROUP, TILE
 from speculative_engine.kernels.huge_pages import in_huge_pages
-from speculative_engine.kernels.library import gemm_kind, loaded
+from speculative_engine.kernels.library import BF16_PRODUCTS, gemm_kind, loaded
 from speculative_engine.kernels.structs import Gemm
 
 
 def can_multiply_int8(weight: torch.Tensor) -> bool:
     """Whether `CompiledGemmInt8` supports a weight [outputs, inputs] on this machine."""
-    return weight.shape[1] % INPUT_BLOCK == 0 and gemm_kind() > 0
+    return weight.shape[1] % INPUT_BLOCK == 0 and gemm_kind() >= BF16_PRODUCTS
 
 
 class CompiledGemmInt8(nn.Module):
@@ -42,7 +42,7 @@ class CompiledGemmInt8(nn.Module):
         out = rows.new_empty(len(rows), self.outputs)
         call = Gemm(
             rows.data_ptr(), self.stored.data_ptr(), self.scales.data_ptr(), None if bias is None else bias.data_ptr(),
-            out.data_ptr(), len(rows), self.outputs, self.inputs,
+            out.data_ptr(), None, len(rows), self.outputs, self.inputs,
         )  # fmt: skip
         loaded().draftwire_gemm_int8(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
         return out

@@ -47,8 +47,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 """Result and argument types of every library function that Python calls, as in `csrc/ops.h` and `thread_pool.h`."""
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
 """Kinds of vectors; the index is the library's number for the kind."""
-_GEMMS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
+_GEMMS: dict[Kernels, int] = {"avx2": 1, "avx512": 2, "avx512bf16": 3, "amx": 4}
 """The library's numbers for kinds of gemm kernels."""
+BF16_PRODUCTS = 3
+"""The least of these numbers whose kernel uses the processor's bfloat16 products."""
 
 _chosen: list[Kernels] = []
 """The kernels that this process uses; empty until they have been chosen."""
@@ -68,8 +70,8 @@ def available_kernels() -> tuple[Kernels, ...]:
     if compiled is None:
         return ("torch",)
     vectors = _VECTORS[: int(compiled.draftwire_vector_kind()) + 1]
-    gemms = [name for name, kind in _GEMMS.items() if kind <= int(compiled.draftwire_gemm_kind())]
-    return ("torch", *vectors, *gemms)
+    most = int(compiled.draftwire_gemm_kind())
+    return ("torch", *vectors, *(name for name, kind in _GEMMS.items() if BF16_PRODUCTS <= kind <= most))
 
 
 def use_kernels(kernels: Kernels) -> None:
@@ -81,7 +83,7 @@ def use_kernels(kernels: Kernels) -> None:
     chosen = there[-1] if kernels == "auto" else kernels
     compiled = _compiled()
     if compiled is not None and chosen != "torch":
-        compiled.draftwire_use_vectors(_VECTORS.index("avx512" if chosen in _GEMMS else chosen))
+        compiled.draftwire_use_vectors(_VECTORS.index(chosen if chosen in _VECTORS else "avx512"))
     _chosen[:] = [chosen]
 
 
@@ -105,7 +107,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def gemm_kind() -> int:
-    """The gemm kernels in use: 2 for AMX, 1 for AVX-512 with bfloat16, 0 for none, so that torch multiplies."""
+    """The library's number for the gemm kernels in use; 0 for none, so that torch multiplies."""
     return _GEMMS.get(kernels_in_use(), 0)
 
 
@@ -119,7 +121,7 @@ def fuses_products() -> bool | None:
     """Whether the compiled attention fuses multiplication and addition; None where that depends on the build alone."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return None
-    return kernels_in_use() not in ("baseline", "avx2")
+    return kernels_in_use() != "baseline"
 
 
 @cache

@@ -18,7 +18,7 @@ def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
 class Gemm(ctypes.Structure):
     """A product of rows and a packed weight, bfloat16, or int8 with a scale per output."""
 
-    _fields_ = (*_fields(POINTER, "rows weight scales bias out"), *_fields(COUNT, "row_count outputs inputs"))
+    _fields_ = (*_fields(POINTER, "rows weight scales bias out widened"), *_fields(COUNT, "row_count outputs inputs"))
 
 
 class Rope(ctypes.Structure):
@@ -67,7 +67,7 @@ class Pass(ctypes.Structure):
 
     _fields_ = (
         *_fields(POINTER, "hidden cosines sines slots seen lanes lane_rows counts"),
-        *_fields(POINTER, "narrow wide gated query attended scores"),
+        *_fields(POINTER, "narrow wide gated query attended scores widened"),
         *_fields(COUNT, "rows capacity longest lane_count scratch_size"),
         *_fields(FLAG, "threads"),
     )

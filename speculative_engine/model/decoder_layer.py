@@ -77,6 +77,7 @@ class CompiledLayer:
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
         self._narrow = max(parts.project.product.inputs, heads * parts.dim)
+        self._most_inputs = max(linear.product.inputs for linear in parts.linears)
         self._wide = max(linear.product.outputs for linear in parts.linears)
         self._like = parts.input_norm[0].new_empty(parts.kv_heads, 0, parts.dim)
 
@@ -104,11 +105,12 @@ class CompiledLayer:
         query = cache.scratch("query", (heads, rows, dim), single)
         attended = cache.scratch("attended", (rows, heads, dim), single)
         scores = cache.scratch("row scores", (threads, size.scores), single)
+        widened = cache.scratch("widened", (rows, self._most_inputs), single)
         about = Pass(
             hidden.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
             batch.slots.data_ptr(), lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data,
             lanes.counts.ctypes.data,
-            *(each.data_ptr() for each in (narrow, wide, gated, query, attended, scores)),
+            *(each.data_ptr() for each in (narrow, wide, gated, query, attended, scores, widened)),
             rows, cache.capacity + 1, size.longest, len(lanes.lanes), size.scores,
             threads,
         )  # fmt: skip

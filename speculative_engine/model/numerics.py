@@ -23,6 +23,7 @@ import transformers
 
 from speculative_engine.kernels import library as compiled_library
 from speculative_engine.kernels.gemm import CompiledGemm
+from speculative_engine.kernels.library import BF16_PRODUCTS
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
@@ -103,7 +104,8 @@ def _linear_layers(model: PackedModel) -> list[RowExactLinear]:
 
 def _name(product: type[torch.nn.Module]) -> str:
     if product is CompiledGemm:
-        return compiled_library.kernels_in_use()
+        # The kernels without bfloat16 products give the same bits with any kind of vectors.
+        return compiled_library.kernels_in_use() if compiled_library.gemm_kind() >= BF16_PRODUCTS else "fused sums"
     if product is PackedProduct:
         return "oneDNN"
     return "torch, turned" if product is TurnedProduct else "torch"

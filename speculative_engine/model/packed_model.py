@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.field_error import FieldError
-from speculative_engine.kernels.library import LibraryMismatchError, library
+from speculative_engine.kernels.library import LibraryMismatchError, gemm_kind, library
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
@@ -73,12 +73,15 @@ def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_cod
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype that a `--dtype` setting selects. "auto" is bfloat16 where the device computes in it, else float32."""
+    """The dtype that a `--dtype` setting selects.
+
+    "auto" is bfloat16 where there is a fast product of bfloat16 weights, compiled or oneDNN's, else float32.
+    """
     if name != "auto":
         return _DTYPES[name]
     if device.type == "cuda":
         return torch.bfloat16
-    return torch.bfloat16 if can_pack(torch.bfloat16) else torch.float32
+    return torch.bfloat16 if gemm_kind() > 0 or can_pack(torch.bfloat16) else torch.float32
 
 
 class PackedModel:

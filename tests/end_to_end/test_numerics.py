@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 PROMPT = "def read_config(path):\n"
-PARAMETERS: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 1.0, "seed": 3}
+PARAMETERS: dict[str, Any] = {"max_tokens": 800, "ignore_eos": True, "temperature": 1.0, "seed": 3}
 BFLOAT16 = ("--dtype", "bfloat16")
 ANEW = RetryPolicy(on_other_numerics="restart")
 

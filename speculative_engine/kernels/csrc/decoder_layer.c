@@ -7,7 +7,7 @@
 #define LEAST_ELEMENTS 32768 /* with fewer, waking a thread costs more than it saves */
 
 static void multiply(const Layer *layer, const Linear *by, const Pass *pass, const uint16_t *rows, uint16_t *out) {
-    const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->rows, by->outputs, by->inputs};
+    const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->widened, pass->rows, by->outputs, by->inputs};
     if (by->scales) draftwire_gemm_int8(&p, layer->kind, pass->threads);
     else draftwire_gemm(&p, layer->kind, pass->threads);
 }

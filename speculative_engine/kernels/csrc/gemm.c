@@ -12,23 +12,76 @@
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <cpuid.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tiles.h"
+#include "vectors.h"
 
 #define PACED_ROWS 3               /* at most; more rows are slow enough by themselves */
 #define PACE 4                     /* pairs of inputs that are loaded at once */
 #define PACED_PREFETCH_BYTES 16384 /* prefetch distance */
 
+#define LEAST_WIDENED 32768        /* elements; with fewer, waking a thread costs more than it saves */
+
 int32_t draftwire_gemm_kind(void) {
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if (draftwire_vector_kind() == BASELINE_VECTORS) return NO_GEMM;
+    if (draftwire_vector_kind() == AVX2_VECTORS) return AVX2_GEMM;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return AVX512_GEMM;
     const int amx = (d >> 22 & 1) && (d >> 24 & 1);
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl")) return 0;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl"))
+        return AVX512_GEMM;
     const long request_permission = 0x1023, tile_data = 18;
-    return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? 2 : 1;
+    return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? AMX_GEMM : AVX512BF16_GEMM;
 }
+
+/* Stores the sums of a tile of outputs of a row, with the bias added, rounded. Skips outputs beyond the last. */
+INLINE void store_floats(const Gemm *p, int64_t row, int64_t output, const float *sums) {
+    const int64_t left = p->outputs - output;
+    if (left <= 0) return;
+    const size_t bytes = (left < TILE ? left : TILE) * sizeof(uint16_t);
+    uint16_t part[TILE] = {0};
+    vec x;
+    memcpy(&x, sums, sizeof x);
+    if (p->bias) {
+        memcpy(part, p->bias + output, bytes);
+        x = x + load_vec(part, 0, 1);
+    }
+    store_vec(part, 0, x, 1);
+    memcpy(p->out + row * p->outputs + output, part, bytes);
+}
+
+#define FMA_NAME(NAME) avx2_##NAME
+#define FMA_TARGET __attribute__((target("avx2,fma")))
+#define FMA_WIDTH 8
+#define FMA_ROWS 5
+#define FMA_WIDE_ROWS 3
+#define FMA_FEW 3
+#define FMA_VECTOR __m256
+#define FMA_LOAD(FROM) _mm256_loadu_si256((const __m256i *)(FROM))
+#define FMA_EVEN(PAIRS) _mm256_castsi256_ps(_mm256_slli_epi32(PAIRS, 16))
+#define FMA_ODD(PAIRS) _mm256_castsi256_ps(_mm256_and_si256(PAIRS, _mm256_set1_epi32(-65536)))
+#define FMA_SET _mm256_set1_ps
+#define FMA_ADD _mm256_fmadd_ps
+#define FMA_STORE _mm256_storeu_ps
+#include "gemm_fma.h"
+
+#define FMA_NAME(NAME) avx512_##NAME
+#define FMA_TARGET __attribute__((target("avx512f")))
+#define FMA_WIDTH 16
+#define FMA_ROWS 12
+#define FMA_WIDE_ROWS 12
+#define FMA_FEW 3
+#define FMA_VECTOR __m512
+#define FMA_LOAD _mm512_loadu_si512
+#define FMA_EVEN(PAIRS) _mm512_castsi512_ps(_mm512_slli_epi32(PAIRS, 16))
+#define FMA_ODD(PAIRS) _mm512_castsi512_ps(_mm512_and_si512(PAIRS, _mm512_set1_epi32(-65536)))
+#define FMA_SET _mm512_set1_ps
+#define FMA_ADD _mm512_fmadd_ps
+#define FMA_STORE _mm512_storeu_ps
+#include "gemm_fma.h"
 
 /* Multiplies up to 32 rows by one group of outputs. With several blocks of rows, each prefetches its share of the next
  * group, `lines` cache lines per block of inputs, so that memory stays busy. A single block prefetches within its own
@@ -133,12 +186,15 @@ AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_
 }
 
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
-    for_all_groups(kind == 2 ? amx_groups : avx_groups, p, 2, threads);
+    if (kind == AMX_GEMM) for_all_groups(amx_groups, p, 2, threads);
+    else if (kind == AVX512BF16_GEMM) for_all_groups(avx_groups, p, 2, threads);
+    else if (kind == AVX512_GEMM) avx512_gemm(p, threads);
+    else avx2_gemm(p, threads);
 }
 
 #else
 
-int32_t draftwire_gemm_kind(void) { return 0; }
+int32_t draftwire_gemm_kind(void) { return NO_GEMM; }
 
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 

@@ -99,7 +99,7 @@ AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_
 }
 
 void draftwire_gemm_int8(const Gemm *p, int32_t kind, int32_t threads) {
-    for_all_groups(kind == 2 ? amx_groups : avx_groups, p, 1, threads);
+    for_all_groups(kind == AMX_GEMM ? amx_groups : avx_groups, p, 1, threads);
 }
 
 #else

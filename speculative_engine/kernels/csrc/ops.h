@@ -14,15 +14,21 @@ typedef struct {
     const float *scales;                /* [groups * OUTPUT_GROUP] for an int8 weight, else NULL */
     const uint16_t *bias;               /* [outputs] or NULL */
     uint16_t *out;                      /* [row_count, outputs] */
+    float *widened;                     /* [row_count, inputs]: working memory of AVX2_GEMM and AVX512_GEMM */
     int64_t row_count, outputs, inputs; /* inputs is a multiple of INPUT_BLOCK */
 } Gemm;
 
-/* Returns the fastest gemm kernel that this processor supports: 2 for AMX, 1 for AVX-512 with bfloat16, 0 for none.
- * Requests permission from the operating system to use the tile registers. */
+/* The gemm kernels, slowest first. Those for AVX2 and for AVX-512 without bfloat16 products give the same bits. */
+enum { NO_GEMM, AVX2_GEMM, AVX512_GEMM, AVX512BF16_GEMM, AMX_GEMM };
+
+/* Returns the fastest gemm kernel that this processor supports; it supports all slower ones as well. Requests
+ * permission from the operating system to use the tile registers. */
 int32_t draftwire_gemm_kind(void);
 
-/* kind: 1 or 2, at most what draftwire_gemm_kind returns */
+/* kind: not NO_GEMM, and at most what draftwire_gemm_kind returns */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
+
+/* kind: AVX512BF16_GEMM or AMX_GEMM */
 void draftwire_gemm_int8(const Gemm *p, int32_t kind, int32_t threads);
 
 /* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row */
@@ -89,7 +95,7 @@ typedef struct {
     const uint16_t *query_norm, *key_norm;    /* [dim], or NULL */
     int64_t heads, kv_heads, dim, window;
     float input_eps, output_eps, head_eps, scale;
-    int32_t kind; /* of the gemm kernels, 1 or 2 */
+    int32_t kind; /* of the gemm kernels */
 } Layer;
 
 /* The rows and the working memory of a forward pass, the same for all layers. */
@@ -103,6 +109,7 @@ typedef struct {
     float *query;    /* [heads, rows, dim] */
     float *attended; /* [rows, heads, dim] */
     float *scores;   /* [threads, scratch_size] */
+    float *widened;  /* [rows, most inputs of a linear layer] */
     int64_t rows, capacity, longest, lane_count, scratch_size;
     int32_t threads;
 } Pass;

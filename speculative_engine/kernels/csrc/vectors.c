@@ -7,7 +7,7 @@ int32_t draftwire_vectors = BASELINE_VECTORS;
 int32_t draftwire_vector_kind(void) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) return AVX512_VECTORS;
-    if (__builtin_cpu_supports("avx2")) return AVX2_VECTORS;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return AVX2_VECTORS;
 #endif
     return BASELINE_VECTORS;
 }

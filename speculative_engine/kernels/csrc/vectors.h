@@ -2,7 +2,7 @@
  *
  * Results must be functions of their inputs, to the bit. The compiler must therefore not reorder sums, nor fuse
  * multiplication and addition in some places only: -ffast-math is not used, and -ffp-contract is off. attention.c
- * turns contraction on where that is safe. On x86, only its AVX-512 code is fused, since the other targets lack the
+ * turns contraction on where that is safe. On x86, its baseline code is not fused, as that target lacks the
  * instruction. All other code computes the same bits with every kind of vectors.
  */
 #ifndef DRAFTWIRE_VECTORS_H
@@ -30,7 +30,7 @@ extern int32_t draftwire_vectors;
 #if defined(__x86_64__)
 #define CLONED(NAME, PARAMETERS, ARGUMENTS)                                                                            \
     __attribute__((target("avx512f"))) static void NAME##_avx512 PARAMETERS { NAME##_body ARGUMENTS; }                 \
-    __attribute__((target("avx2"))) static void NAME##_avx2 PARAMETERS { NAME##_body ARGUMENTS; }                      \
+    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { NAME##_body ARGUMENTS; }                      \
     static void NAME##_baseline PARAMETERS { NAME##_body ARGUMENTS; }                                                  \
     static void NAME PARAMETERS {                                                                                      \
         if (draftwire_vectors == AVX512_VECTORS) NAME##_avx512 ARGUMENTS;                                              \

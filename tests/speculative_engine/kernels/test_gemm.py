@@ -10,13 +10,15 @@ from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model.row_exact import PackedProduct, RowExactLinear
 
 _BEST = gemm.gemm_kind()
-pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no bfloat16 products")
+pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no AVX2")
+
+_KINDS = {1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bfloat16", 4: "AMX"}
 
 
-@pytest.fixture(params=[pytest.param(1, id="AVX-512"), pytest.param(2, id="AMX")])
+@pytest.fixture(params=[pytest.param(number, id=name) for number, name in _KINDS.items()])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     if request.param > _BEST:
-        pytest.skip("this processor has no AMX")
+        pytest.skip(f"this processor has no {_KINDS[request.param]}")
     monkeypatch.setattr(gemm, "gemm_kind", lambda: request.param)
     chosen: int = request.param
     return chosen
@@ -53,6 +55,17 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
     for count in range(1, 131):
         assert torch.equal(product(given[:count]), together[:count])
         assert torch.equal(product(given[130 - count :]), together[130 - count :])
+
+
+@pytest.mark.skipif(_BEST < 2, reason="this processor has no AVX-512")
+def test_without_bfloat16_products_bits_are_the_same_with_any_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    product, added = CompiledGemm(random(77, 512, seed=1)), random(77, seed=2)
+    given = random(30, 512)
+    found = []
+    for chosen in (1, 2):
+        monkeypatch.setattr(gemm, "gemm_kind", lambda chosen=chosen: chosen)
+        found.append([product(given[:count], added) for count in (1, 4, 13, 30)])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 @pytest.mark.usefixtures("kind")

@@ -64,7 +64,7 @@ def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> No
     ours = PackedModel(model, 400, row_exact=weights == "checkpoint", weights=weights)
     layers = ours.model.model.layers
     if layers[0].compiled is None:
-        pytest.skip("this processor has no bfloat16 products")
+        pytest.skip("this processor has no compiled products of these weights")
     texts = [random_tokens(140, seed=1), random_tokens(25, seed=2)]
     whole = walk(ours, texts, [100, 5])
     for layer in layers:
@@ -78,7 +78,7 @@ def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> No
 def test_threads_change_no_bit() -> None:
     model = packed(tiny_model("Llama", torch.bfloat16, hidden_size=128, intermediate_size=1280, head_dim=32))
     if not can_multiply(model.model.get_input_embeddings().weight):
-        pytest.skip("this processor has no bfloat16 products: the library's are exact for a number of threads each")
+        pytest.skip("no compiled products here: the library's are exact for a number of threads each")
     texts = [random_tokens(120, seed=1), random_tokens(25, seed=2)]
     alone = walk(model, texts, [100, 5])
     torch.set_num_threads(3)
