@@ -5,9 +5,9 @@
     python -m benchmarks.simulation.fleet_sim --validate [--runs 3]
 
 The draft tokens of a step come from small simulations with the services' own trees, planner and calibration, by load
-and round trip; queues, prompts, batches, failures and swaps are simulated for the whole fleet. docs/fleet.md describes
-the model and its assumptions. Without --pair the models' times are assumed (--target-ms, --draft-ms, --agreement);
---calibrate writes those of the bundled pair, inflated, on this machine.
+and round trip; queues, prompts, batches, failures and swaps are simulated for the whole fleet. docs/many-verifiers.md
+describes the model and its assumptions. Without --pair the models' times are assumed (--target-ms, --draft-ms,
+--agreement); --calibrate writes those of the bundled pair, inflated, on this machine.
 
 - capacity: the highest request rate at which 99 % of first tokens, and of later ones, come in time, by drafters per
   verifier (--ratios) and round trip, compared with no speculation and with a draft model on the target's accelerator.
