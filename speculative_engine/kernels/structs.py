@@ -21,6 +21,16 @@ class Gemm(ctypes.Structure):
     _fields_ = (*_fields(POINTER, "rows weight scales bias out widened"), *_fields(COUNT, "row_count outputs inputs"))
 
 
+class BlockGemm(ctypes.Structure):
+    """A product of rows and a weight quantised in blocks."""
+
+    _fields_ = (
+        *_fields(POINTER, "rows weight bias out quants units sums"),
+        *_fields(COUNT, "row_count outputs inputs"),
+        *_fields(FLAG, "type"),
+    )
+
+
 class Rope(ctypes.Structure):
     """Rotary position embedding of queries and keys; keys and values are written to their slots."""
 
@@ -89,7 +99,7 @@ class Sample(ctypes.Structure):
     )
 
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, Rope, Attention, Linear, Layer, Pass, Filters, Sample)
+STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, BlockGemm, Rope, Attention, Linear, Layer, Pass, Filters, Sample)
 """The structs whose sizes are compared, in any order."""
 
 

@@ -31,6 +31,32 @@ void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 /* kind: AVX512BF16_GEMM or AMX_GEMM */
 void draftwire_gemm_int8(const Gemm *p, int32_t kind, int32_t threads);
 
+/* The types of weights in blocks. */
+enum { Q8_0_BLOCKS, Q4_0_BLOCKS, Q4_K_BLOCKS, Q5_K_BLOCKS, Q6_K_BLOCKS, MXFP4_BLOCKS };
+
+/* The product of rows and a weight quantised in blocks of 32 inputs. */
+typedef struct {
+    const uint16_t *rows;  /* [row_count, inputs] */
+    const uint8_t *weight; /* packed as in gemm_blocks.c; the last group is padded with zeros */
+    const uint16_t *bias;  /* [outputs] or NULL */
+    uint16_t *out;         /* [row_count, outputs] */
+    int8_t *quants;        /* [row_count, inputs], working memory */
+    float *units;          /* [row_count, inputs / 32], working memory */
+    int32_t *sums;         /* [row_count, inputs / 16], working memory */
+    int64_t row_count, outputs;
+    int64_t inputs; /* a multiple of 32; of 256 for the types with superblocks */
+    int32_t type;
+} BlockGemm;
+
+/* The kernels for weights in blocks, slowest first. All give the same bits. */
+enum { PLAIN_BLOCK_GEMM, AVX2_BLOCK_GEMM, VNNI_BLOCK_GEMM };
+
+/* Returns the fastest kernel for weights in blocks that this processor supports; it supports all slower ones. */
+int32_t draftwire_block_gemm_kind(void);
+
+/* kind: at most what draftwire_block_gemm_kind returns */
+void draftwire_block_gemm(const BlockGemm *p, int32_t kind, int32_t threads);
+
 /* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row */
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
                         int32_t bf16, int32_t threads);

@@ -1,0 +1,321 @@
+/* The product of rows and a weight quantised in blocks of 32 inputs, for few rows.
+ *
+ * A row is rounded to 8 bits per block of 32 inputs, by x = unit * q with unit = max |x| / 127. The products of a block
+ * are summed as integers, which is exact in any order. Then each output adds its blocks in the order of inputs, by one
+ * fused multiply-add of float32 per block (two where blocks have a least value). A row's bits therefore depend neither
+ * on the other rows nor on the kind of vectors: all kinds, and plain C, give the same.
+ *
+ * A packed weight is divided into groups of 16 outputs. A group consists of parts that each cover all its blocks, in
+ * this order; see packed_group for their sizes:
+ *
+ *   quants  the low 4 bits, or all 8. A line of 64 bytes holds STEP inputs of each of 16 outputs. A block of 8-bit
+ *           weights has 8 lines, for steps 0 to 7; of others 4, which hold step s in the low halves of the bytes and
+ *           step s + 4 in the high halves.
+ *   high    the fifth bit (Q5_K): a line per block, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines
+ *           per block, for steps 0 to 3 and 4 to 7, two bits per step
+ *   scales  of a block: 16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the
+ *           superblock's (Q4_K, Q5_K), or 16 scales of its first and 16 of its second half (Q6_K), in 8 bits
+ *   supers  of a superblock of 256 inputs: 16 float16 scales (Q6_K), and 16 units of least values (Q4_K, Q5_K)
+ *
+ * The formats are those of GGUF (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
+ */
+#include "ops.h"
+#include "thread_pool.h"
+#include "vectors.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define GROUP 16            /* outputs */
+#define BLOCK 32            /* inputs */
+#define STEP 4              /* inputs that are multiplied at once */
+#define STEPS (BLOCK / STEP)
+#define LINE 64             /* bytes */
+#define LEAST_BYTES 131072  /* of weight; with less, waking a thread costs more than it saves */
+#define LEAST_ROUNDED 32768 /* elements, likewise */
+#define PREFETCH_AHEAD 4096 /* bytes */
+
+/* The value that stands for zero in unsigned weights. */
+#define ZERO_OF(TYPE) ((TYPE) == Q4_0_BLOCKS ? 8 : (TYPE) == Q6_K_BLOCKS ? 32 : (TYPE) == MXFP4_BLOCKS ? 12 : 0)
+
+/* Twice the values of MXFP4, plus 12. */
+#define MXFP4_VALUES 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
+
+typedef struct {
+    const uint8_t *quants, *high, *scales, *supers;
+} Packed;
+
+/* Returns the parts of a group of outputs. */
+INLINE Packed packed_group(const BlockGemm *p, int64_t group, int type) {
+    const int64_t blocks = p->inputs / BLOCK, supers = blocks / 8;
+    const int64_t quants = blocks * (type == Q8_0_BLOCKS ? 512 : 256);
+    const int64_t high = blocks * (type == Q5_K_BLOCKS ? 64 : type == Q6_K_BLOCKS ? 128 : 0);
+    const int64_t scales = blocks * (type == MXFP4_BLOCKS ? 16 : 32);
+    const int64_t last = supers * (type == Q6_K_BLOCKS ? 32 : type == Q4_K_BLOCKS || type == Q5_K_BLOCKS ? 64 : 0);
+    const uint8_t *first = p->weight + group * (quants + high + scales + last);
+    return (Packed){first, first + quants, first + quants + high, first + quants + high + scales};
+}
+
+/* Stores a row's sums of a group of outputs, with the bias added, rounded. Skips outputs beyond the last. */
+INLINE void store_group(const BlockGemm *p, int64_t row, int64_t group, const float *sums) {
+    const int64_t output = group * GROUP, left = p->outputs - output;
+    const size_t bytes = (left < GROUP ? left : GROUP) * sizeof(uint16_t);
+    uint16_t part[GROUP] = {0};
+    vec x;
+    memcpy(&x, sums, sizeof x);
+    if (p->bias) {
+        memcpy(part, p->bias + output, bytes);
+        x = x + load_vec(part, 0, 1);
+    }
+    store_vec(part, 0, x, 1);
+    memcpy(p->out + row * p->outputs + output, part, bytes);
+}
+
+/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. */
+INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, int32_t *sums) {
+    float x[BLOCK], most = 0, bad = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        const uint32_t bits = (uint32_t)from[i] << 16;
+        memcpy(x + i, &bits, sizeof bits);
+        const float size = x[i] < 0 ? -x[i] : x[i];
+        most = size > most ? size : most;
+        bad += x[i] * 0;
+    }
+    float per_unit = bad == 0 && most > 0 ? 127.0f / most : 0;
+    if (per_unit > FLT_MAX) per_unit = FLT_MAX; /* of a block of tiny elements */
+    *unit = bad == 0 ? most / 127.0f : NAN;
+    sums[0] = sums[1] = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        const float scaled = bad == 0 ? x[i] * per_unit : 0;
+        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
+        const int32_t whole = (int32_t)((scaled + 12582912.0f) - 12582912.0f);
+        quants[i] = (int8_t)whole;
+        sums[i / 16] += whole;
+    }
+}
+
+/* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
+ * [inputs / BLOCK, rows of the block, BLOCK]. */
+INLINE void round_blocks(const BlockGemm *p, int64_t first, int64_t last, int most) {
+    const int64_t blocks = (p->row_count + most - 1) / most, across = p->inputs / BLOCK;
+    for (int64_t block = first; block < last; block++) {
+        const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t b = 0; b < across; b++) {
+                const int64_t to = begin * across + b * count + r;
+                round_block(p->rows + (begin + r) * p->inputs + b * BLOCK, p->quants + to * BLOCK, p->units + to,
+                            p->sums + 2 * to);
+            }
+    }
+}
+
+static void run(const BlockGemm *p, Task round_rows, Task multiply, int64_t most, int32_t threads) {
+    const int64_t groups = (p->outputs + GROUP - 1) / GROUP, blocks = (p->row_count + most - 1) / most;
+    const int64_t rounded = most * p->inputs, work = GROUP * p->inputs * (blocks ? blocks : 1);
+    draftwire_parallel_for(round_rows, p, blocks, (LEAST_ROUNDED + rounded - 1) / rounded, threads);
+    draftwire_parallel_for(multiply, p, groups, (LEAST_BYTES + work - 1) / work, threads);
+}
+
+/* Plain C, one row at a time, for processors without the vectors below. */
+
+static float float_of_half(const uint8_t *from) {
+    uint16_t half;
+    memcpy(&half, from, sizeof half);
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
+    const float small = (float)fraction * 0x1p-24f;
+    uint32_t bits = (exponent + (exponent == 31 ? 224 : 112)) << 23 | fraction << 13;
+    if (!exponent) memcpy(&bits, &small, sizeof bits);
+    bits |= sign;
+    float found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+
+/* Half of 2 to the power of (exponent - 127). */
+static float half_of_power(uint8_t exponent) {
+    const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (uint32_t)(exponent - 1) << 23;
+    float found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+
+/* Returns the weight of input `i` of a step for output `o` of a group; unsigned, except for 8 bits. */
+static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, int type) {
+    static const uint8_t values[16] = {MXFP4_VALUES};
+    const int at = o * STEP + i;
+    if (type == Q8_0_BLOCKS) return (int8_t)w->quants[(block * STEPS + step) * LINE + at];
+    const int low = w->quants[(block * STEPS / 2 + step % 4) * LINE + at] >> (step < 4 ? 0 : 4) & 15;
+    if (type == MXFP4_BLOCKS) return values[low];
+    if (type == Q5_K_BLOCKS) return low | (w->high[block * LINE + at] >> step & 1) << 4;
+    if (type == Q6_K_BLOCKS) return low | (w->high[(2 * block + step / 4) * LINE + at] >> 2 * (step % 4) & 3) << 4;
+    return low;
+}
+
+static void plain_groups(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const BlockGemm *p = call;
+    const int64_t blocks = p->inputs / BLOCK;
+    const int type = p->type, zero = ZERO_OF(type);
+    (void)thread_id;
+    for (int64_t group = first; group < last; group++)
+        for (int64_t row = 0; row < p->row_count; row++) {
+            const Packed w = packed_group(p, group, type);
+            float totals[GROUP] = {0};
+            for (int64_t block = 0; block < blocks; block++)
+                for (int o = 0; o < GROUP; o++) {
+                    const int64_t at = row * blocks + block;
+                    const float unit = p->units[at];
+                    const int32_t of_left = p->sums[2 * at], of_right = p->sums[2 * at + 1];
+                    const uint8_t *scales = w.scales + block * 32, *supers;
+                    int32_t left = -zero * of_left, right = -zero * of_right, sum;
+                    for (int step = 0; step < STEPS; step++)
+                        for (int i = 0; i < STEP; i++) {
+                            const int32_t weight = plain_weight(&w, block, step, o, i, type);
+                            *(step < 4 ? &left : &right) += weight * p->quants[at * BLOCK + STEP * step + i];
+                        }
+                    sum = left + right;
+                    float scale;
+                    if (type == MXFP4_BLOCKS) {
+                        scale = half_of_power(w.scales[block * GROUP + o]);
+                    } else if (type == Q6_K_BLOCKS) {
+                        scale = float_of_half(w.supers + block / 8 * 32 + 2 * o);
+                        sum = (int8_t)scales[o] * left + (int8_t)scales[GROUP + o] * right;
+                    } else if (type == Q4_K_BLOCKS || type == Q5_K_BLOCKS) {
+                        scale = float_of_half(w.supers + block / 8 * 64 + 2 * o) * (float)scales[o];
+                    } else {
+                        scale = float_of_half(scales + 2 * o);
+                    }
+                    totals[o] = fmaf(scale * unit, (float)sum, totals[o]);
+                    if (type == Q4_K_BLOCKS || type == Q5_K_BLOCKS) {
+                        supers = w.supers + block / 8 * 64 + 32 + 2 * o;
+                        const float least = float_of_half(supers) * (float)scales[GROUP + o];
+                        totals[o] = fmaf(least * unit, -(float)(of_left + of_right), totals[o]);
+                    }
+                }
+            store_group(p, row, group, totals);
+        }
+}
+
+static void plain_round_rows(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    (void)thread_id;
+    round_blocks(call, first, last, 1);
+}
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
+
+#define BLOCK_NAME(NAME) avx2_##NAME
+#define BLOCK_TARGET __attribute__((target("avx2,fma,f16c")))
+#define BLOCK_LANES 8
+#define BLOCK_ROWS 8
+#define BLOCK_MADDUBS 1
+#define BLOCK_INT __m256i
+#define BLOCK_FLOAT __m256
+#define BLOCK_LOAD(FROM) _mm256_loadu_si256((const __m256i *)(FROM))
+#define BLOCK_FOUR(FROM) _mm256_set1_epi32(*(const unaligned_int *)(FROM))
+#define BLOCK_BYTES _mm256_set1_epi8
+#define BLOCK_INTS _mm256_set1_epi32
+#define BLOCK_FLOATS _mm256_set1_ps
+#define BLOCK_AND _mm256_and_si256
+#define BLOCK_OR _mm256_or_si256
+#define BLOCK_XOR _mm256_xor_si256
+#define BLOCK_LEFT _mm256_slli_epi16
+#define BLOCK_RIGHT _mm256_srli_epi16
+#define BLOCK_ABS _mm256_abs_epi8
+#define BLOCK_SIGN _mm256_sign_epi8
+#define BLOCK_PAIRS _mm256_maddubs_epi16
+#define BLOCK_ADD16 _mm256_add_epi16
+#define BLOCK_SUM_PAIRS(PAIRS) _mm256_madd_epi16(PAIRS, _mm256_set1_epi16(1))
+#define BLOCK_ADD _mm256_add_epi32
+#define BLOCK_TIMES _mm256_mullo_epi32
+#define BLOCK_TO_FLOAT _mm256_cvtepi32_ps
+#define BLOCK_MULTIPLY _mm256_mul_ps
+#define BLOCK_FMA _mm256_fmadd_ps
+#define BLOCK_STORE _mm256_storeu_ps
+#define BLOCK_HALVES(FROM) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(FROM)))
+#define BLOCK_SIGNED(FROM) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
+#define BLOCK_UNSIGNED(FROM) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
+#define BLOCK_LOOK_UP(BYTES) \
+    _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(MXFP4_VALUES)), BYTES)
+#define BLOCK_E8M0 avx2_half_of_power
+
+BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)exponents)), two = _mm256_set1_epi32(2);
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    const __m256i usual = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(usual, small, _mm256_cmpgt_epi32(two, e)));
+}
+
+#include "gemm_blocks.h"
+
+#define BLOCK_NAME(NAME) vnni_##NAME
+#define BLOCK_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#define BLOCK_LANES 16
+#define BLOCK_ROWS 8
+#define BLOCK_MADDUBS 0
+#define BLOCK_INT __m512i
+#define BLOCK_FLOAT __m512
+#define BLOCK_LOAD _mm512_loadu_si512
+#define BLOCK_FOUR(FROM) _mm512_set1_epi32(*(const unaligned_int *)(FROM))
+#define BLOCK_BYTES _mm512_set1_epi8
+#define BLOCK_INTS _mm512_set1_epi32
+#define BLOCK_FLOATS _mm512_set1_ps
+#define BLOCK_AND _mm512_and_si512
+#define BLOCK_OR _mm512_or_si512
+#define BLOCK_XOR _mm512_xor_si512
+#define BLOCK_LEFT _mm512_slli_epi16
+#define BLOCK_RIGHT _mm512_srli_epi16
+#define BLOCK_DOT _mm512_dpbusd_epi32
+#define BLOCK_ADD _mm512_add_epi32
+#define BLOCK_TIMES _mm512_mullo_epi32
+#define BLOCK_TO_FLOAT _mm512_cvtepi32_ps
+#define BLOCK_MULTIPLY _mm512_mul_ps
+#define BLOCK_FMA _mm512_fmadd_ps
+#define BLOCK_STORE _mm512_storeu_ps
+#define BLOCK_HALVES(FROM) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(FROM)))
+#define BLOCK_SIGNED(FROM) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))
+#define BLOCK_UNSIGNED(FROM) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))
+#define BLOCK_LOOK_UP(BYTES) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_setr_epi8(MXFP4_VALUES)), BYTES)
+#define BLOCK_E8M0 vnni_half_of_power
+
+BLOCK_TARGET static inline __m512 vnni_half_of_power(const uint8_t *exponents) {
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)exponents)), two = _mm512_set1_epi32(2);
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    const __m512i usual = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    return _mm512_castsi512_ps(_mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(e, two), usual, small));
+}
+
+#include "gemm_blocks.h"
+
+int32_t draftwire_block_gemm_kind(void) {
+    if (draftwire_vector_kind() == AVX512_VECTORS && __builtin_cpu_supports("avx512vnni") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return VNNI_BLOCK_GEMM;
+    return draftwire_vector_kind() != BASELINE_VECTORS && __builtin_cpu_supports("f16c") ? AVX2_BLOCK_GEMM
+                                                                                        : PLAIN_BLOCK_GEMM;
+}
+
+#else
+
+int32_t draftwire_block_gemm_kind(void) { return PLAIN_BLOCK_GEMM; }
+
+#endif
+
+void draftwire_block_gemm(const BlockGemm *p, int32_t kind, int32_t threads) {
+#if defined(__x86_64__)
+    if (kind == VNNI_BLOCK_GEMM) {
+        vnni_gemm(p, threads);
+        return;
+    }
+    if (kind == AVX2_BLOCK_GEMM) {
+        avx2_gemm(p, threads);
+        return;
+    }
+#else
+    (void)kind;
+#endif
+    run(p, plain_round_rows, plain_groups, 1, threads);
+}

@@ -1,0 +1,176 @@
+"""Rows times a weight quantised in blocks, in compiled code, for few rows (`csrc/gemm_blocks.c`).
+
+Weights come in the formats of GGUF, as uint8 [outputs, bytes of a row], and are packed once without changing a value.
+The kernel reads them at memory bandwidth. It gives a row the same bits whatever the number of rows, on every processor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import nn
+
+from speculative_engine.kernels.huge_pages import in_huge_pages
+from speculative_engine.kernels.library import block_gemm_kind, library, loaded
+from speculative_engine.kernels.structs import BlockGemm
+
+BlockType = Literal["q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4"]
+"""The types of weights in blocks, in the order of the library's numbers."""
+
+BLOCK = 32
+"""Inputs per block."""
+SUPERBLOCK = 256
+"""Inputs per superblock of the types whose names end in k."""
+_GROUP = 16
+"""Outputs per group of a packed weight; the last group is padded with zeros."""
+_STEP = 4
+"""Inputs of an output that follow each other in a packed weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFormat:
+    """A format of GGUF."""
+
+    inputs: int
+    """Inputs per unit of the format: a block or a superblock."""
+    size: int
+    """Bytes per unit."""
+    parts: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+    """Splits units, uint8 [outputs, units, size], into the parts of a packed weight: lines of quants, each with one
+    byte per input [outputs, blocks, lines, inputs of a line], and the rest [outputs, blocks or superblocks, bytes per
+    output of each of one or two fields, element size]."""
+
+
+def _lines(units: torch.Tensor) -> torch.Tensor:
+    """Splits bytes [outputs, blocks, n * 16 or 32] into steps, [outputs, blocks, lines, _STEP]."""
+    return units.unflatten(-1, (-1, _STEP))
+
+
+def _fields(*fields: torch.Tensor) -> torch.Tensor:
+    """Stacks fields [outputs, blocks, bytes each] to [outputs, blocks, fields, bytes each]."""
+    return torch.stack(fields, 2)
+
+
+def _q8_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return _lines(units[..., 2:]), _fields(units[..., :2])
+
+
+def _q4_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return _lines(units[..., 2:]), _fields(units[..., :2])
+
+
+def _mxfp4(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return _lines(units[..., 1:]), _fields(units[..., :1])
+
+
+def _nibbles(values: torch.Tensor) -> torch.Tensor:
+    """Packs the low 4 bits of values [outputs, blocks, 32]: of input i in the low half, of i + 16 in the high half."""
+    low = values & 15
+    return _lines(low[..., :16] | low[..., 16:] << 4)
+
+
+def _in_blocks(units: torch.Tensor) -> torch.Tensor:
+    """[outputs, superblocks, 256, ...] -> [outputs, blocks, 32, ...]"""
+    return units.unflatten(2, (8, BLOCK)).flatten(1, 2)
+
+
+def _scales_k(packed: torch.Tensor) -> torch.Tensor:
+    """Scales and least values of Q4_K and Q5_K, of 6 bits in 12 bytes: [outputs, superblocks, 12] -> [outputs, blocks,
+    2, 1]."""
+    first, second, third = packed[..., :4], packed[..., 4:8], packed[..., 8:]
+    scale = torch.cat([first & 63, third & 15 | first >> 6 << 4], -1)
+    least = torch.cat([second & 63, third >> 4 | second >> 6 << 4], -1)
+    return _fields(scale.flatten(1, 2)[..., None], least.flatten(1, 2)[..., None])
+
+
+def _chunks(quants: torch.Tensor) -> torch.Tensor:
+    """The 4-bit values of Q4_K and Q5_K, [outputs, superblocks, 128] -> [outputs, superblocks, 256]: of each 32 bytes
+    the low halves, then the high ones."""
+    chunks = quants.unflatten(-1, (4, BLOCK))
+    return torch.stack([chunks & 15, chunks >> 4], 3).flatten(2)
+
+
+def _q4_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    values = _in_blocks(_chunks(units[..., 16:]))
+    return _nibbles(values), _scales_k(units[..., 4:16]), _fields(units[..., :2], units[..., 2:4])
+
+
+def _q5_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    values = _in_blocks(_chunks(units[..., 48:]))
+    # Bit b of byte i is the fifth bit of input i of block b of the superblock.
+    bits = units[..., 16:48, None] >> torch.arange(8, dtype=torch.uint8) & 1
+    fifth = bits.transpose(2, 3).flatten(1, 2).unflatten(-1, (8, _STEP))
+    high = (fifth << torch.arange(8, dtype=torch.uint8)[:, None]).sum(2, dtype=torch.uint8)
+    return _nibbles(values), high[:, :, None], _scales_k(units[..., 4:16]), _fields(units[..., :2], units[..., 2:4])
+
+
+def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    low = units[..., :128].unflatten(-1, (2, 2, BLOCK))
+    low = torch.stack([low & 15, low >> 4], 3).flatten(2)
+    moved = units[..., 128:192].unflatten(-1, (2, 1, BLOCK)) >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
+    upper = _in_blocks((moved & 3).flatten(2)).unflatten(-1, (2, 4, _STEP))
+    high = (upper << torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]).sum(3, dtype=torch.uint8)
+    scales = units[..., 192:208].unflatten(-1, (8, 2)).flatten(1, 2)
+    return _nibbles(_in_blocks(low)), high, scales[..., None], _fields(units[..., 208:])
+
+
+FORMATS: dict[BlockType, BlockFormat] = {
+    "q8_0": BlockFormat(BLOCK, 34, _q8_0),
+    "q4_0": BlockFormat(BLOCK, 18, _q4_0),
+    "q4_k": BlockFormat(SUPERBLOCK, 144, _q4_k),
+    "q5_k": BlockFormat(SUPERBLOCK, 176, _q5_k),
+    "q6_k": BlockFormat(SUPERBLOCK, 210, _q6_k),
+    "mxfp4": BlockFormat(BLOCK, 17, _mxfp4),
+}
+
+
+def packed(kind: BlockType, weight: torch.Tensor) -> torch.Tensor:
+    """Packs a weight, uint8 [outputs, bytes of a row], as `csrc/gemm_blocks.c` describes: uint8 [groups, bytes]."""
+    form = FORMATS[kind]
+    missing = -len(weight) % _GROUP
+    groups = []
+    for first in range(0, len(weight), 1024):  # few at a time: unpacked values take much more memory than the weight
+        some = weight[first : first + 1024]
+        if first + 1024 >= len(weight) and missing:
+            some = torch.cat([some, some.new_zeros(missing, some.shape[1])])
+        parts = form.parts(some.unflatten(1, (-1, form.size)))
+        grouped = [part.unflatten(0, (-1, _GROUP)) for part in parts]  # [groups, 16, blocks, lines or fields, bytes]
+        groups.append(torch.cat([part.permute(0, 2, 3, 1, 4).flatten(1) for part in grouped], 1))
+    return torch.cat(groups)
+
+
+def can_multiply_blocks(kind: BlockType, inputs: int) -> bool:
+    """Whether `CompiledBlockGemm` supports weights of a type with this number of inputs on this machine."""
+    return library() is not None and inputs % FORMATS[kind].inputs == 0
+
+
+class CompiledBlockGemm(nn.Module):
+    """The product of rows and a weight in blocks that is packed once."""
+
+    def __init__(self, kind: BlockType, weight: torch.Tensor):
+        """weight: uint8 [outputs, bytes of a row], supported by `can_multiply_blocks`"""
+        super().__init__()
+        form = FORMATS[kind]
+        self.kind = kind
+        self.type = get_args(BlockType).index(kind)
+        self.outputs, self.inputs = len(weight), weight.shape[1] // form.size * form.inputs
+        self.register_buffer("stored", in_huge_pages(packed(kind, weight)), persistent=False)
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 [rows, outputs]"""
+        rows = rows.contiguous()
+        count, blocks = len(rows), self.inputs // BLOCK
+        out = rows.new_empty(count, self.outputs)
+        quants = torch.empty(count * self.inputs, dtype=torch.int8)
+        units = torch.empty(count * blocks, dtype=torch.float32)
+        sums = torch.empty(2 * count * blocks, dtype=torch.int32)
+        call = BlockGemm(
+            rows.data_ptr(), self.stored.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr(),
+            quants.data_ptr(), units.data_ptr(), sums.data_ptr(), count, self.outputs, self.inputs, self.type,
+        )  # fmt: skip
+        loaded().draftwire_block_gemm(ctypes.addressof(call), block_gemm_kind(), torch.get_num_threads())
+        return out
