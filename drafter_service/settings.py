@@ -1,6 +1,6 @@
 """Settings of the drafter service."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -8,6 +8,7 @@ from drafter_service.verifiers.shares import parse_weights
 from service_runtime.process.address import Address, ListenAddress, PeerAddress
 from service_runtime.process.rank_settings import RankSettings
 from service_runtime.process.settings import PeerAddresses, StringList, Variable
+from speculative_engine.model.weight_names import QuantisedWeights, Weights
 
 _WILDCARDS = ("0.0.0.0", "::")
 
@@ -28,8 +29,9 @@ class DrafterSettings(RankSettings):
     """Address at which the verifier reaches this drafter, if it is not the one it listens on."""
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
-    weights: Literal["checkpoint", "int8", "int4"] = "checkpoint"
-    """Format of the linear layers' weights: as --dtype says, 8-bit integers, or (GPU only) 4-bit; needs bfloat16."""
+    weights: Weights = "checkpoint"
+    """Format of the linear layers' weights: as --dtype says; 8-bit integers; (GPU only) 4-bit integers; or (CPU only)
+    blocks of 8 or 4 bits, q8_0 and q4_0. All but the first need bfloat16."""
     layers: int | None = Field(default=None, ge=1)
     """Draft with only this many first layers of the model, e.g. of the target's checkpoint; others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -96,4 +98,6 @@ class DrafterSettings(RankSettings):
                 raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
         if self.weights == "int4" and self.device == "cpu":
             raise ValueError("--weights: int4 requires --device cuda, got cpu")
+        if self.weights in get_args(QuantisedWeights) and self.device != "cpu":
+            raise ValueError(f"--weights: {self.weights} requires --device cpu, got {self.device}")
         return self

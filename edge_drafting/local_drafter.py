@@ -11,7 +11,8 @@ from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kernels.cpu_threads import set_cpu_threads
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.packed_model import PackedModel, Weights
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.weight_names import Weights
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 

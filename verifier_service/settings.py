@@ -10,6 +10,7 @@ from service_runtime.process.address import ListenAddress
 from service_runtime.process.rank_settings import RankSettings
 from service_runtime.process.settings import StringList
 from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.model.weight_names import TargetWeights
 
 
 class VerifierSettings(RankSettings):
@@ -23,6 +24,9 @@ class VerifierSettings(RankSettings):
     """Drafter to attach at start: HOST:PORT of a service, or local:NAME inside the verifier; may be repeated."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
+    weights: TargetWeights = "checkpoint"
+    """Format of the linear layers' weights: as --dtype says, or (CPU only) blocks of 8 or 4 bits; these need
+    bfloat16."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     """Device of the model: cpu, cuda or cuda:N."""
     cuda_graphs: bool = True
@@ -72,6 +76,18 @@ class VerifierSettings(RankSettings):
     def _ranks_have_devices(self) -> Self:
         if self.tensor_parallel > 1 and ":" in self.device:
             raise ValueError(f"--device: must be cpu or cuda with --tensor-parallel, got {self.device}")
+        return self
+
+    @model_validator(mode="after")
+    def _weights_are_possible(self) -> Self:
+        if self.weights == "checkpoint":
+            return self
+        if self.dtype not in ("auto", "bfloat16"):
+            raise ValueError(f"--weights: {self.weights} requires --dtype bfloat16, got {self.dtype}")
+        if self.device != "cpu":
+            raise ValueError(f"--weights: {self.weights} requires --device cpu, got {self.device}")
+        if self.tensor_parallel > 1:
+            raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
         return self
 
     @model_validator(mode="after")

@@ -24,7 +24,8 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.model.packed_model import PackedModel, Weights
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.weight_names import Weights
 from speculative_engine.text.tokenizer import Tokenizer
 
 _CONTEXT = 128

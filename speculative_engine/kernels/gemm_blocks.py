@@ -6,20 +6,18 @@ The kernel reads them at memory bandwidth. It gives a row the same bits whatever
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
-from torch import nn
 
+from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.huge_pages import in_huge_pages
-from speculative_engine.kernels.library import block_gemm_kind, library, loaded
-from speculative_engine.kernels.structs import BlockGemm
+from speculative_engine.kernels.library import library
 
 BlockType = Literal["q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4"]
-"""The types of weights in blocks, in the order of the library's numbers."""
+"""The types of weights in blocks."""
 
 BLOCK = 32
 """Inputs per block."""
@@ -148,29 +146,11 @@ def can_multiply_blocks(kind: BlockType, inputs: int) -> bool:
     return library() is not None and inputs % FORMATS[kind].inputs == 0
 
 
-class CompiledBlockGemm(nn.Module):
+class CompiledBlockGemm(CompiledProduct):
     """The product of rows and a weight in blocks that is packed once."""
 
     def __init__(self, kind: BlockType, weight: torch.Tensor):
         """weight: uint8 [outputs, bytes of a row], supported by `can_multiply_blocks`"""
-        super().__init__()
         form = FORMATS[kind]
-        self.kind = kind
-        self.type = get_args(BlockType).index(kind)
-        self.outputs, self.inputs = len(weight), weight.shape[1] // form.size * form.inputs
-        self.register_buffer("stored", in_huge_pages(packed(kind, weight)), persistent=False)
-
-    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 [rows, outputs]"""
-        rows = rows.contiguous()
-        count, blocks = len(rows), self.inputs // BLOCK
-        out = rows.new_empty(count, self.outputs)
-        quants = torch.empty(count * self.inputs, dtype=torch.int8)
-        units = torch.empty(count * blocks, dtype=torch.float32)
-        sums = torch.empty(2 * count * blocks, dtype=torch.int32)
-        call = BlockGemm(
-            rows.data_ptr(), self.stored.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr(),
-            quants.data_ptr(), units.data_ptr(), sums.data_ptr(), count, self.outputs, self.inputs, self.type,
-        )  # fmt: skip
-        loaded().draftwire_block_gemm(ctypes.addressof(call), block_gemm_kind(), torch.get_num_threads())
-        return out
+        inputs = weight.shape[1] // form.size * form.inputs
+        super().__init__(kind, in_huge_pages(packed(kind, weight)), len(weight), inputs)

@@ -6,15 +6,13 @@ number of rows.
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import nn
 
+from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm import INPUT_BLOCK, OUTPUT_GROUP, TILE
 from speculative_engine.kernels.huge_pages import in_huge_pages
-from speculative_engine.kernels.library import BF16_PRODUCTS, gemm_kind, loaded
-from speculative_engine.kernels.structs import Gemm
+from speculative_engine.kernels.library import BF16_PRODUCTS, gemm_kind
 
 
 def can_multiply_int8(weight: torch.Tensor) -> bool:
@@ -22,27 +20,15 @@ def can_multiply_int8(weight: torch.Tensor) -> bool:
     return weight.shape[1] % INPUT_BLOCK == 0 and gemm_kind() >= BF16_PRODUCTS
 
 
-class CompiledGemmInt8(nn.Module):
+class CompiledGemmInt8(CompiledProduct):
     """The product of rows and an int8 weight, with a scale per output, that is packed once."""
 
     def __init__(self, weight: torch.Tensor, scales: torch.Tensor):
         """weight: int8 [outputs, inputs], supported by `can_multiply_int8`; scales: bfloat16 [outputs]"""
-        super().__init__()
-        self.outputs, self.inputs = weight.shape
-        groups = -(-self.outputs // OUTPUT_GROUP)
-        missing = groups * OUTPUT_GROUP - self.outputs
+        outputs, inputs = weight.shape
+        groups = -(-outputs // OUTPUT_GROUP)
+        missing = groups * OUTPUT_GROUP - outputs
         whole = nn.functional.pad(weight, (0, 0, 0, missing))
-        tiles = whole.view(groups, 2, TILE, self.inputs // INPUT_BLOCK, TILE, 2).permute(0, 3, 1, 4, 5, 2)
-        self.register_buffer("stored", in_huge_pages(tiles), persistent=False)
-        self.register_buffer("scales", nn.functional.pad(scales.float(), (0, missing)), persistent=False)
-
-    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 [rows, outputs]"""
-        rows = rows.contiguous()
-        out = rows.new_empty(len(rows), self.outputs)
-        call = Gemm(
-            rows.data_ptr(), self.stored.data_ptr(), self.scales.data_ptr(), None if bias is None else bias.data_ptr(),
-            out.data_ptr(), None, len(rows), self.outputs, self.inputs,
-        )  # fmt: skip
-        loaded().draftwire_gemm_int8(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
-        return out
+        tiles = whole.view(groups, 2, TILE, inputs // INPUT_BLOCK, TILE, 2).permute(0, 3, 1, 4, 5, 2)
+        every = nn.functional.pad(scales.float(), (0, missing))
+        super().__init__("int8", in_huge_pages(tiles), outputs, inputs, every)

@@ -35,9 +35,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_use_vectors": (None, (FLAG,)),
     "draftwire_gemm_kind": (FLAG, ()),
     "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
-    "draftwire_gemm_int8": (None, (POINTER, FLAG, FLAG)),
-    "draftwire_block_gemm_kind": (FLAG, ()),
-    "draftwire_block_gemm": (None, (POINTER, FLAG, FLAG)),
     "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG)),
     "draftwire_rope": (None, (POINTER, FLAG)),
     "draftwire_silu_and_mul": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG)),
@@ -111,12 +108,6 @@ def library() -> ctypes.CDLL | None:
 def gemm_kind() -> int:
     """The library's number for the gemm kernels in use; 0 for none, so that torch multiplies."""
     return _GEMMS.get(kernels_in_use(), 0)
-
-
-def block_gemm_kind() -> int:
-    """The library's number for the kernels of weights in blocks that are in use; all of them give the same bits."""
-    allowed = {"torch": 0, "baseline": 0, "avx2": 1, "avx512": 1}.get(kernels_in_use(), 2)
-    return min(allowed, int(loaded().draftwire_block_gemm_kind()))
 
 
 @cache

@@ -16,16 +16,10 @@ def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
 
 
 class Gemm(ctypes.Structure):
-    """A product of rows and a packed weight, bfloat16, or int8 with a scale per output."""
-
-    _fields_ = (*_fields(POINTER, "rows weight scales bias out widened"), *_fields(COUNT, "row_count outputs inputs"))
-
-
-class BlockGemm(ctypes.Structure):
-    """A product of rows and a weight quantised in blocks."""
+    """A product of rows and a packed weight."""
 
     _fields_ = (
-        *_fields(POINTER, "rows weight bias out quants units sums"),
+        *_fields(POINTER, "rows weight scales bias out working"),
         *_fields(COUNT, "row_count outputs inputs"),
         *_fields(FLAG, "type"),
     )
@@ -57,7 +51,7 @@ class Attention(ctypes.Structure):
 class Linear(ctypes.Structure):
     """A linear layer of a decoder layer."""
 
-    _fields_ = (*_fields(POINTER, "weight scales bias"), *_fields(COUNT, "outputs inputs"))
+    _fields_ = (*_fields(POINTER, "weight scales bias"), *_fields(COUNT, "outputs inputs"), *_fields(FLAG, "type"))
 
 
 class Layer(ctypes.Structure):
@@ -77,7 +71,7 @@ class Pass(ctypes.Structure):
 
     _fields_ = (
         *_fields(POINTER, "hidden cosines sines slots seen lanes lane_rows counts"),
-        *_fields(POINTER, "narrow wide gated query attended scores widened"),
+        *_fields(POINTER, "narrow wide gated query attended scores working"),
         *_fields(COUNT, "rows capacity longest lane_count scratch_size"),
         *_fields(FLAG, "threads"),
     )
@@ -99,7 +93,10 @@ class Sample(ctypes.Structure):
     )
 
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, BlockGemm, Rope, Attention, Linear, Layer, Pass, Filters, Sample)
+WEIGHT_TYPES = ("bf16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4")
+"""The types of weights; the index is the library's number."""
+
+STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, Rope, Attention, Linear, Layer, Pass, Filters, Sample)
 """The structs whose sizes are compared, in any order."""
 
 

@@ -9,7 +9,8 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.field_error import FieldError
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel, Weights
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.weight_names import Weights
 from speculative_engine.text.tokenizer import Tokenizer
 
 

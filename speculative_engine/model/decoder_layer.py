@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from speculative_engine.kernels.attention import ScratchSize
-from speculative_engine.kernels.gemm import CompiledGemm
-from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8
+from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.kernels.structs import Layer, Linear, Pass
 from speculative_engine.model.packed_attention import ForwardPass
@@ -105,12 +104,12 @@ class CompiledLayer:
         query = cache.scratch("query", (heads, rows, dim), single)
         attended = cache.scratch("attended", (rows, heads, dim), single)
         scores = cache.scratch("row scores", (threads, size.scores), single)
-        widened = cache.scratch("widened", (rows, self._most_inputs), single)
+        working = cache.scratch("working", (rows, self._most_inputs), single)
         about = Pass(
             hidden.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
             batch.slots.data_ptr(), lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data,
             lanes.counts.ctypes.data,
-            *(each.data_ptr() for each in (narrow, wide, gated, query, attended, scores, widened)),
+            *(each.data_ptr() for each in (narrow, wide, gated, query, attended, scores, working)),
             rows, cache.capacity + 1, size.longest, len(lanes.lanes), size.scores,
             threads,
         )  # fmt: skip
@@ -119,14 +118,15 @@ class CompiledLayer:
 
 def can_compile(parts: LayerParts) -> bool:
     """Whether a layer can run as one compiled call: its gemms are compiled and no ranks exchange data between them."""
-    kinds = (CompiledGemm, CompiledGemmInt8)
-    return all(isinstance(getattr(linear, "product", None), kinds) for linear in parts.linears)
+    return all(isinstance(getattr(linear, "product", None), CompiledProduct) for linear in parts.linears)
 
 
 def _linear(linear: nn.Module) -> Linear:
     product = linear.product
-    scales = product.scales.data_ptr() if isinstance(product, CompiledGemmInt8) else None
-    return Linear(product.stored.data_ptr(), scales, _pointer(linear.bias), product.outputs, product.inputs)
+    return Linear(
+        product.stored.data_ptr(), _pointer(product.scales), _pointer(linear.bias), product.outputs, product.inputs,
+        product.number,
+    )  # fmt: skip
 
 
 def _pointer(tensor: torch.Tensor | None) -> int | None:

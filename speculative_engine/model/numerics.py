@@ -24,6 +24,7 @@ import transformers
 from speculative_engine.kernels import library as compiled_library
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.library import BF16_PRODUCTS
+from speculative_engine.model.block_linear import BlockLinear
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
@@ -73,8 +74,10 @@ def _declared(model: PackedModel, ranks: int) -> list[str]:
         found += _declared_of_gpu(model)
     else:
         found += [f"cpu {platform.machine()}", *_declared_of_library()]
-        products = {type(layer.product) for layer in _linear_layers(model)}
-        found += [f"products by {_name(kind)}" for kind in sorted(products, key=lambda kind: kind.__name__)]
+        products = {_name(type(layer.product)) for layer in _linear_layers(model)}
+        blocks = {layer.product.weight_type for layer in model.model.modules() if isinstance(layer, BlockLinear)}
+        found += [f"products by {name}" for name in sorted(products)]
+        found += [f"products of {kind} blocks" for kind in sorted(blocks)]
     found.append(f"torch {torch.__version__} {torch.backends.cpu.get_cpu_capability()}")
     found.append(f"transformers {transformers.__version__}")
     found.append(" ".join(platform.libc_ver()).strip() or "libc unknown")

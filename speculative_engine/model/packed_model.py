@@ -7,7 +7,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Literal
+from typing import get_args
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -17,12 +17,13 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.field_error import FieldError
 from speculative_engine.kernels.library import LibraryMismatchError, gemm_kind, library
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.model.block_linear import quantising
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.step_buckets import StepBuckets
-from speculative_engine.model.fused_layer import fuse_layers
+from speculative_engine.model.fused_layer import MakeLinear, fuse_layers
 from speculative_engine.model.int8_linear import Int8Linear
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
@@ -32,17 +33,13 @@ from speculative_engine.model.ranks.sharded_layers import keep_own_parts, split_
 from speculative_engine.model.ranks.split_check import SplitError, check_split
 from speculative_engine.model.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.model.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
-
-Weights = Literal["checkpoint", "int8", "int4"]
-"""Weights of the linear layers: the checkpoint's, in the model's dtype; 8-bit integers with a scale per output; or, on
-GPUs, 4-bit integers with a scale per 64 inputs of an output."""
 
 __all__ = [
     "ModelLoadError",
     "PackedModel",
     "UnsupportedModelError",
-    "Weights",
     "check_model_splits",
     "resolve_dtype",
 ]
@@ -107,22 +104,24 @@ class PackedModel:
         """Prepares a loaded model for packed passes. Raises UnsupportedModelError.
 
         row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
-        weights: integers are for drafters in bfloat16; int4 is for GPUs only. buckets: sizes of steps; by default
-        those for `slots` on GPUs, and none on CPUs nor with ranks, whose collectives are not captured. reproducible:
-        give all passes the same number of rows, instead of buckets, so that a row has the same bits in any batch on
-        GPUs as well. ranks: the group of ranks that from_pretrained has split the model among, seen from this one.
+        weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only, q8_0 and
+        q4_0 for CPUs only. buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with
+        ranks, whose collectives are not captured. reproducible: give all passes the same number of rows, instead of
+        buckets, so that a row has the same bits in any batch on GPUs as well. ranks: the group of ranks that
+        from_pretrained has split the model among, seen from this one.
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
         """The checkpoint that the model was loaded from."""
         on_cpu = model.device.type == "cpu"
-        if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
-            needed = "bfloat16 on a GPU" if weights == "int4" else "bfloat16"
+        place = "cuda" if weights == "int4" else "cpu" if weights in get_args(QuantisedWeights) else model.device.type
+        if weights != "checkpoint" and (model.dtype != torch.bfloat16 or model.device.type != place):
+            needed = "bfloat16 on a GPU" if place == "cuda" else "bfloat16 on a CPU"
             raise UnsupportedModelError(
                 f"model {self.name}: weights {weights} need {needed}, not {_name_of(model.dtype)} on "
                 f"{model.device.type}"
             )
-        assert weights == "checkpoint" or not row_exact, "a target keeps its checkpoint's weights"
+        assert not row_exact or weights in get_args(TargetWeights), "such weights are for drafters"
         self.weights = weights
         self.model = model.eval()
         self.config = model.config.get_text_config(decoder=True)
@@ -150,11 +149,15 @@ class PackedModel:
             except SplitError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
-            make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
+            make_linear: MakeLinear = RowExactLinear if row_exact else PackedLinear
+            if weights == "int8":
+                make_linear = Int8Linear
+            elif weights == "q8_0" or weights == "q4_0":
+                make_linear = quantising(weights)
             if buckets is None:
                 fuse_layers(model, make_linear)
             if row_exact:
-                make_row_exact(model)
+                make_row_exact(model, make_linear)
             else:
                 replace_linears(model, make_linear)
         elif weights != "checkpoint":
@@ -193,6 +196,8 @@ class PackedModel:
         of first layers to load, without reading the others; None for all. ranks: the group of which this process loads
         its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one is lost.
         """
+        if weights != "checkpoint" and dtype == "auto":
+            dtype = "bfloat16"
         place = torch.device(device if ranks is None else ranks.device)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
@@ -274,7 +279,7 @@ class PackedModel:
 
     @property
     def weight_type(self) -> str:
-        """Name of the weights' type: the model's dtype, or "int8" or "int4"."""
+        """Name of the weights' type: the model's dtype, or that of linear layers, such as "int8" or "q4_0"."""
         return _name_of(self.dtype) if self.weights == "checkpoint" else self.weights
 
     @property

@@ -8,6 +8,8 @@ bit. The layers here keep every row on one path. They are also faster: weights a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers.activations import ACT2CLS
@@ -139,17 +141,18 @@ _ACTIVATIONS = tuple(
 )
 
 
-def make_row_exact(model: nn.Module) -> None:
-    """Replaces the linear layers and activation functions of `model` by row-exact ones, in place."""
+def make_row_exact(model: nn.Module, make_linear: Callable[[torch.Tensor, torch.Tensor | None], nn.Module]) -> None:
+    """Replaces the linear layers of `model` by those that `make_linear` makes, and its activation functions by
+    row-exact ones, in place."""
     for parent in list(model.modules()):
         if isinstance(parent, RowExactActivation):
             continue
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 # A copy, since reading weights from a mapped file is a tenth slower than from memory.
-                replacement: nn.Module = RowExactLinear(child.weight.data.clone(), _data(child.bias))
+                replacement: nn.Module = make_linear(child.weight.data.clone(), _data(child.bias))
             elif isinstance(child, Conv1D):
-                replacement = RowExactLinear(child.weight.data.t().contiguous(), _data(child.bias))
+                replacement = make_linear(child.weight.data.t().contiguous(), _data(child.bias))
             elif isinstance(child, _ACTIVATIONS):
                 replacement = RowExactActivation(child)
             else:

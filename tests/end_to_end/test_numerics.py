@@ -49,13 +49,42 @@ def test_a_request_goes_on_where_the_numerics_are_equal(
     other: "RunningService", begin: Callable[[], "RunningService"]
 ) -> None:
     first, second = begin(), begin()
-    infos = [told(each) for each in (first, second, other)]
-    assert len({each.fingerprint for each in infos}) == 1
-    assert all(each.bit_exact for each in infos)
-    assert infos[0].numerics == infos[1].numerics != infos[2].numerics
-    assert "no compiled library" in infos[2].numerics_description
+    lasting, info = told(first), told(other)
+    assert lasting.fingerprint == info.fingerprint
+    assert lasting.numerics != info.numerics
+    assert "no compiled library" in info.numerics_description
     (ready,) = (event for event in other.events() if event["event"] == "model ready")
-    assert (ready["kernels"], ready["numerics"]) == ("torch", infos[2].numerics)
+    assert (ready["kernels"], ready["numerics"]) == ("torch", info.numerics)
+    goes_on(first, second, other, begin)
+
+
+@pytest.mark.skipif("avx2" not in available_kernels(), reason="there is one kind of kernels here")
+def test_a_request_goes_on_with_other_kernels_where_weights_are_in_blocks(
+    start_verifier: "StartService",
+) -> None:
+    """Integer products give the same bits with all kernels."""
+
+    def begin() -> "RunningService":
+        return start_verifier("target", "--weights", "q4_0")
+
+    first, second = begin(), start_verifier("target", "--weights", "q4_0", "--kernels", "avx2")
+    other = start_verifier("target", "--weights", "q4_0", "--kernels", "torch")
+    assert told(first).numerics != told(other).numerics
+    assert told(first).dtype == "q4_0"
+    goes_on(first, second, other, begin)
+
+
+def goes_on(
+    first: "RunningService",
+    second: "RunningService",
+    other: "RunningService",
+    begin: Callable[[], "RunningService"],
+) -> None:
+    """Checks that a request goes on at the second verifier when the first is lost."""
+    infos = [told(each) for each in (first, second)]
+    assert infos[0].fingerprint == infos[1].fingerprint
+    assert infos[0].bit_exact and infos[1].bit_exact
+    assert infos[0].numerics == infos[1].numerics, [each.numerics_description for each in infos]
     with Client(second.address, timeout=PATIENCE) as client:
         expected = client.generate(PROMPT, **PARAMETERS)
 

@@ -13,6 +13,7 @@ from speculative_engine.kv.prefix_cache import PrefixCache
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model import packed_attention, packed_model
+from speculative_engine.model.fused_layer import MakeLinear
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.sampling.coupled_sampler import sample
@@ -256,9 +257,9 @@ def test_layers_of_the_library_show(forgotten: str, monkeypatch: Patch) -> None:
     assert rows_differ(packed(tiny_model("Llama", **sizes)), 60, 20) == 0
     make = packed_model.make_row_exact
 
-    def make_others(model: torch.nn.Module) -> None:
+    def make_others(model: torch.nn.Module, make_linear: MakeLinear) -> None:
         before = dict(model.named_modules())
-        make(model)
+        make(model, make_linear)
         for name, module in list(model.named_modules()):
             if type(module).__name__ == forgotten:
                 model.set_submodule(name, before[name])

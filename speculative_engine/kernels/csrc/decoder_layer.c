@@ -7,9 +7,9 @@
 #define LEAST_ELEMENTS 32768 /* with fewer, waking a thread costs more than it saves */
 
 static void multiply(const Layer *layer, const Linear *by, const Pass *pass, const uint16_t *rows, uint16_t *out) {
-    const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->widened, pass->rows, by->outputs, by->inputs};
-    if (by->scales) draftwire_gemm_int8(&p, layer->kind, pass->threads);
-    else draftwire_gemm(&p, layer->kind, pass->threads);
+    const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->working, pass->rows, by->outputs, by->inputs,
+                    by->type};
+    draftwire_gemm(&p, layer->kind, pass->threads);
 }
 
 /* An element-wise operation from one tensor to another. */

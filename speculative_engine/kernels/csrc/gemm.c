@@ -6,7 +6,7 @@
  *
  * The weight is packed as in tiles.h. A pair holds two inputs for each of 16 outputs.
  */
-#include "ops.h"
+#include "gemm.h"
 #include "thread_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -31,7 +31,8 @@ int32_t draftwire_gemm_kind(void) {
     if (draftwire_vector_kind() == AVX2_VECTORS) return AVX2_GEMM;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return AVX512_GEMM;
     const int amx = (d >> 22 & 1) && (d >> 24 & 1);
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl"))
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl") ||
+        !__builtin_cpu_supports("avx512vnni"))
         return AVX512_GEMM;
     const long request_permission = 0x1023, tile_data = 18;
     return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? AMX_GEMM : AVX512BF16_GEMM;
@@ -185,7 +186,7 @@ AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_
     for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);
 }
 
-void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
+void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
     if (kind == AMX_GEMM) for_all_groups(amx_groups, p, 2, threads);
     else if (kind == AVX512BF16_GEMM) for_all_groups(avx_groups, p, 2, threads);
     else if (kind == AVX512_GEMM) avx512_gemm(p, threads);
@@ -196,6 +197,12 @@ void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
 
 int32_t draftwire_gemm_kind(void) { return NO_GEMM; }
 
-void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif
+
+void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
+    if (p->type == BF16_WEIGHT) multiply_bf16(p, kind, threads);
+    else if (p->type == INT8_WEIGHT) multiply_int8(p, kind, threads);
+    else multiply_blocks(p, kind, threads);
+}

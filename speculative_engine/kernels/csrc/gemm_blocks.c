@@ -19,7 +19,7 @@
  *
  * The formats are those of GGUF (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
  */
-#include "ops.h"
+#include "gemm.h"
 #include "thread_pool.h"
 #include "vectors.h"
 
@@ -37,7 +37,7 @@
 #define PREFETCH_AHEAD 4096 /* bytes */
 
 /* The value that stands for zero in unsigned weights. */
-#define ZERO_OF(TYPE) ((TYPE) == Q4_0_BLOCKS ? 8 : (TYPE) == Q6_K_BLOCKS ? 32 : (TYPE) == MXFP4_BLOCKS ? 12 : 0)
+#define ZERO_OF(TYPE) ((TYPE) == Q4_0_WEIGHT ? 8 : (TYPE) == Q6_K_WEIGHT ? 32 : (TYPE) == MXFP4_WEIGHT ? 12 : 0)
 
 /* Twice the values of MXFP4, plus 12. */
 #define MXFP4_VALUES 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
@@ -46,19 +46,31 @@ typedef struct {
     const uint8_t *quants, *high, *scales, *supers;
 } Packed;
 
+/* The rows as they are multiplied, in the working memory. Each part has an entry per row and block. */
+typedef struct {
+    int8_t *quants; /* BLOCK each */
+    float *units;   /* 1 each */
+    int32_t *sums;  /* 2 each: of the quants of each half */
+} Rounded;
+
+INLINE Rounded rounded_rows(const Gemm *p) {
+    float *units = p->working + p->row_count * p->inputs / 4;
+    return (Rounded){(int8_t *)p->working, units, (int32_t *)(units + p->row_count * (p->inputs / BLOCK))};
+}
+
 /* Returns the parts of a group of outputs. */
-INLINE Packed packed_group(const BlockGemm *p, int64_t group, int type) {
+INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
     const int64_t blocks = p->inputs / BLOCK, supers = blocks / 8;
-    const int64_t quants = blocks * (type == Q8_0_BLOCKS ? 512 : 256);
-    const int64_t high = blocks * (type == Q5_K_BLOCKS ? 64 : type == Q6_K_BLOCKS ? 128 : 0);
-    const int64_t scales = blocks * (type == MXFP4_BLOCKS ? 16 : 32);
-    const int64_t last = supers * (type == Q6_K_BLOCKS ? 32 : type == Q4_K_BLOCKS || type == Q5_K_BLOCKS ? 64 : 0);
-    const uint8_t *first = p->weight + group * (quants + high + scales + last);
+    const int64_t quants = blocks * (type == Q8_0_WEIGHT ? 512 : 256);
+    const int64_t high = blocks * (type == Q5_K_WEIGHT ? 64 : type == Q6_K_WEIGHT ? 128 : 0);
+    const int64_t scales = blocks * (type == MXFP4_WEIGHT ? 16 : 32);
+    const int64_t last = supers * (type == Q6_K_WEIGHT ? 32 : type == Q4_K_WEIGHT || type == Q5_K_WEIGHT ? 64 : 0);
+    const uint8_t *first = (const uint8_t *)p->weight + group * (quants + high + scales + last);
     return (Packed){first, first + quants, first + quants + high, first + quants + high + scales};
 }
 
 /* Stores a row's sums of a group of outputs, with the bias added, rounded. Skips outputs beyond the last. */
-INLINE void store_group(const BlockGemm *p, int64_t row, int64_t group, const float *sums) {
+INLINE void store_group(const Gemm *p, int64_t row, int64_t group, const float *sums) {
     const int64_t output = group * GROUP, left = p->outputs - output;
     const size_t bytes = (left < GROUP ? left : GROUP) * sizeof(uint16_t);
     uint16_t part[GROUP] = {0};
@@ -97,20 +109,21 @@ INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, int32
 
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
  * [inputs / BLOCK, rows of the block, BLOCK]. */
-INLINE void round_blocks(const BlockGemm *p, int64_t first, int64_t last, int most) {
+INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most) {
     const int64_t blocks = (p->row_count + most - 1) / most, across = p->inputs / BLOCK;
+    const Rounded into = rounded_rows(p);
     for (int64_t block = first; block < last; block++) {
         const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
         for (int64_t r = 0; r < count; r++)
             for (int64_t b = 0; b < across; b++) {
                 const int64_t to = begin * across + b * count + r;
-                round_block(p->rows + (begin + r) * p->inputs + b * BLOCK, p->quants + to * BLOCK, p->units + to,
-                            p->sums + 2 * to);
+                round_block(p->rows + (begin + r) * p->inputs + b * BLOCK, into.quants + to * BLOCK, into.units + to,
+                            into.sums + 2 * to);
             }
     }
 }
 
-static void run(const BlockGemm *p, Task round_rows, Task multiply, int64_t most, int32_t threads) {
+static void run(const Gemm *p, Task round_rows, Task multiply, int64_t most, int32_t threads) {
     const int64_t groups = (p->outputs + GROUP - 1) / GROUP, blocks = (p->row_count + most - 1) / most;
     const int64_t rounded = most * p->inputs, work = GROUP * p->inputs * (blocks ? blocks : 1);
     draftwire_parallel_for(round_rows, p, blocks, (LEAST_ROUNDED + rounded - 1) / rounded, threads);
@@ -144,18 +157,19 @@ static float half_of_power(uint8_t exponent) {
 static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, int type) {
     static const uint8_t values[16] = {MXFP4_VALUES};
     const int at = o * STEP + i;
-    if (type == Q8_0_BLOCKS) return (int8_t)w->quants[(block * STEPS + step) * LINE + at];
+    if (type == Q8_0_WEIGHT) return (int8_t)w->quants[(block * STEPS + step) * LINE + at];
     const int low = w->quants[(block * STEPS / 2 + step % 4) * LINE + at] >> (step < 4 ? 0 : 4) & 15;
-    if (type == MXFP4_BLOCKS) return values[low];
-    if (type == Q5_K_BLOCKS) return low | (w->high[block * LINE + at] >> step & 1) << 4;
-    if (type == Q6_K_BLOCKS) return low | (w->high[(2 * block + step / 4) * LINE + at] >> 2 * (step % 4) & 3) << 4;
+    if (type == MXFP4_WEIGHT) return values[low];
+    if (type == Q5_K_WEIGHT) return low | (w->high[block * LINE + at] >> step & 1) << 4;
+    if (type == Q6_K_WEIGHT) return low | (w->high[(2 * block + step / 4) * LINE + at] >> 2 * (step % 4) & 3) << 4;
     return low;
 }
 
 static void plain_groups(const void *call, int64_t first, int64_t last, int32_t thread_id) {
-    const BlockGemm *p = call;
+    const Gemm *p = call;
     const int64_t blocks = p->inputs / BLOCK;
     const int type = p->type, zero = ZERO_OF(type);
+    const Rounded x = rounded_rows(p);
     (void)thread_id;
     for (int64_t group = first; group < last; group++)
         for (int64_t row = 0; row < p->row_count; row++) {
@@ -164,29 +178,29 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
             for (int64_t block = 0; block < blocks; block++)
                 for (int o = 0; o < GROUP; o++) {
                     const int64_t at = row * blocks + block;
-                    const float unit = p->units[at];
-                    const int32_t of_left = p->sums[2 * at], of_right = p->sums[2 * at + 1];
+                    const float unit = x.units[at];
+                    const int32_t of_left = x.sums[2 * at], of_right = x.sums[2 * at + 1];
                     const uint8_t *scales = w.scales + block * 32, *supers;
                     int32_t left = -zero * of_left, right = -zero * of_right, sum;
                     for (int step = 0; step < STEPS; step++)
                         for (int i = 0; i < STEP; i++) {
                             const int32_t weight = plain_weight(&w, block, step, o, i, type);
-                            *(step < 4 ? &left : &right) += weight * p->quants[at * BLOCK + STEP * step + i];
+                            *(step < 4 ? &left : &right) += weight * x.quants[at * BLOCK + STEP * step + i];
                         }
                     sum = left + right;
                     float scale;
-                    if (type == MXFP4_BLOCKS) {
+                    if (type == MXFP4_WEIGHT) {
                         scale = half_of_power(w.scales[block * GROUP + o]);
-                    } else if (type == Q6_K_BLOCKS) {
+                    } else if (type == Q6_K_WEIGHT) {
                         scale = float_of_half(w.supers + block / 8 * 32 + 2 * o);
                         sum = (int8_t)scales[o] * left + (int8_t)scales[GROUP + o] * right;
-                    } else if (type == Q4_K_BLOCKS || type == Q5_K_BLOCKS) {
+                    } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
                         scale = float_of_half(w.supers + block / 8 * 64 + 2 * o) * (float)scales[o];
                     } else {
                         scale = float_of_half(scales + 2 * o);
                     }
                     totals[o] = fmaf(scale * unit, (float)sum, totals[o]);
-                    if (type == Q4_K_BLOCKS || type == Q5_K_BLOCKS) {
+                    if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
                         supers = w.supers + block / 8 * 64 + 32 + 2 * o;
                         const float least = float_of_half(supers) * (float)scales[GROUP + o];
                         totals[o] = fmaf(least * unit, -(float)(of_left + of_right), totals[o]);
@@ -290,32 +304,15 @@ BLOCK_TARGET static inline __m512 vnni_half_of_power(const uint8_t *exponents) {
 
 #include "gemm_blocks.h"
 
-int32_t draftwire_block_gemm_kind(void) {
-    if (draftwire_vector_kind() == AVX512_VECTORS && __builtin_cpu_supports("avx512vnni") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        return VNNI_BLOCK_GEMM;
-    return draftwire_vector_kind() != BASELINE_VECTORS && __builtin_cpu_supports("f16c") ? AVX2_BLOCK_GEMM
-                                                                                        : PLAIN_BLOCK_GEMM;
-}
-
-#else
-
-int32_t draftwire_block_gemm_kind(void) { return PLAIN_BLOCK_GEMM; }
-
 #endif
 
-void draftwire_block_gemm(const BlockGemm *p, int32_t kind, int32_t threads) {
+void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads) {
 #if defined(__x86_64__)
-    if (kind == VNNI_BLOCK_GEMM) {
-        vnni_gemm(p, threads);
-        return;
-    }
-    if (kind == AVX2_BLOCK_GEMM) {
-        avx2_gemm(p, threads);
-        return;
-    }
+    if (kind >= AVX512BF16_GEMM) vnni_gemm(p, threads);
+    else if (kind >= AVX2_GEMM) avx2_gemm(p, threads);
+    else run(p, plain_round_rows, plain_groups, 1, threads);
 #else
     (void)kind;
-#endif
     run(p, plain_round_rows, plain_groups, 1, threads);
+#endif
 }

@@ -37,19 +37,19 @@ BLOCK_INLINE void BLOCK_NAME(add_steps)(BLOCK_INT *sums, const BLOCK_INT *weight
  * signed where BLOCK_MADDUBS is set. */
 BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
     const int at = v * 4 * BLOCK_LANES;
-    if (type == Q8_0_BLOCKS) {
+    if (type == Q8_0_WEIGHT) {
         const BLOCK_INT bytes = BLOCK_LOAD(w->quants + (block * STEPS + step) * LINE + at);
         return BLOCK_MADDUBS ? bytes : BLOCK_XOR(bytes, BLOCK_BYTES(-128));
     }
     const BLOCK_INT both = BLOCK_LOAD(w->quants + (block * STEPS / 2 + step % 4) * LINE + at);
     const BLOCK_INT low = BLOCK_AND(step < 4 ? both : BLOCK_RIGHT(both, 4), BLOCK_BYTES(15));
-    if (type == MXFP4_BLOCKS) return BLOCK_LOOK_UP(low);
-    if (type == Q5_K_BLOCKS) {
+    if (type == MXFP4_WEIGHT) return BLOCK_LOOK_UP(low);
+    if (type == Q5_K_WEIGHT) {
         const BLOCK_INT bits = BLOCK_LOAD(w->high + block * LINE + at);
         const BLOCK_INT moved = step <= 4 ? BLOCK_LEFT(bits, 4 - step) : BLOCK_RIGHT(bits, step - 4);
         return BLOCK_OR(low, BLOCK_AND(moved, BLOCK_BYTES(16)));
     }
-    if (type == Q6_K_BLOCKS) {
+    if (type == Q6_K_WEIGHT) {
         const BLOCK_INT bits = BLOCK_LOAD(w->high + (2 * block + step / 4) * LINE + at);
         const int place = 4 - 2 * (step % 4);
         const BLOCK_INT moved = place >= 0 ? BLOCK_LEFT(bits, place) : BLOCK_RIGHT(bits, -place);
@@ -59,35 +59,36 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, in
 }
 
 /* Adds a block's products to the totals of `count` rows. */
-BLOCK_INLINE void BLOCK_NAME(add_block)(const BlockGemm *p, const Packed *w, BLOCK_FLOAT *totals, int64_t row,
+BLOCK_INLINE void BLOCK_NAME(add_block)(const Gemm *p, const Packed *w, BLOCK_FLOAT *totals, int64_t row,
                                         int64_t block, int count, int type) {
     const int64_t first = row * (p->inputs / BLOCK) + block * count;
-    const int8_t *x = p->quants + first * BLOCK;
-    const float *units = p->units + first;
-    const int32_t *sums_of_x = p->sums + 2 * first;
-    const int span = !BLOCK_MADDUBS ? 4 : type == Q8_0_BLOCKS ? 1 : type == Q6_K_BLOCKS ? 2 : 4;
+    const Rounded rounded = rounded_rows(p);
+    const int8_t *x = rounded.quants + first * BLOCK;
+    const float *units = rounded.units + first;
+    const int32_t *sums_of_x = rounded.sums + 2 * first;
+    const int span = !BLOCK_MADDUBS ? 4 : type == Q8_0_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
     for (int v = 0; v < BLOCK_VECTORS; v++) {
         BLOCK_INT sums[2][BLOCK_ROWS];
         for (int half = 0; half < 2; half++) {
-            BLOCK_INT *into = sums[type == Q6_K_BLOCKS ? half : 0];
-            if (half == 0 || type == Q6_K_BLOCKS)
+            BLOCK_INT *into = sums[type == Q6_K_WEIGHT ? half : 0];
+            if (half == 0 || type == Q6_K_WEIGHT)
                 for (int r = 0; r < count; r++) into[r] = BLOCK_INTS(0);
             for (int step = 4 * half; step < 4 * half + 4; step += span) {
                 BLOCK_INT weights[4];
                 for (int i = 0; i < span; i++) weights[i] = BLOCK_NAME(weights_of)(w, block, step + i, v, type);
-                BLOCK_NAME(add_steps)(into, weights, x + STEP * step, count, span, type == Q8_0_BLOCKS);
+                BLOCK_NAME(add_steps)(into, weights, x + STEP * step, count, span, type == Q8_0_WEIGHT);
             }
         }
         const uint8_t *scales = w->scales + block * 32;
         BLOCK_FLOAT scale, least;
         BLOCK_INT left, right;
-        if (type == MXFP4_BLOCKS) {
+        if (type == MXFP4_WEIGHT) {
             scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
-        } else if (type == Q6_K_BLOCKS) {
+        } else if (type == Q6_K_WEIGHT) {
             scale = BLOCK_HALVES(w->supers + block / 8 * 32 + v * 2 * BLOCK_LANES);
             left = BLOCK_SIGNED(scales + v * BLOCK_LANES);
             right = BLOCK_SIGNED(scales + GROUP + v * BLOCK_LANES);
-        } else if (type == Q4_K_BLOCKS || type == Q5_K_BLOCKS) {
+        } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
             const uint8_t *supers = w->supers + block / 8 * 64 + v * 2 * BLOCK_LANES;
             scale = BLOCK_MULTIPLY(BLOCK_HALVES(supers), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + v * BLOCK_LANES)));
             least = BLOCK_MULTIPLY(BLOCK_HALVES(supers + 32),
@@ -95,30 +96,30 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const BlockGemm *p, const Packed *w, BLO
         } else {
             scale = BLOCK_HALVES(scales + v * 2 * BLOCK_LANES);
         }
-        const int zero = type == Q8_0_BLOCKS ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
+        const int zero = type == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
         for (int r = 0; r < count; r++) {
             BLOCK_FLOAT *total = totals + r * BLOCK_VECTORS + v;
             const BLOCK_FLOAT unit = BLOCK_FLOATS(units[r]);
             const int32_t of_left = sums_of_x[2 * r], of_right = sums_of_x[2 * r + 1];
             BLOCK_INT sum = sums[0][r];
-            if (type == Q6_K_BLOCKS)
+            if (type == Q6_K_WEIGHT)
                 sum = BLOCK_ADD(BLOCK_TIMES(left, BLOCK_ADD(sum, BLOCK_INTS(-zero * of_left))),
                                 BLOCK_TIMES(right, BLOCK_ADD(sums[1][r], BLOCK_INTS(-zero * of_right))));
             else if (zero) sum = BLOCK_ADD(sum, BLOCK_INTS(-zero * (of_left + of_right)));
             *total = BLOCK_FMA(BLOCK_MULTIPLY(scale, unit), BLOCK_TO_FLOAT(sum), *total);
-            if (type == Q4_K_BLOCKS || type == Q5_K_BLOCKS)
+            if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
                 *total = BLOCK_FMA(BLOCK_MULTIPLY(least, unit), BLOCK_FLOATS(-(float)(of_left + of_right)), *total);
         }
     }
 }
 
 /* Multiplies `count` rows, a constant in each inlined copy as `type` is, by a group of outputs. */
-BLOCK_INLINE void BLOCK_NAME(multiply)(const BlockGemm *p, int64_t group, int64_t row, int count, int type) {
+BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, int count, int type) {
     const int64_t blocks = p->inputs / BLOCK;
     const Packed w = packed_group(p, group, type);
     BLOCK_FLOAT totals[BLOCK_ROWS * BLOCK_VECTORS];
     for (int i = 0; i < count * BLOCK_VECTORS; i++) totals[i] = BLOCK_FLOATS(0);
-    const int bytes = type == Q8_0_BLOCKS ? STEPS * LINE : STEPS / 2 * LINE;
+    const int bytes = type == Q8_0_WEIGHT ? STEPS * LINE : STEPS / 2 * LINE;
     for (int64_t block = 0; block < blocks; block++) {
         for (int at = 0; at < bytes; at += 64)
             __builtin_prefetch(w.quants + block * bytes + at + PREFETCH_AHEAD, 0, 2);
@@ -134,7 +135,7 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const BlockGemm *p, int64_t group, int64_
 #define BLOCK_CASE(COUNT)                                                                                              \
     case COUNT: BLOCK_NAME(multiply)(p, group, row, COUNT, type); break
 
-BLOCK_INLINE void BLOCK_NAME(groups)(const BlockGemm *p, int64_t first, int64_t last, int type) {
+BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t first, int64_t last, int type) {
     const int64_t blocks = (p->row_count + BLOCK_ROWS - 1) / BLOCK_ROWS;
     for (int64_t group = first; group < last; group++)
         for (int64_t block = 0, row = 0, end; block < blocks; block++, row = end) {
@@ -158,22 +159,22 @@ BLOCK_INLINE void BLOCK_NAME(groups)(const BlockGemm *p, int64_t first, int64_t 
         BLOCK_NAME(groups)(call, first, last, TYPE);                                                                   \
     }
 
-BLOCK_TASK(q8_0, Q8_0_BLOCKS)
-BLOCK_TASK(q4_0, Q4_0_BLOCKS)
-BLOCK_TASK(q4_k, Q4_K_BLOCKS)
-BLOCK_TASK(q5_k, Q5_K_BLOCKS)
-BLOCK_TASK(q6_k, Q6_K_BLOCKS)
-BLOCK_TASK(mxfp4, MXFP4_BLOCKS)
+BLOCK_TASK(q8_0, Q8_0_WEIGHT)
+BLOCK_TASK(q4_0, Q4_0_WEIGHT)
+BLOCK_TASK(q4_k, Q4_K_WEIGHT)
+BLOCK_TASK(q5_k, Q5_K_WEIGHT)
+BLOCK_TASK(q6_k, Q6_K_WEIGHT)
+BLOCK_TASK(mxfp4, MXFP4_WEIGHT)
 
 BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
     round_blocks(call, first, last, BLOCK_ROWS);
 }
 
-static void BLOCK_NAME(gemm)(const BlockGemm *p, int32_t threads) {
+static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {BLOCK_NAME(q8_0), BLOCK_NAME(q4_0), BLOCK_NAME(q4_k),
                                  BLOCK_NAME(q5_k), BLOCK_NAME(q6_k), BLOCK_NAME(mxfp4)};
-    run(p, BLOCK_NAME(round_rows), tasks[p->type], BLOCK_ROWS, threads);
+    run(p, BLOCK_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], BLOCK_ROWS, threads);
 }
 
 #undef BLOCK_ABS

@@ -23,7 +23,7 @@ FMA_TARGET static void FMA_NAME(widen_blocks)(const void *call, int64_t first, i
     (void)thread_id;
     for (int64_t block = first; block < last; block++) {
         const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
-        float *widened = p->widened + begin * inputs;
+        float *widened = p->working + begin * inputs;
         for (int64_t r = 0; r < count; r++)
             for (int64_t k = 0; k < inputs; k++) {
                 const uint32_t bits = (uint32_t)p->rows[(begin + r) * inputs + k] << 16;
@@ -73,7 +73,7 @@ FMA_INLINE void FMA_NAME(multiply)(const Gemm *p, int64_t group, int tile, int t
                                    int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs, all = 2 * TILE; /* cache lines of a block of inputs */
     const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs + tile * TILE_ELEMENTS;
-    const float *rows = p->widened + row * inputs;
+    const float *rows = p->working + row * inputs;
     const int64_t parts = blocks * 2 / tiles, part = block * 2 / tiles + tile;
     const int64_t lines = blocks == 1 ? TILE * tiles : (all + parts - 1) / parts;
     const char *next = blocks == 1 ? (const char *)weight + PREFETCH_BYTES

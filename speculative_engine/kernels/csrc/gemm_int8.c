@@ -7,7 +7,7 @@
  *
  * The weight is packed as in tiles.h. A pair holds the even inputs of 16 outputs, then the odd ones.
  */
-#include "ops.h"
+#include "gemm.h"
 #include "thread_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -98,12 +98,12 @@ AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_
     for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);
 }
 
-void draftwire_gemm_int8(const Gemm *p, int32_t kind, int32_t threads) {
+void multiply_int8(const Gemm *p, int32_t kind, int32_t threads) {
     for_all_groups(kind == AMX_GEMM ? amx_groups : avx_groups, p, 1, threads);
 }
 
 #else
 
-void draftwire_gemm_int8(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+void multiply_int8(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif

@@ -7,55 +7,33 @@
 
 #include <stdint.h>
 
-/* The product of rows and a packed weight: bfloat16, or int8 with a scale per output. */
+/* The types of weights: bfloat16; int8 with a scale per output; and quantised in blocks of 32 inputs. */
+enum { BF16_WEIGHT, INT8_WEIGHT, Q8_0_WEIGHT, Q4_0_WEIGHT, Q4_K_WEIGHT, Q5_K_WEIGHT, Q6_K_WEIGHT, MXFP4_WEIGHT };
+
+/* The product of rows and a packed weight. */
 typedef struct {
-    const uint16_t *rows;               /* [row_count, inputs] */
-    const void *weight;                 /* packed as in tiles.h; the last group is padded with zeros */
-    const float *scales;                /* [groups * OUTPUT_GROUP] for an int8 weight, else NULL */
-    const uint16_t *bias;               /* [outputs] or NULL */
-    uint16_t *out;                      /* [row_count, outputs] */
-    float *widened;                     /* [row_count, inputs]: working memory of AVX2_GEMM and AVX512_GEMM */
-    int64_t row_count, outputs, inputs; /* inputs is a multiple of INPUT_BLOCK */
+    const uint16_t *rows;      /* [row_count, inputs] */
+    const void *weight;        /* packed as in tiles.h, or as in gemm_blocks.c; the last group is padded with zeros */
+    const float *scales;       /* [groups * OUTPUT_GROUP] for INT8_WEIGHT, else NULL */
+    const uint16_t *bias;      /* [outputs] or NULL */
+    uint16_t *out;             /* [row_count, outputs] */
+    float *working;            /* [row_count, inputs]: working memory */
+    int64_t row_count, outputs;
+    int64_t inputs;            /* a multiple of 32; of 256 for weights with superblocks (Q4_K, Q5_K, Q6_K) */
+    int32_t type;
 } Gemm;
 
-/* The gemm kernels, slowest first. Those for AVX2 and for AVX-512 without bfloat16 products give the same bits. */
+/* The gemm kernels, slowest first. Those for AVX2 and for AVX-512 without bfloat16 products give the same bits. For
+ * weights in blocks, all give the same bits. */
 enum { NO_GEMM, AVX2_GEMM, AVX512_GEMM, AVX512BF16_GEMM, AMX_GEMM };
 
 /* Returns the fastest gemm kernel that this processor supports; it supports all slower ones as well. Requests
  * permission from the operating system to use the tile registers. */
 int32_t draftwire_gemm_kind(void);
 
-/* kind: not NO_GEMM, and at most what draftwire_gemm_kind returns */
+/* kind: at most what draftwire_gemm_kind returns; at least AVX2_GEMM for BF16_WEIGHT, and AVX512BF16_GEMM for
+ * INT8_WEIGHT */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
-
-/* kind: AVX512BF16_GEMM or AMX_GEMM */
-void draftwire_gemm_int8(const Gemm *p, int32_t kind, int32_t threads);
-
-/* The types of weights in blocks. */
-enum { Q8_0_BLOCKS, Q4_0_BLOCKS, Q4_K_BLOCKS, Q5_K_BLOCKS, Q6_K_BLOCKS, MXFP4_BLOCKS };
-
-/* The product of rows and a weight quantised in blocks of 32 inputs. */
-typedef struct {
-    const uint16_t *rows;  /* [row_count, inputs] */
-    const uint8_t *weight; /* packed as in gemm_blocks.c; the last group is padded with zeros */
-    const uint16_t *bias;  /* [outputs] or NULL */
-    uint16_t *out;         /* [row_count, outputs] */
-    int8_t *quants;        /* [row_count, inputs], working memory */
-    float *units;          /* [row_count, inputs / 32], working memory */
-    int32_t *sums;         /* [row_count, inputs / 16], working memory */
-    int64_t row_count, outputs;
-    int64_t inputs; /* a multiple of 32; of 256 for the types with superblocks */
-    int32_t type;
-} BlockGemm;
-
-/* The kernels for weights in blocks, slowest first. All give the same bits. */
-enum { PLAIN_BLOCK_GEMM, AVX2_BLOCK_GEMM, VNNI_BLOCK_GEMM };
-
-/* Returns the fastest kernel for weights in blocks that this processor supports; it supports all slower ones. */
-int32_t draftwire_block_gemm_kind(void);
-
-/* kind: at most what draftwire_block_gemm_kind returns */
-void draftwire_block_gemm(const BlockGemm *p, int32_t kind, int32_t threads);
 
 /* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row */
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
@@ -109,9 +87,10 @@ void draftwire_attention(const Attention *a, int32_t threads);
 /* A linear layer of a decoder layer. */
 typedef struct {
     const void *weight;   /* packed as for Gemm */
-    const float *scales;  /* of an int8 weight, else NULL */
+    const float *scales;  /* as for Gemm */
     const uint16_t *bias; /* or NULL */
     int64_t outputs, inputs;
+    int32_t type;
 } Linear;
 
 /* The weights and sizes of a decoder layer, the same for all passes. */
@@ -135,7 +114,7 @@ typedef struct {
     float *query;    /* [heads, rows, dim] */
     float *attended; /* [rows, heads, dim] */
     float *scores;   /* [threads, scratch_size] */
-    float *widened;  /* [rows, most inputs of a linear layer] */
+    float *working;  /* [rows, most inputs of a linear layer] */
     int64_t rows, capacity, longest, lane_count, scratch_size;
     int32_t threads;
 } Pass;

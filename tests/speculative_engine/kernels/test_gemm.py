@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from speculative_engine.kernels import gemm
+from speculative_engine.kernels import compiled_product
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model.row_exact import PackedProduct, RowExactLinear
 
-_BEST = gemm.gemm_kind()
+_BEST = compiled_product.gemm_kind()
 pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no AVX2")
 
 _KINDS = {1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bfloat16", 4: "AMX"}
@@ -19,7 +19,7 @@ _KINDS = {1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bfloat16", 4: "AMX"}
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     if request.param > _BEST:
         pytest.skip(f"this processor has no {_KINDS[request.param]}")
-    monkeypatch.setattr(gemm, "gemm_kind", lambda: request.param)
+    monkeypatch.setattr(compiled_product, "gemm_kind", lambda: request.param)
     chosen: int = request.param
     return chosen
 
@@ -63,7 +63,7 @@ def test_without_bfloat16_products_bits_are_the_same_with_any_vectors(monkeypatc
     given = random(30, 512)
     found = []
     for chosen in (1, 2):
-        monkeypatch.setattr(gemm, "gemm_kind", lambda chosen=chosen: chosen)
+        monkeypatch.setattr(compiled_product, "gemm_kind", lambda chosen=chosen: chosen)
         found.append([product(given[:count], added) for count in (1, 4, 13, 30)])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 

@@ -7,7 +7,8 @@ from speculative_engine.kernels.gemm import can_multiply
 from speculative_engine.loading.self_test import UnsupportedModelError, run_self_test
 from speculative_engine.model import fused_layer
 from speculative_engine.model.fused_layer import FusedLayer
-from speculative_engine.model.packed_model import PackedModel, Weights
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.weight_names import Weights
 from tests.harness.engine.engines import check_against_plain, packed, random_tokens, tiny_model, walk
 
 _SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}

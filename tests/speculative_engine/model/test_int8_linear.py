@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.kernels import gemm_int8
+from speculative_engine.kernels import compiled_product, gemm_int8
 from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.int8_linear import Int8Linear, LibraryInt8Product, quantised
@@ -34,7 +34,8 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     chosen: int = request.param
     if chosen > _BEST:
         pytest.skip("not built, or this processor has no such products")
-    monkeypatch.setattr(gemm_int8, "gemm_kind", lambda: chosen)
+    for module in (compiled_product, gemm_int8):
+        monkeypatch.setattr(module, "gemm_kind", lambda: chosen)
     return chosen
 
 

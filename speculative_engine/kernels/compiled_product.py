@@ -1,0 +1,40 @@
+"""The product of rows and a packed weight in compiled code (`csrc/gemm.c`)."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import nn
+
+from speculative_engine.kernels.library import gemm_kind, loaded
+from speculative_engine.kernels.structs import WEIGHT_TYPES, Gemm
+
+
+class CompiledProduct(nn.Module):
+    """The product of rows and a weight that is packed once. Subclasses pack it."""
+
+    def __init__(
+        self, weight_type: str, stored: torch.Tensor, outputs: int, inputs: int, scales: torch.Tensor | None = None
+    ):
+        """weight_type: one of WEIGHT_TYPES. stored: the packed weight. scales: float32, of the type "int8" alone"""
+        super().__init__()
+        self.weight_type = weight_type
+        self.number = WEIGHT_TYPES.index(weight_type)
+        """The library's number for the type."""
+        self.outputs, self.inputs = outputs, inputs
+        self.register_buffer("stored", stored, persistent=False)
+        self.register_buffer("scales", scales, persistent=False)
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 [rows, outputs]"""
+        rows = rows.contiguous()
+        out = rows.new_empty(len(rows), self.outputs)
+        working = torch.empty(rows.shape, dtype=torch.float32)
+        call = Gemm(
+            rows.data_ptr(), self.stored.data_ptr(), None if self.scales is None else self.scales.data_ptr(),
+            None if bias is None else bias.data_ptr(), out.data_ptr(), working.data_ptr(),
+            len(rows), self.outputs, self.inputs, self.number,
+        )  # fmt: skip
+        loaded().draftwire_gemm(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
+        return out

@@ -1,0 +1,183 @@
+"""The compiled product of weights in blocks: its results, and that its bits depend on nothing but row and weight."""
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from speculative_engine.kernels import compiled_product
+from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm, can_multiply_blocks
+from speculative_engine.kernels.library import LIBRARY
+from tests.harness.engine.random_blocks import random_blocks, values
+
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
+
+ENGINE_PAGE = Path(__file__).resolve().parents[3] / "docs" / "engine.md"
+TYPES = list(FORMATS)
+KINDS = {0: "plain C", 1: "AVX2", 3: "AVX-512 with VNNI"}
+BEST = compiled_product.gemm_kind() if LIBRARY.exists() else 0
+
+
+@pytest.fixture(params=[pytest.param(number, id=name) for number, name in KINDS.items()])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(request.param, monkeypatch)
+
+
+def use(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if number > BEST:
+        pytest.skip(f"this processor has no {KINDS[number]}")
+    monkeypatch.setattr(compiled_product, "gemm_kind", lambda: number)
+
+
+def random_rows(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
+
+
+def rounded(rows: torch.Tensor) -> torch.Tensor:
+    """Returns rows rounded to 8 bits per block, float64."""
+    blocks = rows.float().unflatten(1, (-1, 32))
+    most = blocks.abs().amax(-1, keepdim=True)
+    whole = (blocks * torch.where(most > 0, 127 / most, 0)).round()
+    return (whole.double() * (most / 127).double()).flatten(1)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("weights", TYPES)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 256), (50, 512), (300, 1536)])
+@pytest.mark.parametrize("rows", [1, 5, 8, 9, 30])
+def test_it_is_a_product(weights: BlockType, rows: int, outputs: int, inputs: int) -> None:
+    given, weight, bias = random_rows(rows, inputs), random_blocks(weights, outputs, inputs), random_rows(outputs)
+    found = CompiledBlockGemm(weights, weight)(given, bias)
+    x, w = rounded(given), values(weights, weight).double()
+    expected = x @ w.t() + bias.double()
+    allowed = expected.abs() * 2**-8 + 1e-6 * inputs * (x.abs() @ w.abs().t()).max()
+    assert found.shape == (rows, outputs) and found.dtype == torch.bfloat16
+    assert ((found.double() - expected).abs() <= allowed).all()
+
+
+@pytest.mark.parametrize("weights", TYPES)
+@pytest.mark.parametrize("byte", [None, 0x00, 0x7F, 0x80, 0xFF])
+def test_all_kernels_give_the_same_bits(weights: BlockType, byte: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extreme bytes would saturate sums of 16 bits."""
+    product = CompiledBlockGemm(weights, random_blocks(weights, 37, 1024, byte=byte))
+    extremes = torch.tensor([3.0, -3.0]).repeat(4, 512).to(torch.bfloat16)
+    given = torch.cat([random_rows(9, 1024), extremes.abs(), -extremes.abs(), extremes])
+    found = []
+    for number in KINDS:
+        if number <= BEST:
+            use(number, monkeypatch)
+            found.append(product(given))
+    assert all(torch.equal(each, found[0]) for each in found)
+    assert found[0].float().abs().sum() > 0 or byte in (0x00, 0x80)  # zeros of some types
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("weights", TYPES)
+def test_a_row_has_the_same_bits_in_any_company(weights: BlockType) -> None:
+    product, given = CompiledBlockGemm(weights, random_blocks(weights, 45, 512)), random_rows(40, 512)
+    together = product(given)
+    for count in range(1, 41):
+        assert torch.equal(product(given[:count]), together[:count])
+        assert torch.equal(product(given[40 - count :]), together[40 - count :])
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("weights", TYPES)
+def test_threads_change_no_bit(weights: BlockType) -> None:
+    product, given = CompiledBlockGemm(weights, random_blocks(weights, 600, 1024)), random_rows(20, 1024)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = product(given)
+        for threads in (2, 3, 20):
+            torch.set_num_threads(threads)
+            assert torch.equal(product(given), alone)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("kind")
+def test_what_is_no_number_stays_in_its_row() -> None:
+    product, given = CompiledBlockGemm("q8_0", random_blocks("q8_0", 20, 64)), random_rows(9, 64)
+    expected = product(given)
+    for strange in (float("nan"), float("inf"), -float("inf")):
+        changed = given.clone()
+        changed[3, 40] = strange
+        found = product(changed)
+        assert found[3].isnan().all()
+        assert torch.equal(found[torch.arange(9) != 3], expected[torch.arange(9) != 3])
+
+
+@pytest.mark.usefixtures("kind")
+def test_zeros_and_the_tiniest_numbers() -> None:
+    product = CompiledBlockGemm("q8_0", random_blocks("q8_0", 20, 64))
+    assert (product(torch.zeros(3, 64, dtype=torch.bfloat16)) == 0).all()
+    tiny = torch.full((3, 64), 2.0**-133, dtype=torch.bfloat16)
+    assert product(tiny).isfinite().all()
+    tiny[0, :32] = 0
+    assert product(tiny).isfinite().all()
+
+
+def nearest(value: Fraction) -> np.float32:
+    """Returns the float32 nearest to an exact value, ties to even."""
+    found = np.float32(float(value))
+    near = [np.nextafter(found, np.float32(-np.inf)), found, np.nextafter(found, np.float32(np.inf))]
+    return min(near, key=lambda each: (abs(Fraction(float(each)) - value), int(each.view(np.int32)) & 1))
+
+
+@pytest.mark.usefixtures("kind")
+def test_its_bits_are_those_of_the_definition() -> None:
+    """Exact arithmetic, rounded where docs/engine.md says so."""
+    weight, given = random_blocks("q8_0", 3, 128), random_rows(2, 128)
+    found = CompiledBlockGemm("q8_0", weight)(given)
+    for row in range(2):
+        for output in range(3):
+            total = np.float32(0)
+            for block in range(4):
+                x = given[row, 32 * block : 32 * block + 32].float().numpy()
+                most = np.abs(x).max()
+                quants = np.rint(x * (np.float32(127) / most)).astype(int)
+                unit = weight[output, 34 * block : 34 * block + 34].numpy()
+                scale = np.float32(unit[:2].copy().view(np.float16)[0])
+                whole = int((quants * unit[2:].copy().view(np.int8).astype(int)).sum())
+                factor = scale * (most / np.float32(127))
+                total = nearest(Fraction(float(factor)) * whole + Fraction(float(total)))
+            assert found[row, output] == torch.tensor(float(total)).to(torch.bfloat16)
+
+
+def of_the_page(weights: BlockType) -> torch.Tensor:
+    """Returns the product of the weight and the row that docs/engine.md defines."""
+    form, counted = FORMATS[weights], np.arange(16 * 256 // FORMATS[weights].inputs * FORMATS[weights].size)
+    units = ((counted * 73 + 7) % 256).astype(np.uint8).reshape(16, -1, form.size)
+    places = {"q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "mxfp4": ()}.get(weights, (0,))
+    for place in places:
+        units[..., place : place + 2] = [0x00, 0x20]  # 2^-7 as float16
+    if weights == "mxfp4":
+        units[..., 0] = 120
+    row = torch.tensor([(37 * i % 255 - 127) / 64 for i in range(256)]).to(torch.bfloat16)
+    return CompiledBlockGemm(weights, torch.from_numpy(units.reshape(16, -1)))(row[None])[0]
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("weights", TYPES)
+def test_vectors_of_the_documentation(weights: BlockType) -> None:
+    (line,) = re.findall(rf"^\| `{weights}` \| `([0-9a-f ]+)` \|$", ENGINE_PAGE.read_text(), re.MULTILINE)
+    found = of_the_page(weights)[:4].view(torch.int16).tolist()
+    assert line.split() == [f"{each & 0xFFFF:04x}" for each in found]
+
+
+def test_where_it_can_be_had() -> None:
+    assert can_multiply_blocks("q8_0", 96)
+    assert not can_multiply_blocks("q8_0", 48)
+    assert can_multiply_blocks("q4_k", 512)
+    assert not can_multiply_blocks("q4_k", 96)
+
+
+@pytest.mark.parametrize("weights", TYPES)
+def test_sizes_are_those_of_gguf(weights: BlockType) -> None:
+    form = FORMATS[weights]
+    assert gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[weights.upper()]] == (form.inputs, form.size)
