@@ -34,7 +34,7 @@ class CompiledProduct(nn.Module):
         call = Gemm(
             rows.data_ptr(), self.stored.data_ptr(), None if self.scales is None else self.scales.data_ptr(),
             None if bias is None else bias.data_ptr(), out.data_ptr(), working.data_ptr(),
-            len(rows), self.outputs, self.inputs, self.number,
+            len(rows), self.outputs, self.outputs, self.inputs, self.number,
         )  # fmt: skip
         loaded().draftwire_gemm(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
         return out

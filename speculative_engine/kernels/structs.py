@@ -20,7 +20,7 @@ class Gemm(ctypes.Structure):
 
     _fields_ = (
         *_fields(POINTER, "rows weight scales bias out working"),
-        *_fields(COUNT, "row_count outputs inputs"),
+        *_fields(COUNT, "row_count outputs stride inputs"),
         *_fields(FLAG, "type"),
     )
 
@@ -49,9 +49,9 @@ class Attention(ctypes.Structure):
 
 
 class Linear(ctypes.Structure):
-    """A linear layer of a decoder layer."""
+    """A linear layer of a decoder layer, or a part of one."""
 
-    _fields_ = (*_fields(POINTER, "weight scales bias"), *_fields(COUNT, "outputs inputs"), *_fields(FLAG, "type"))
+    _fields_ = (*_fields(POINTER, "weight scales bias next"), *_fields(COUNT, "outputs inputs"), *_fields(FLAG, "type"))
 
 
 class Layer(ctypes.Structure):

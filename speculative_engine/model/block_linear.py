@@ -6,14 +6,15 @@ nor, in compiled code, on the processor.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import gguf
 import numpy as np
 import torch
 from torch import nn
 
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm, can_multiply_blocks
-from speculative_engine.model.fused_layer import MakeLinear
-from speculative_engine.model.row_exact import RowExactLinear
+from speculative_engine.model.linear_weight import BlockWeight, MakeLinear, Weight
 
 _ROWS_AT_ONCE = 1024
 """Outputs that are converted at once, which bounds the memory for their float32 values."""
@@ -56,19 +57,38 @@ class BlockLinear(nn.Module):
         return out.view(*inputs.shape[:-1], self.out_features)
 
 
-def quantising(kind: BlockType) -> MakeLinear:
-    """Returns a function that makes a linear layer from a bfloat16 weight, which it quantises.
+def maker(
+    make_from_tensor: Callable[[torch.Tensor, torch.Tensor | None], nn.Module], kind: BlockType | None
+) -> MakeLinear:
+    """Returns a function that makes linear layers from weights of any type.
 
-    Weights with another number of inputs than the type allows keep their values. Without compiled code a layer has the
-    quantised values in bfloat16, and rows are not rounded.
+    Weights in blocks stay as they are. Tensors, in bfloat16, are quantised to `kind`, except those with another number
+    of inputs than it allows; these, and all if `kind` is None, go to `make_from_tensor`. Without compiled code a layer
+    has the values of its blocks in bfloat16, and rows are not rounded.
     """
 
-    def make(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Module:
-        if weight.shape[1] % FORMATS[kind].inputs:
-            return RowExactLinear(weight.clone(), bias)
-        quantised = in_blocks(weight, kind)
-        if can_multiply_blocks(kind, weight.shape[1]):
-            return BlockLinear(kind, quantised, bias)
-        return RowExactLinear(from_blocks(quantised, kind), bias)
+    def make(weight: Weight, bias: torch.Tensor | None) -> nn.Module:
+        if isinstance(weight, torch.Tensor):
+            if kind is None or weight.shape[1] % FORMATS[kind].inputs:
+                return make_from_tensor(weight, bias)
+            weight = BlockWeight(kind, in_blocks(weight, kind))
+        if can_multiply_blocks(weight.kind, weight.inputs):
+            return BlockLinear(weight.kind, weight.raw, bias)
+        return make_from_tensor(from_blocks(weight.raw, weight.kind), bias)
 
     return make
+
+
+class BlockEmbedding(nn.Module):
+    """An embedding whose rows stay in blocks until they are looked up."""
+
+    def __init__(self, weight: BlockWeight):
+        super().__init__()
+        self.kind = weight.kind
+        self.num_embeddings, self.embedding_dim = weight.outputs, weight.inputs
+        self.register_buffer("weight", weight.raw)
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """token_ids [...] -> bfloat16 [..., embedding_dim]"""
+        rows = from_blocks(self.weight[token_ids.flatten()], self.kind)
+        return rows.view(*token_ids.shape, self.embedding_dim)

@@ -17,6 +17,7 @@ from speculative_engine.kernels.attention import ScratchSize
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.kernels.structs import Layer, Linear, Pass
+from speculative_engine.model.linear_weight import parts_of
 from speculative_engine.model.packed_attention import ForwardPass
 
 Angles = tuple[torch.Tensor, torch.Tensor]
@@ -39,7 +40,9 @@ class LayerParts:
     """The parts of a decoder layer. A norm is its weight and its epsilon."""
 
     project: nn.Module
-    """The first of four linear layers, each with `bias` and, if it can be compiled, a compiled gemm as `product`."""
+    """The first of four linear layers, each with `in_features` and `out_features`. Parts that can be compiled have a
+    `bias`
+    and a compiled `product`."""
     output: nn.Module
     gate_and_up: nn.Module
     down: nn.Module
@@ -65,20 +68,36 @@ class CompiledLayer:
         """parts: supported by `can_compile`"""
         self._parts = parts
         query_norm, key_norm, head_eps = parts.head_norms or (None, None, 0.0)
-        heads = parts.output.product.inputs // parts.dim
+        heads = parts.output.in_features // parts.dim
         self._heads = heads
+        self._chained: list[Linear] = []
+        """Kept alive: parts point to the next ones."""
         self.call = Layer(
-            *(_linear(linear) for linear in parts.linears),
+            *(self._linear(linear) for linear in parts.linears),
             parts.input_norm[0].data_ptr(), parts.output_norm[0].data_ptr(), _pointer(query_norm), _pointer(key_norm),
             heads, parts.kv_heads, parts.dim, parts.window or 0,
             parts.input_norm[1], parts.output_norm[1], head_eps, parts.scaling,
             gemm_kind(),
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
-        self._narrow = max(parts.project.product.inputs, heads * parts.dim)
-        self._most_inputs = max(linear.product.inputs for linear in parts.linears)
-        self._wide = max(linear.product.outputs for linear in parts.linears)
+        self._narrow = max(parts.project.in_features, heads * parts.dim)
+        self._most_inputs = max(linear.in_features for linear in parts.linears)
+        self._wide = max(linear.out_features for linear in parts.linears)
         self._like = parts.input_norm[0].new_empty(parts.kv_heads, 0, parts.dim)
+
+    def _linear(self, linear: nn.Module) -> Linear:
+        """A linear layer, as a chain of its parts."""
+        found: Linear | None = None
+        for part in reversed(parts_of(linear)):
+            product = part.product
+            following = None if found is None else ctypes.addressof(found)
+            found = Linear(
+                product.stored.data_ptr(), _pointer(product.scales), _pointer(part.bias), following,
+                product.outputs, product.inputs, product.number,
+            )  # fmt: skip
+            self._chained.append(found)
+        assert found is not None, "a linear layer has a part"
+        return found
 
     def forward(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass, index: int) -> None:
         """Overwrites `hidden`, bfloat16 [1, rows, width], with the layer's output; writes keys and values.
@@ -99,7 +118,7 @@ class CompiledLayer:
         size = ScratchSize.of(lanes, heads // self._parts.kv_heads)
         narrow = cache.scratch("narrow", (rows, self._narrow), hidden)
         wide = cache.scratch("wide", (rows, self._wide), hidden)
-        gated = cache.scratch("gated", (rows, self._parts.down.product.inputs), hidden)
+        gated = cache.scratch("gated", (rows, self._parts.down.in_features), hidden)
         single = hidden.new_empty(0, dtype=torch.float32)
         query = cache.scratch("query", (heads, rows, dim), single)
         attended = cache.scratch("attended", (rows, heads, dim), single)
@@ -118,15 +137,11 @@ class CompiledLayer:
 
 def can_compile(parts: LayerParts) -> bool:
     """Whether a layer can run as one compiled call: its gemms are compiled and no ranks exchange data between them."""
-    return all(isinstance(getattr(linear, "product", None), CompiledProduct) for linear in parts.linears)
-
-
-def _linear(linear: nn.Module) -> Linear:
-    product = linear.product
-    return Linear(
-        product.stored.data_ptr(), _pointer(product.scales), _pointer(linear.bias), product.outputs, product.inputs,
-        product.number,
-    )  # fmt: skip
+    return all(
+        isinstance(getattr(part, "product", None), CompiledProduct)
+        for linear in parts.linears
+        for part in parts_of(linear)
+    )
 
 
 def _pointer(tensor: torch.Tensor | None) -> int | None:

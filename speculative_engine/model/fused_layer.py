@@ -18,11 +18,9 @@ from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
 from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
+from speculative_engine.model.linear_weight import MakeLinear, joined
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
-
-MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
-"""Makes a linear layer from a weight [outputs, inputs] and a bias [outputs]."""
 
 _WINDOWS: dict[str, Callable[[nn.Module], int | None]] = {
     "LlamaDecoderLayer": lambda attention: None,
@@ -160,17 +158,16 @@ def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:
     part = getattr(parent, name)
     if not isinstance(part, SummedLinear):
         return _joined(parent, (name,), make_linear)
-    part.linear = make_linear(part.linear.weight.data, None)
+    part.linear = joined([part.linear], make_linear)
     return part
 
 
 def _joined(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) -> nn.Module:
     """Joins the named linear layers of `parent` into one, and replaces each by its range of the outputs."""
     parts = [getattr(parent, name) for name in names]
-    biases = [part.bias.data for part in parts if part.bias is not None]
-    joined = make_linear(torch.cat([part.weight.data for part in parts]), torch.cat(biases) if biases else None)
+    whole = joined(parts, make_linear)
     first = 0
     for name, part in zip(names, parts, strict=True):
-        setattr(parent, name, _Outputs(joined, first, first + part.out_features))
+        setattr(parent, name, _Outputs(whole, first, first + part.out_features))
         first += part.out_features
-    return joined
+    return whole

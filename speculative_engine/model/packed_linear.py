@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.model.fused_layer import MakeLinear
+from speculative_engine.model.linear_weight import MakeLinear, weight_of
 from speculative_engine.model.row_exact import product_for
 
 
@@ -32,10 +31,6 @@ def replace_linears(model: nn.Module, make_linear: MakeLinear) -> None:
     """Replaces the linear layers of `model` by those that `make_linear` makes, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, Conv1D):
-                weight = child.weight.data.t().contiguous()
-            elif type(child) is nn.Linear:
-                weight = child.weight.data
-            else:
-                continue
-            setattr(parent, name, make_linear(weight, None if child.bias is None else child.bias.data))
+            weight = weight_of(child)
+            if weight is not None:
+                setattr(parent, name, make_linear(weight, None if child.bias is None else child.bias.data))

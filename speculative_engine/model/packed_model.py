@@ -17,13 +17,13 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.field_error import FieldError
 from speculative_engine.kernels.library import LibraryMismatchError, gemm_kind, library
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
-from speculative_engine.model.block_linear import quantising
+from speculative_engine.model.block_linear import maker
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.step_buckets import StepBuckets
-from speculative_engine.model.fused_layer import MakeLinear, fuse_layers
+from speculative_engine.model.fused_layer import fuse_layers
 from speculative_engine.model.int8_linear import Int8Linear
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
@@ -149,11 +149,10 @@ class PackedModel:
             except SplitError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
-            make_linear: MakeLinear = RowExactLinear if row_exact else PackedLinear
-            if weights == "int8":
-                make_linear = Int8Linear
-            elif weights == "q8_0" or weights == "q4_0":
-                make_linear = quantising(weights)
+            kind = weights if weights == "q8_0" or weights == "q4_0" else None
+            make_linear = maker(
+                RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear, kind
+            )
             if buckets is None:
                 fuse_layers(model, make_linear)
             if row_exact:

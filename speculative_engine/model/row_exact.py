@@ -8,14 +8,12 @@ bit. The layers here keep every row on one path. They are also faster: weights a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 from transformers.activations import ACT2CLS
-from transformers.pytorch_utils import Conv1D
 
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
+from speculative_engine.model.linear_weight import MakeLinear, weight_of
 from speculative_engine.model.row_range import MOST_ROWS, row_range
 
 _SERIAL_ELEMENTS = 32768
@@ -141,24 +139,18 @@ _ACTIVATIONS = tuple(
 )
 
 
-def make_row_exact(model: nn.Module, make_linear: Callable[[torch.Tensor, torch.Tensor | None], nn.Module]) -> None:
+def make_row_exact(model: nn.Module, make_linear: MakeLinear) -> None:
     """Replaces the linear layers of `model` by those that `make_linear` makes, and its activation functions by
     row-exact ones, in place."""
     for parent in list(model.modules()):
         if isinstance(parent, RowExactActivation):
             continue
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                # A copy, since reading weights from a mapped file is a tenth slower than from memory.
-                replacement: nn.Module = make_linear(child.weight.data.clone(), _data(child.bias))
-            elif isinstance(child, Conv1D):
-                replacement = make_linear(child.weight.data.t().contiguous(), _data(child.bias))
+            weight = weight_of(child)
+            if weight is not None:
+                replacement: nn.Module = make_linear(weight, None if child.bias is None else child.bias.data)
             elif isinstance(child, _ACTIVATIONS):
                 replacement = RowExactActivation(child)
             else:
                 continue
             setattr(parent, name, replacement)
-
-
-def _data(bias: torch.Tensor | None) -> torch.Tensor | None:
-    return None if bias is None else bias.data

@@ -7,9 +7,13 @@
 #define LEAST_ELEMENTS 32768 /* with fewer, waking a thread costs more than it saves */
 
 static void multiply(const Layer *layer, const Linear *by, const Pass *pass, const uint16_t *rows, uint16_t *out) {
-    const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->working, pass->rows, by->outputs, by->inputs,
-                    by->type};
-    draftwire_gemm(&p, layer->kind, pass->threads);
+    int64_t stride = 0;
+    for (const Linear *part = by; part; part = part->next) stride += part->outputs;
+    for (; by; out += by->outputs, by = by->next) {
+        const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->working,
+                        pass->rows, by->outputs, stride, by->inputs, by->type};
+        draftwire_gemm(&p, layer->kind, pass->threads);
+    }
 }
 
 /* An element-wise operation from one tensor to another. */

@@ -51,7 +51,7 @@ INLINE void store_floats(const Gemm *p, int64_t row, int64_t output, const float
         x = x + load_vec(part, 0, 1);
     }
     store_vec(part, 0, x, 1);
-    memcpy(p->out + row * p->outputs + output, part, bytes);
+    memcpy(p->out + row * p->stride + output, part, bytes);
 }
 
 #define FMA_NAME(NAME) avx2_##NAME

@@ -81,7 +81,7 @@ INLINE void store_group(const Gemm *p, int64_t row, int64_t group, const float *
         x = x + load_vec(part, 0, 1);
     }
     store_vec(part, 0, x, 1);
-    memcpy(p->out + row * p->outputs + output, part, bytes);
+    memcpy(p->out + row * p->stride + output, part, bytes);
 }
 
 /* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. */

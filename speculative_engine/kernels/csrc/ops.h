@@ -16,9 +16,9 @@ typedef struct {
     const void *weight;        /* packed as in tiles.h, or as in gemm_blocks.c; the last group is padded with zeros */
     const float *scales;       /* [groups * OUTPUT_GROUP] for INT8_WEIGHT, else NULL */
     const uint16_t *bias;      /* [outputs] or NULL */
-    uint16_t *out;             /* [row_count, outputs] */
+    uint16_t *out;             /* [row_count, stride], of which `outputs` are written */
     float *working;            /* [row_count, inputs]: working memory */
-    int64_t row_count, outputs;
+    int64_t row_count, outputs, stride;
     int64_t inputs;            /* a multiple of 32; of 256 for weights with superblocks (Q4_K, Q5_K, Q6_K) */
     int32_t type;
 } Gemm;
@@ -84,11 +84,12 @@ typedef struct {
 
 void draftwire_attention(const Attention *a, int32_t threads);
 
-/* A linear layer of a decoder layer. */
-typedef struct {
+/* A linear layer of a decoder layer, or a part of one whose outputs have weights of several types. */
+typedef struct Linear {
     const void *weight;   /* packed as for Gemm */
     const float *scales;  /* as for Gemm */
     const uint16_t *bias; /* or NULL */
+    const struct Linear *next; /* the part with the outputs that follow, or NULL */
     int64_t outputs, inputs;
     int32_t type;
 } Linear;

@@ -39,7 +39,7 @@ AVX static inline void store_sums(const Gemm *p, int64_t row, int64_t output, __
         __m512i bias = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, p->bias + output));
         sums = _mm512_add_ps(sums, _mm512_castsi512_ps(_mm512_slli_epi32(bias, 16)));
     }
-    _mm256_mask_storeu_epi16(p->out + row * p->outputs + output, which, (__m256i)_mm512_cvtneps_pbh(sums));
+    _mm256_mask_storeu_epi16(p->out + row * p->stride + output, which, (__m256i)_mm512_cvtneps_pbh(sums));
 }
 
 AMX static inline void store_tile(const Gemm *p, int64_t row, int64_t output, const float *tile) {
