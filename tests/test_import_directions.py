@@ -199,21 +199,22 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def imported_tests(source: str) -> list[str]:
-    """Returns the test files that a source imports from."""
+def imported_tests(source: str, package: str = "") -> list[str]:
+    """Returns the test files, and the conftest files of other packages, that a source imports from."""
     modules = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
             modules += [f"{node.module}.{each.name}" for each in node.names]
         elif isinstance(node, ast.Import):
             modules += [each.name for each in node.names]
-    return [each for each in modules if re.match(r"tests\.(\w+\.)*test_", each)]
+    return [each for each in modules if re.match(rf"tests\.((\w+\.)*test_|(?!{package}\.)(\w+\.)+conftest\b)", each)]
 
 
 def test_no_test_file_is_imported() -> None:
-    """Shared code of tests is in tests/harness, or a fixture in a conftest.py."""
+    """Code that tests and benchmarks share is in tests/harness, and a conftest.py is of its own package."""
     assert imported_tests("from tests.sdk.test_cli import Command") == ["tests.sdk.test_cli.Command"]
     assert imported_tests("if True:\n    from tests.sdk import test_cli") == ["tests.sdk.test_cli"]
-    assert imported_tests("from tests.harness.waiting import PATIENCE\nimport tests.sdk.conftest") == []
-    for path in sorted((ROOT / "tests").rglob("*.py")):
-        assert imported_tests(path.read_text(encoding="utf-8")) == [], path
+    assert imported_tests("import tests.sdk.conftest", "gateway") == ["tests.sdk.conftest"]
+    assert imported_tests("from tests.harness.waiting import PATIENCE\nimport tests.sdk.conftest", "sdk") == []
+    for path in sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
+        assert imported_tests(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts[1]) == [], path

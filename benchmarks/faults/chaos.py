@@ -31,7 +31,6 @@ from benchmarks.faults.chaos_cluster import Cluster, Member
 from benchmarks.faults.chaos_plan import plan
 from benchmarks.faults.chaos_report import Facts, figures_of, missed_targets
 from benchmarks.faults.drafter_watch import DrafterWatch
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.process_usage import Usage
 from benchmarks.harness.report import add_report_options, print_report
@@ -39,6 +38,7 @@ from benchmarks.harness.service_logs import unhandled
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, StreamLoad, jobs_of
 from draftwire import AsyncClient, RetryPolicy
+from tests.harness.checkout import MODELS
 
 DRAFTS = {"good": "draft", "early": "draft-early", "untrained": "draft-untrained"}
 REQUEST_SECONDS = 180.0

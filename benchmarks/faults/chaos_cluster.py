@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,11 +13,12 @@ import grpc
 
 from benchmarks.faults.chaos_plan import Fault
 from benchmarks.harness.process_usage import Usage
-from benchmarks.harness.services import Service, Services
+from benchmarks.harness.services import Services
 from benchmarks.harness.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, DraftwireError, RetryPolicy
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest, DrafterStatus
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
+from tests.harness.service_process import ServiceProcess
 
 POOL_SECONDS = 30.0
 """Deadline in seconds of a call that manages drafters."""
@@ -43,7 +45,7 @@ class Member:
         self.lock = asyncio.Lock()
         """Held by the fault under way at this member."""
         self.lives: list[Life] = []
-        self.service: Service
+        self.service: ServiceProcess
         self._services = services
 
     @property
@@ -52,7 +54,7 @@ class Member:
         return self.proxy.address
 
     async def start(self) -> None:
-        """Starts a process and waits until it serves. Raises ServiceError."""
+        """Starts a process and waits until it serves. Raises RuntimeError."""
         fork = self._services.forked_verifier if self.verifier else self._services.forked_drafter
         service = fork(self.model, *self.flags)
         # Only now, because asking a service for its address blocks until it serves, which the event loop must not do.
@@ -145,11 +147,11 @@ class Cluster:
                 member.service.kill()
                 await member.start()
             case "stop":
-                member.service.pause()
+                member.service.process.send_signal(signal.SIGSTOP)
                 try:
                     await asyncio.sleep(fault.seconds)
                 finally:
-                    member.service.resume()
+                    member.service.process.send_signal(signal.SIGCONT)
             case "cut":
                 member.proxy.cut()
             case "partition":

@@ -28,13 +28,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from benchmarks.faults import fuzz_messages
 from benchmarks.faults.fuzzing_drafter import FuzzingDrafter
 from benchmarks.faults.mutations import mutate, mutate_bytes, mutate_order
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.report import add_report_options, end_with_faults
 from benchmarks.harness.service_logs import logged_faults
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient, BatchOptions, DraftwireError, Speculation
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
+from tests.harness.checkout import MODELS
 
 SECONDS = 30.0
 """Seconds within which every answer, error or end must come."""

@@ -24,14 +24,15 @@ from pathlib import Path
 import grpc
 
 from benchmarks.faults.fuzz_form_texts import MOST_TEXT, Form, extremes, random_form
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.report import add_report_options, end_with_faults
 from benchmarks.harness.service_logs import logged_faults
-from benchmarks.harness.services import Service, Services
+from benchmarks.harness.services import Services
 from draftwire import AsyncClient, DraftwireError, RetryPolicy
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.structured_output_pb2 import StructuredOutput
+from tests.harness.checkout import MODELS
+from tests.harness.service_process import ServiceProcess
 
 SECONDS = 60.0
 """Seconds within which every request with a form must end."""
@@ -66,7 +67,7 @@ class FormFindings:
 class FormFuzzer:
     """An attack on one verifier with forms."""
 
-    def __init__(self, verifier: Service, seed: int, seconds: float) -> None:
+    def __init__(self, verifier: ServiceProcess, seed: int, seconds: float) -> None:
         """seconds: least duration of the attack."""
         self.findings = FormFindings()
         self._verifier = verifier

@@ -28,13 +28,13 @@ from typing import Any
 
 import grpc
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.process_usage import Usage
 from benchmarks.harness.report import add_report_options, end_with_faults
 from benchmarks.harness.service_logs import logged_faults
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient, DeadlineExceededError
 from draftwire.v1 import verifier_service_pb2 as pb
+from tests.harness.checkout import MODELS
 
 _SERVICE = "/draftwire.v1.VerifierService/"
 _BYSTANDER = "def f(x):"

@@ -14,8 +14,8 @@ from benchmarks.faults.fuzz_messages import hello
 from benchmarks.faults.raw_drafter import RawDrafter
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict
+from tests.harness.stand_ins.scripted_drafter import Opening, batch
 
 _CHAIN = 8
 """Random tokens that it proposes at a time."""
@@ -27,27 +27,14 @@ _LOG_PROB = -0.01
 """Log-probability that it reports for each token: near certainty."""
 
 
-@dataclass(slots=True)
-class _Opening:
-    epoch: int
-    sequence_id: int
-    tokens: list[int]
+@dataclass(slots=True, kw_only=True)
+class _Opening(Opening):
     begun: int
     """Number of committed tokens at the opening itself."""
-    next_id: int = 1
 
-    def proposal(self, tokens: list[int], length: int) -> Proposal:
-        """Returns a chain after `length` committed tokens."""
-        first, self.next_id = self.next_id, self.next_id + len(tokens)
-        return Proposal(
-            sequence_id=self.sequence_id,
-            epoch=self.epoch,
-            committed_length=length,
-            first_node_id=first,
-            token_ids=tokens,
-            parent_ids=[0, *range(first, first + len(tokens) - 1)],
-            log_probs=[_LOG_PROB] * len(tokens),
-        )
+    def batch(self, tokens: list[int], length: int) -> pb.DraftResponse:
+        """Proposes a chain after `length` committed tokens."""
+        return batch(self.proposal(tokens, committed_length=length, log_probs=[_LOG_PROB] * len(tokens)))
 
 
 class HostileDrafter(RawDrafter):
@@ -94,7 +81,7 @@ class HostileDrafter(RawDrafter):
     def _open(self, message: pb.OpenSequence, openings: dict[int, _Opening]) -> Iterator[pb.DraftResponse]:
         opening = openings.get(message.sequence_id)
         if opening is None or not message.offset:
-            opening = _Opening(message.epoch, message.sequence_id, [], message.committed_length)
+            opening = _Opening(message.sequence_id, message.epoch, [], begun=message.committed_length)
             openings[message.sequence_id] = opening
         opening.tokens += message.token_ids
         if len(opening.tokens) < message.committed_length:
@@ -111,7 +98,7 @@ class HostileDrafter(RawDrafter):
 
     def _guess(self, opening: _Opening) -> pb.DraftResponse:
         tokens = [self._rng.randrange(self._vocab_size) for _ in range(_CHAIN)]
-        return _batch(opening.proposal(tokens, len(opening.tokens)))
+        return opening.batch(tokens, len(opening.tokens))
 
     def _replaced(self) -> pb.DraftResponse:
         self._models += 1
@@ -128,27 +115,22 @@ class HostileDrafter(RawDrafter):
 
     def _echo(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
         for _ in range(_ECHOES):
-            yield _batch(opening.proposal([opening.tokens[opening.begun]], opening.begun))
+            yield opening.batch([opening.tokens[opening.begun]], opening.begun)
 
     def _echo_last(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
         known = len(opening.tokens) - len(verdict.token_ids)
         for _ in range(_ECHOES):
-            yield _batch(opening.proposal([opening.tokens[known]], known))
+            yield opening.batch([opening.tokens[known]], known)
 
     def _foreign(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
         yield self._guess(opening)
         for number in range(_FOREIGN):
-            strange = _Opening(0, opening.sequence_id + 1000 + number, [0], 1)
-            yield _batch(strange.proposal([1], 1))
+            yield _Opening(opening.sequence_id + 1000 + number, 0, [0], begun=1).batch([1], 1)
 
     def _pongs(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
         yield self._guess(opening)
         for number in range(_PONGS):
             yield pb.DraftResponse(pong=pb.Pong(number=number))
-
-
-def _batch(proposal: Proposal) -> pb.DraftResponse:
-    return pb.DraftResponse(proposals=ProposalBatch(proposals=[proposal], step_seconds=1e-3))
 
 
 KINDS: dict[str, Callable[[HostileDrafter, _Opening, Verdict], Iterator[pb.DraftResponse]]] = {

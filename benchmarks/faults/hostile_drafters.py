@@ -29,7 +29,6 @@ from pathlib import Path
 
 from benchmarks.faults.hostile_drafter import KINDS, HostileDrafter
 from benchmarks.harness.arrangements import turned
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
@@ -37,6 +36,7 @@ from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.stream_batch import Stream, StreamBatch, run_batch
 from draftwire import AsyncClient, BatchOptions, Drafter, Speculation
+from tests.harness.checkout import MODELS
 
 PLAIN, HONEST, HOSTILE, BOTH = "plain", "honest", "hostile", "both"
 SPECULATION = {

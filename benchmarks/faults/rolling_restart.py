@@ -19,13 +19,14 @@ from collections.abc import Callable
 
 from benchmarks.faults.gateway_load import GatewayLoad
 from benchmarks.faults.stalls import Blame, gaps_by_kind, percentile
-from benchmarks.harness.checkout import MODELS
-from benchmarks.harness.gateway_process import GatewayProcess
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import Spread, add_report_options, print_report
-from benchmarks.harness.services import Service, Services
+from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, RetryPolicy
+from tests.harness.checkout import MODELS
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.service_process import ServiceProcess
 
 DRAFTS = ("draft", "draft-early")
 KINDS = ("drafter", "verifier", "gateway")
@@ -44,13 +45,12 @@ class Fleet:
     def __init__(self, services: Services, grace: float):
         self._services = services
         self._grace = ("--shutdown-grace-seconds", str(round(grace)))
-        self._gateway_logs = 0
-        self.drafters: list[Service] = []
-        self.verifiers: list[Service] = []
+        self.drafters: list[ServiceProcess] = []
+        self.verifiers: list[ServiceProcess] = []
         self.gateways: list[GatewayProcess] = []
 
     async def start(self) -> None:
-        """Starts all processes. Raises ServiceError."""
+        """Starts all processes. Raises RuntimeError."""
         self.drafters = [self._services.drafter(MODELS / model) for model in DRAFTS]
         for drafter in self.drafters:
             await asyncio.to_thread(lambda service=drafter: service.address)
@@ -59,41 +59,31 @@ class Fleet:
             await asyncio.to_thread(lambda service=verifier: service.address)
         self.gateways = [self._gateway() for _ in range(2)]
         for gateway in self.gateways:
-            await asyncio.to_thread(gateway.url)
+            await asyncio.to_thread(lambda gateway=gateway: gateway.address)
         await self._drafters_are_back()
 
     async def restart(self, kind: str, index: int) -> None:
-        """Restarts one process; returns when it serves again. Raises ServiceError."""
+        """Restarts one process; returns when it serves again. Raises RuntimeError."""
+        members = {"drafter": self.drafters, "verifier": self.verifiers, "gateway": self.gateways}[kind]
+        old = members[index]
+        listen = ("--listen", old.address)
+        await asyncio.to_thread(old.stop)
         if kind == "gateway":
-            old = self.gateways[index]
-            address = old.url().removeprefix("http://")
-            await asyncio.to_thread(old.stop)
-            self.gateways[index] = self._gateway(address)
-            await asyncio.to_thread(self.gateways[index].url)
-            return
-        members = self.drafters if kind == "drafter" else self.verifiers
-        address = members[index].address
-        await asyncio.to_thread(members[index].end)
-        listen = ("--listen", address)
-        members[index] = (
-            self._services.drafter(MODELS / DRAFTS[index], *listen) if kind == "drafter" else self._verifier(*listen)
-        )
+            members[index] = self._gateway(*listen)
+        elif kind == "verifier":
+            members[index] = self._verifier(*listen)
+        else:
+            members[index] = self._services.drafter(MODELS / DRAFTS[index], *listen)
         await asyncio.to_thread(lambda: members[index].address)
-        await self._drafters_are_back()
+        if kind != "gateway":
+            await self._drafters_are_back()
 
-    def stop(self) -> None:
-        """Ends the gateways; `services` ends the others."""
-        for gateway in self.gateways:
-            gateway.stop()
-
-    def _verifier(self, *flags: str) -> Service:
+    def _verifier(self, *flags: str) -> ServiceProcess:
         attached = [part for each in self.drafters for part in ("--drafter", each.address)]
         return self._services.verifier(MODELS / "target", *attached, *self._grace, *flags)
 
-    def _gateway(self, listen: str = "127.0.0.1:0") -> GatewayProcess:
-        self._gateway_logs += 1
-        log = self._services.logs / f"gateway-{self._gateway_logs}.log"
-        return GatewayProcess([each.address for each in self.verifiers], log, *self._grace, listen=listen)
+    def _gateway(self, *flags: str) -> GatewayProcess:
+        return self._services.gateway([each.address for each in self.verifiers], *self._grace, *flags)
 
     async def _drafters_are_back(self) -> None:
         async with asyncio.timeout(READY_SECONDS):
@@ -105,7 +95,7 @@ class Fleet:
 
 
 async def measure(options: argparse.Namespace, fleet: Fleet) -> dict[str, object]:
-    """Runs the load and the restarts. Raises ServiceError, RuntimeError."""
+    """Runs the load and the restarts. Raises RuntimeError."""
     await fleet.start()
     addresses = [each.address for each in fleet.verifiers]
     jobs = [
@@ -120,7 +110,7 @@ async def measure(options: argparse.Namespace, fleet: Fleet) -> dict[str, object
     gaps: dict[str, list[Gap]] = {"SDK": [], "HTTP": []}
     sdk = StreamLoad(jobs, options.streams, connect, expected, on_gap=gaps["SDK"].append)
     texts = [output.text for output in expected]
-    urls = [gateway.url() for gateway in fleet.gateways]
+    urls = [gateway.url for gateway in fleet.gateways]
     http = GatewayLoad(jobs, options.http_streams, urls, texts, REQUEST_SECONDS, on_gap=gaps["HTTP"].append)
     stop = asyncio.Event()
     restarts: list[Blame] = []
@@ -190,11 +180,7 @@ def main() -> None:
     add_report_options(parser)
     options = parser.parse_args()
     with Services() as services:
-        fleet = Fleet(services, REQUEST_SECONDS)
-        try:
-            figures = asyncio.run(measure(options, fleet))
-        finally:
-            fleet.stop()
+        figures = asyncio.run(measure(options, Fleet(services, REQUEST_SECONDS)))
     print_report("rolling_restart", figures, options)
     if figures["requests lost"] or figures["outputs that differ"]:
         sys.exit(1)

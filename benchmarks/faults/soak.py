@@ -23,18 +23,19 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.process_usage import Trend, Usage, grew
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.service_logs import unhandled
-from benchmarks.harness.services import Service, Services
+from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, DraftwireError
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
+from tests.harness.checkout import MODELS
+from tests.harness.service_process import ServiceProcess
 
 SAMPLE_SECONDS = 10.0
 WARM_UP_SHARE = 0.2
@@ -51,7 +52,7 @@ class Watched:
 
     name: str
     pid: int
-    service: Service | None
+    service: ServiceProcess | None
     """The service; None for this process, which runs the clients."""
     verifier: bool = False
     times: list[float] = field(default_factory=list)

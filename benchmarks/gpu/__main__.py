@@ -34,7 +34,6 @@ from benchmarks.gpu.steps import (
     seconds,
     step_seconds,
 )
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from models.inflate import read_count
@@ -51,6 +50,7 @@ from speculative_engine.sampling.philox import philox4x32
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.checkout import MODELS
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 CHUNKS = (8, 64)

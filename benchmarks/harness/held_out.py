@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Sequence
 
-from benchmarks.harness.checkout import MODELS
+from tests.harness.checkout import MODELS
 
 
 def held_out_prompts(count: int) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.harness.checkout import ROOT
+from tests.harness.checkout import ROOT
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FEATURES = {

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.checkout import ROOT
 from benchmarks.harness.machine import commit_time, cpu_features, machine
+from tests.harness.checkout import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 """Directory of the results that the documents are made from."""

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.checkout import ROOT
 from benchmarks.harness.figures import Goal, cell, matching, middle
 from benchmarks.harness.results import RESULTS, Result, results, shown_name
+from tests.harness.checkout import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 DOCUMENTS = ("docs/benchmarks.md", "README.md", "benchmarks/README.md")

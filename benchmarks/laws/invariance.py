@@ -21,10 +21,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options, print_report
-from benchmarks.harness.services import Service, Services
+from benchmarks.harness.services import Services
 from draftwire import AsyncClient, BatchOptions, DrafterNotFoundError, Generation
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
@@ -32,6 +31,8 @@ from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.checkout import MODELS
+from tests.harness.service_process import ServiceProcess
 
 SAMPLINGS: dict[str, BatchOptions] = {
     "greedy": {"temperature": 0.0},
@@ -157,7 +158,7 @@ class Killing:
     def __init__(self, client: AsyncClient, services: Services):
         self._client = client
         self._services = services
-        self._spares: list[Service] = []
+        self._spares: list[ServiceProcess] = []
         self._count = 0
 
     def prepare(self) -> None:

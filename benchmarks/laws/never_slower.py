@@ -23,12 +23,13 @@ import sys
 from functools import partial
 
 from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
-from benchmarks.harness.services import DRAFTER, Service, Services, started
+from benchmarks.harness.services import DRAFTER, Services, started
 from draftwire import AsyncClient, Speculation
+from tests.harness.checkout import MODELS
+from tests.harness.service_process import ServiceProcess
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"
 DRAFTERS = {
@@ -49,7 +50,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     slots = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 4096))
     target = inflated(MODELS / "target", options.target_millions)
 
-    def drafter(name: str) -> Service:
+    def drafter(name: str) -> ServiceProcess:
         model, module, flags = DRAFTERS[name]
         if name == "slow":
             flags = (*flags, str(options.sleep_ms))

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.machine import cpu_name
 from benchmarks.harness.results import add_results_option, save
 from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of
@@ -33,6 +32,7 @@ from speculative_engine.sampling.distributions import by_entropy, probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import TokenTree
+from tests.harness.checkout import MODELS
 
 POSITION = 100
 CHUNK = 500

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.harness.checkout import ROOT
 from benchmarks.peers.environment import Environment
+from tests.harness.checkout import ROOT
 
 Setting = Mapping[str, object]
 FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's builds need a CUDA torch

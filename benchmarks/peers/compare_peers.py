@@ -31,7 +31,6 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.report import add_report_options, print_report
@@ -39,6 +38,7 @@ from benchmarks.peers.catalogue import Peer, peers
 from benchmarks.peers.comparison import figures
 from benchmarks.peers.contest import Arrangement, Contest
 from benchmarks.peers.environment import PeerUnavailable
+from tests.harness.checkout import MODELS
 
 
 def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[str, str]) -> dict[str, object]:

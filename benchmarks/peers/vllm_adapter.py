@@ -24,7 +24,6 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.report import add_report_options, print_report
@@ -33,6 +32,7 @@ from benchmarks.peers.catalogue import Method, Peer
 from benchmarks.peers.comparison import figures
 from benchmarks.peers.contest import Arrangement, Contest
 from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_variables
+from tests.harness.checkout import MODELS
 
 _PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"
 

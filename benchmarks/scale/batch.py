@@ -15,7 +15,6 @@ import itertools
 import sys
 
 from benchmarks.harness.arrangements import turned
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
@@ -23,6 +22,7 @@ from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.stream_batch import StreamBatch, quantile, run_batch
 from draftwire import AsyncClient, BatchOptions, Speculation
+from tests.harness.checkout import MODELS
 
 OFF, AUTO, LIMITED = "off", "auto", "limited"
 

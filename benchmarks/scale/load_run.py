@@ -13,17 +13,18 @@ from typing import NamedTuple
 import grpc
 
 from benchmarks.harness.arrangements import turned
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.process_usage import Usage, grew
 from benchmarks.harness.report import Spread
-from benchmarks.harness.services import Service, Services, started
+from benchmarks.harness.services import Services, started
 from benchmarks.scale.load_figures import LoadFigures, Objective
 from benchmarks.scale.open_load import Answer, Ask, asks, run_load
 from draftwire import AsyncClient, BatchOptions, Speculation
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
+from tests.harness.checkout import MODELS
+from tests.harness.service_process import ServiceProcess
 
 OFF, AUTO = "off", "auto"
 KINDS = {OFF: Speculation(enabled=False), AUTO: Speculation()}
@@ -140,7 +141,7 @@ class Load:
                 found.append(f"{name} grew from {values[0]} to {values[-1]}")
         return found
 
-    async def _start(self) -> tuple[Service, str]:
+    async def _start(self) -> tuple[ServiceProcess, str]:
         options = self._options
         slots = str(options.kv_slots or 2 * options.places * (options.prompt_tokens + options.max_tokens) + 4096)
         target = inflated(MODELS / "target", options.target_millions)
@@ -194,7 +195,7 @@ class Load:
         end = full[-1][0]
         return len(full), end - began, sum(tokens for _, tokens in full)
 
-    async def _note(self, verifier: Service) -> None:
+    async def _note(self, verifier: ServiceProcess) -> None:
         """Records what the verifier holds, once it is idle."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         async with grpc.aio.insecure_channel(verifier.address) as channel:

@@ -20,7 +20,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores
@@ -28,6 +27,7 @@ from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_batch import Stream, StreamBatch, quantile, run_stream
 from draftwire import AsyncClient, BatchOptions, Speculation
+from tests.harness.checkout import MODELS
 
 BY_PREFIX, IN_TURN = "by prefix", "in turn"
 ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"

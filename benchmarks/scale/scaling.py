@@ -18,12 +18,12 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.harness.arrangements import PLAIN, Arrangement, Comparison, Measured, measure, measure_and_report
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.services import Services, started
 from draftwire import AsyncClient, Speculation
+from tests.harness.checkout import MODELS
 
 DRAFTERS = ("no drafter", "one drafter", "two drafters")
 GOAL = 4.0

@@ -30,7 +30,6 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.pair_options import cores
 from benchmarks.harness.report import Spread, add_report_options, print_report
@@ -43,6 +42,7 @@ from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.fair_shares import FairRows, ServedVerifier
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.token_tree import TokenTree
+from tests.harness.checkout import MODELS
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"
 PACED = "benchmarks.harness.stand_ins.paced_verifier"

@@ -69,13 +69,13 @@ def answers(options: argparse.Namespace) -> dict[str, list[Row]]:
 async def calibrated(options: argparse.Namespace, validating: bool) -> tuple[ModelPairTimes, list[Row]]:
     """Measures on real services what a simulation needs; with `validating` also runs whole fleets and compares."""
     # imported here, so that questions need no models
-    from benchmarks.harness.checkout import MODELS
     from benchmarks.harness.held_out import held_out_prompts
     from benchmarks.harness.inflated_models import inflated
     from benchmarks.harness.services import Services
     from benchmarks.simulation.fleet.calibration import calibrate
     from benchmarks.simulation.fleet.real_fleet import RealFleet
     from benchmarks.simulation.fleet.validation import cases, compare, measure
+    from tests.harness.checkout import MODELS
 
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.harness.checkout import MODELS
-from benchmarks.harness.gateway_process import GatewayProcess
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient
+from tests.harness.checkout import MODELS
 
 _SEED = 1
 
@@ -102,11 +101,7 @@ def main() -> None:
     options = parser.parse_args()
     with Services() as services:
         verifier = services.verifier(options.model, "--drafter", options.drafter).address
-        gateway = GatewayProcess([verifier], services.logs / "gateway.log")
-        try:
-            figures = asyncio.run(measure(options, verifier, gateway.url()))
-        finally:
-            gateway.stop()
+        figures = asyncio.run(measure(options, verifier, services.gateway([verifier]).url))
     print_report("gateway_overhead", figures, options)
 
 

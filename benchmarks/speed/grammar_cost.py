@@ -28,12 +28,12 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.harness.checkout import ROOT
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_compiler import GrammarCompiler
 from speculative_engine.logits.logit_editor import TreeRows
+from tests.harness.checkout import ROOT
 
 _TRAINED_ON = 16_000_000
 """Characters of text that the large tokenizer is trained on."""

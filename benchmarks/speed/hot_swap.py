@@ -25,7 +25,6 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.machine import machine
@@ -35,6 +34,7 @@ from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, StreamLoad
 from benchmarks.speed.token_rate import BUCKET_SECONDS, TokenRate, moving_rate
 from draftwire import AsyncClient
+from tests.harness.checkout import MODELS
 
 WARM_UP_SECONDS = 5.0
 """Seconds after the last stream has received its first tokens."""

@@ -18,7 +18,6 @@ import time
 import numpy as np
 import torch
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
@@ -27,6 +26,7 @@ from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.weight_names import Weights
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.checkout import MODELS
 
 _CONTEXT = 128
 _SLOTS = 2048

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from speculative_engine.drafters.lookup.prediction import prediction_drafter
@@ -32,6 +31,7 @@ from speculative_engine.planning.acceptance_model import AcceptanceModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.checkout import MODELS
 
 PROMPT_TOKENS = 64
 PREDICTION_TOKENS = 300

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options, print_report
 from speculative_engine.drafters.drafter import Drafter, DraftSpec
@@ -34,6 +33,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
+from tests.harness.checkout import MODELS
 
 _SLOTS = 16384
 

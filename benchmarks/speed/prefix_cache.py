@@ -19,7 +19,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores
@@ -27,6 +26,7 @@ from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_batch import StreamBatch, quantile, run_batch
 from draftwire import AsyncClient, BatchOptions, Speculation
+from tests.harness.checkout import MODELS
 
 CHATS, SYSTEM = "chats", "shared system prompt"
 PLAIN = Speculation(enabled=False)

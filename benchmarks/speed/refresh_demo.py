@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -24,12 +25,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.checkout import MODELS, ROOT
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
-from benchmarks.harness.services import Service, Services
+from benchmarks.harness.services import Services
 from draftwire import Client
+from tests.harness.checkout import MODELS, ROOT
+from tests.harness.processes import SERVICE_ENVIRONMENT
+from tests.harness.service_process import ServiceProcess
 
 _MEASURED = 24
 _MAX_TOKENS = 48
@@ -102,7 +105,9 @@ def traffic(address: str) -> Iterator[None]:
             thread.join()
 
 
-def refresh(verifier: Service, canary: Service, out: Path, options: argparse.Namespace, output: int | None) -> None:
+def refresh(
+    verifier: ServiceProcess, canary: ServiceProcess, out: Path, options: argparse.Namespace, output: int | None
+) -> None:
     """Runs `draftwire train refresh` for one round."""
     subprocess.run(
         [
@@ -113,6 +118,7 @@ def refresh(verifier: Service, canary: Service, out: Path, options: argparse.Nam
             "--learning-rate", str(options.learning_rate),
         ],
         cwd=ROOT,
+        env=os.environ | SERVICE_ENVIRONMENT,
         stdout=output,
         check=True,
     )  # fmt: skip

@@ -31,15 +31,16 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
-from benchmarks.harness.services import VERIFIER, Service, Services, started
+from benchmarks.harness.services import VERIFIER, Services, started
 from benchmarks.harness.simulated_models import Place
 from benchmarks.harness.simulation_case import drafted_places, simulation_case
 from benchmarks.harness.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
+from tests.harness.checkout import MODELS
+from tests.harness.service_process import ServiceProcess
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"
 PATIENT = "benchmarks.harness.stand_ins.patient_verifier"
@@ -80,10 +81,10 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
 
-    def verifier(module: str) -> Service:
+    def verifier(module: str) -> ServiceProcess:
         return services.verifier(target, *_SLOTS, cores=options.verifier_cores, module=module)
 
-    def chain(*depth: object) -> Service:
+    def chain(*depth: object) -> ServiceProcess:
         flags = ("--width", "1", *map(str, depth), *_SLOTS)
         return services.drafter(draft, *flags, cores=options.drafter_cores, module=SHAPED)
 

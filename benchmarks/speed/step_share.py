@@ -17,7 +17,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
 from benchmarks.harness.report import Spread, add_report_options, print_report
@@ -26,6 +25,7 @@ from speculative_engine.model.fused_layer import FusedLayer
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.row_exact import RowExactLinear
+from tests.harness.checkout import MODELS
 
 _SLOTS = 2048
 _LEAST = 32

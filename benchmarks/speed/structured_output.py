@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
@@ -36,6 +35,7 @@ from speculative_engine.logits.grammar_compiler import GrammarCompiler
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.checkout import MODELS
 
 PROMPT = "# The configuration as JSON:\nconfig = "
 _DRAFT, _GRAMMAR = "draft", "grammar"

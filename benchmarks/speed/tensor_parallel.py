@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.machine import machine
@@ -33,6 +32,7 @@ from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.checkout import MODELS
 
 _SEQUENCES, _TOKENS = 4, 64
 _ROWS = (1, 8, 32)

@@ -21,7 +21,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import cores
@@ -30,6 +29,7 @@ from benchmarks.harness.services import Services
 from benchmarks.harness.timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
 from benchmarks.speed.without_services import serve
 from draftwire import AsyncClient, Speculation
+from tests.harness.checkout import MODELS
 
 SLOTS = 4096
 _LOAD_SECONDS = 300.0

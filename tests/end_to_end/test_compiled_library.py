@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.harness import processes
-from tests.harness.services import MODELS, ROOT, RunningService
+from tests.harness.checkout import MODELS
+from tests.harness.service_process import ServiceProcess
 from tests.harness.waiting import eventually
 
 PROGRAM = """
@@ -26,24 +23,12 @@ sys.exit(main())
 WARNING = "no compiled library; decoding is slower"
 
 
-class Built(RunningService):
+class Built(ServiceProcess):
     """A service with or without the compiled library."""
 
     def __init__(self, module: str, model: str, library: str, place: Path) -> None:
-        self.log = place / f"{module}-{library}.log"
-        with self.log.open("wb") as log:
-            self.process = processes.Popen(
-                [
-                    sys.executable, "-c", PROGRAM.format(module=module), library, "--model", str(MODELS / model),
-                    "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--threads", "1",
-                    "--log-format", "json",
-                ],
-                cwd=ROOT,
-                env=os.environ | processes.ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )  # fmt: skip
+        flags = ("--model", str(MODELS / model), "--metrics-listen", "127.0.0.1:0", "--threads", "1")
+        super().__init__(["-c", PROGRAM.format(module=module), library], flags, place)
 
     def metrics(self) -> str:
         """Returns the text of a scrape."""

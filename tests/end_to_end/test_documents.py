@@ -36,7 +36,7 @@ def blocks() -> list[Any]:
 @pytest.fixture(scope="module")
 def gateway(verifier: RunningService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway in front of the shared verifier."""
-    gateway = GatewayProcess(tmp_path_factory.mktemp("gateway") / "gateway.log", "--verifier", verifier.address)
+    gateway = GatewayProcess(tmp_path_factory.mktemp("gateway"), "--verifier", verifier.address)
     yield gateway
     gateway.stop()
 

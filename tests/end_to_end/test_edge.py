@@ -7,7 +7,8 @@ import pytest
 
 from draftwire import Client, SpeculationStats
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter
-from tests.harness.services import MODELS, RunningService
+from tests.harness.checkout import MODELS
+from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, TRIES, eventually, sometimes
 
 PROMPT = "def read_config(path):\n"

@@ -3,8 +3,8 @@
 import asyncio
 
 from benchmarks.faults.fuzz import attack
-from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.services import Services
+from tests.harness.checkout import MODELS
 from tests.harness.processes import Popen
 
 MESSAGES = 4000

@@ -45,7 +45,7 @@ def test_no_form_harms_anybody() -> None:
 def test_a_form_ends_neither_of_two_verifiers(start_verifier: "StartService", tmp_path: Path) -> None:
     services = [start_verifier(), start_verifier()]
     addresses = [each.address for each in services]
-    gateway = GatewayProcess(tmp_path / "gateway.log", "--verifier", ",".join(addresses))
+    gateway = GatewayProcess(tmp_path, "--verifier", ",".join(addresses))
     try:
         with Client(addresses, timeout=PATIENCE) as client:
             for option, guided, text in CHAINS.values():

@@ -8,7 +8,8 @@ import pytest
 
 import draftwire
 from draftwire import Client
-from tests.harness.services import MODELS, Loading
+from tests.harness.checkout import MODELS
+from tests.harness.services import Loading
 from tests.harness.stand_ins.hub_server import serving_hub
 from tests.harness.waiting import eventually
 

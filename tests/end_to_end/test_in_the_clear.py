@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from draftwire import Client, InvalidFieldError
-from tests.harness.services import MODELS, ROOT
+from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import PATIENCE
 
 ELSEWHERE = "192.0.2.1:50052"  # reserved for documentation (RFC 5737)

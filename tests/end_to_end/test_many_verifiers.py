@@ -111,7 +111,7 @@ def test_nothing_is_lost_when_a_verifier_is_killed(
     with Client(doomed.address, timeout=PATIENCE) as other:
         eventually(lambda: [each.state for each in other.drafters.list()] == ["ready"] * 3, "the drafters are ready")
     addresses = [doomed.address, client.address]
-    gateway = GatewayProcess(logs / "many-verifiers.log", "--verifier", ",".join(addresses))
+    gateway = GatewayProcess(logs, "--verifier", ",".join(addresses))
     try:
         streams = Streams(addresses, gateway.url)
         asyncio.run(streams.run(doomed.kill))

@@ -7,7 +7,7 @@ import pytest
 
 from draftwire import Client, Speculation
 from draftwire.errors import DraftwireError
-from tests.harness.services import MODELS
+from tests.harness.checkout import MODELS
 from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:

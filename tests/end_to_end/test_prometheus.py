@@ -125,7 +125,7 @@ def monitored(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         running.callback(verifier.kill)
         drafter = RunningService("drafter_service", "draft", served, logs)
         running.callback(drafter.kill)
-        gateway = GatewayProcess(logs / "monitored-gateway.log", "--verifier", verifier.address)
+        gateway = GatewayProcess(logs, "--verifier", verifier.address)
         running.callback(gateway.stop)
         client = running.enter_context(Client(verifier.address, timeout=PATIENCE))
         client.drafters.attach(drafter.address, name="one")
@@ -135,7 +135,7 @@ def monitored(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         targets = {
             "verifier": metrics_address(verifier),
             "drafter": metrics_address(drafter),
-            "gateway": "{}:{}".format(*gateway.address),
+            "gateway": gateway.address,
         }
         prometheus = Prometheus(folder, dict(targets))
         running.callback(prometheus.stop)

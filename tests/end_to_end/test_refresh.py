@@ -12,7 +12,8 @@ from typing import Any
 
 from draftwire import Client, Generation
 from tests.harness import processes
-from tests.harness.services import MODELS, StartService
+from tests.harness.checkout import MODELS
+from tests.harness.services import StartService
 from tests.harness.waiting import PATIENCE, sometimes
 
 PROMPTS = ["def fib(n):", "import os\n", "class Node:\n"]

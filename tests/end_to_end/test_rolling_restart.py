@@ -8,7 +8,6 @@ their request, as a load balancer does.
 import asyncio
 import itertools
 import json
-import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ import pytest
 from draftwire import AsyncClient, Client, RetryPolicy, Speculation
 from tests.harness.gateway_process import GatewayProcess
 from tests.harness.lasting_address import lasting_address
+from tests.harness.service_process import ServiceProcess
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ class Fleet:
         self.drafters_are_back()
 
     def restart_gateway(self, index: int) -> None:
-        address = "{}:{}".format(*self.gateways[index].address)
-        self._end(self.gateways[index])
-        self.gateways[index] = self._start_gateway(address)
+        old = self.gateways[index]
+        self._end(old)
+        self.gateways[index] = self._start_gateway(old.address)
         url = self.gateways[index].url
         eventually(lambda: httpx.get(f"{url}/health", timeout=PATIENCE).is_success, "the gateway is back")
 
@@ -188,15 +188,12 @@ class Fleet:
 
     def _start_gateway(self, listen: str) -> GatewayProcess:
         verifiers = [part for each in self.verifiers for part in ("--verifier", each.address)]
-        log = self._logs / f"gateway-{time.monotonic_ns()}.log"
-        gateway = GatewayProcess(log, "--listen", listen, *verifiers, *GRACE)
-        self._ends.callback(gateway.process.wait)
-        self._ends.callback(gateway.process.kill)
+        gateway = GatewayProcess(self._logs, "--listen", listen, *verifiers, *GRACE)
+        self._ends.callback(gateway.kill)
         return gateway
 
-    def _end(self, service: "RunningService | GatewayProcess") -> None:
-        service.process.send_signal(signal.SIGTERM)
-        assert service.process.wait(PATIENCE) == 0, service.log.read_text()
+    def _end(self, service: ServiceProcess) -> None:
+        assert service.stop() == 0, service.log.read_text()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from draftwire import Client, DraftwireError, Speculation
 from tests.harness.gateway_process import GatewayProcess
+from tests.harness.service_process import ServiceProcess
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE
 
@@ -43,14 +44,14 @@ def test_no_log_shows_prompts_outputs_or_secrets(tmp_path: Path, monkeypatch: py
     token.write_text(ADMIN)
     safe = ("--accepted-tokens", str(accepted), "--token-file", str(token), "--log-level", "debug")
     logs = []
-    running: list[RunningService | GatewayProcess] = []
+    running: list[ServiceProcess] = []
     try:
         drafter = RunningService("drafter_service", "draft", safe, tmp_path)
         running.append(drafter)
         verifier = RunningService(STEADY_VERIFIER, "target", (*safe, "--drafter", drafter.address), tmp_path)
         running.append(verifier)
         gateway = GatewayProcess(
-            tmp_path / "gateway.log", "--verifier", verifier.address, "--token-file", str(token),
+            tmp_path, "--verifier", verifier.address, "--token-file", str(token),
             "--log-level", "debug", "--api-key", API_KEY,
         )  # fmt: skip
         running.append(gateway)

@@ -14,8 +14,9 @@ import pytest
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from draftwire.edge import EdgeClient
 from tests.harness.certificates import Authority, Pair
+from tests.harness.checkout import MODELS, ROOT
 from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import MODELS, ROOT, STEADY_VERIFIER, RunningService
+from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 PROMPT = "def fib(n):\n"
@@ -161,7 +162,7 @@ def test_a_gateway_before_it_serves_https_and_takes_new_certificates(chain: Chai
     web = Authority(tmp_path)
     pair = web.issue("web")
     gateway = GatewayProcess(
-        tmp_path / "gateway.log", *chain.flags("generate"), "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)
+        tmp_path, *chain.flags("generate"), "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)
     )
     try:
         url = gateway.url.replace("http:", "https:")
@@ -193,7 +194,7 @@ def test_a_gateway_takes_clients_of_its_authority_only(chain: Chain, tmp_path: P
     web, clients, strangers = (Authority(tmp_path / name) for name in ("web", "clients", "strangers"))
     pair = web.issue("web")
     gateway = GatewayProcess(
-        tmp_path / "gateway.log",
+        tmp_path,
         *chain.flags("generate"),
         *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--tls-client-ca", str(clients.file)),
     )

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.checkout import MODELS
 from tests.harness.processes import ended
-from tests.harness.services import MODELS, Loading, RunningService
+from tests.harness.services import Loading, RunningService
 from tests.harness.stand_ins.hub_server import SilentHub
 from tests.harness.waiting import PATIENCE, eventually
 

@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +17,9 @@ from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.harness.processes import ended
+from tests.harness.checkout import MODELS
+from tests.harness.processes import SERVICE_ENVIRONMENT, ended
+from tests.harness.service_process import ServiceProcess
 from tests.harness.services import STEADY_VERIFIER
 from tests.harness.waiting import PATIENCE, eventually
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(900)
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
 PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n", "import os\n", "# größer → "]
 TEMPERATURES = [0.0, 0.8, 1.2, 0.0]
 TOKENS = 48
@@ -59,11 +58,7 @@ def split(shared: Callable[..., "RunningService"]) -> "RunningService":
 
 def serving(service: "RunningService") -> "RunningService":
     """Waits until a service serves; returns it."""
-    deadline = time.monotonic() + START_SECONDS
-    while all(event["event"] != "listening" for event in service.events()):
-        assert service.process.poll() is None, service.log.read_text()
-        assert time.monotonic() < deadline, service.log.read_text()
-        time.sleep(0.1)
+    assert service.address
     return service
 
 
@@ -194,26 +189,13 @@ def test_what_cannot_be_split_is_refused(start_verifier: Callable[..., "RunningS
 
 def test_a_drafter_by_torchrun_drafts(verifier: "RunningService", client: Client, tmp_path: Path) -> None:
     """torchrun starts both ranks, and a signal to it ends both."""
-    root = MODELS.parent
-    log = tmp_path / "torchrun.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [
-                sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-                "-m", "drafter_service", "--model", str(MODELS / "draft"), "--listen", "127.0.0.1:0",
-                "--log-format", "json", "--verifier", verifier.address, "--name", "split", "--kv-slots", "4096",
-            ],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": f"{root}:{root / 'sdk'}", "HF_HUB_OFFLINE": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "drafter_service"]
+    flags = ("--model", str(MODELS / "draft"), "--verifier", verifier.address, "--name", "split", "--kv-slots", "4096")
+    environment = os.environ | SERVICE_ENVIRONMENT
+    drafter = ServiceProcess(torchrun, flags, tmp_path, popen=subprocess.Popen, environment=environment)
     try:
-        deadline = time.monotonic() + START_SECONDS
-        while [each.state for each in client.drafters.list()] != ["ready"]:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        assert drafter.address
+        eventually(lambda: [each.state for each in client.drafters.list()] == ["ready"], "it drafts")
         request = {"max_tokens": TOKENS, "seed": 3, "ignore_eos": True}
         plain = client.generate(PROMPTS[0], speculation=Speculation(enabled=False), **request)
 
@@ -224,7 +206,7 @@ def test_a_drafter_by_torchrun_drafts(verifier: "RunningService", client: Client
 
         assert eventually(accepted, "draft tokens were accepted")
     finally:
-        process.terminate()
-        process.wait(PATIENCE)
-    assert log.read_text().count('"event": "shutting down"') == 1
-    assert "rank failed" not in log.read_text()
+        drafter.stop()
+    log = drafter.log.read_text()
+    assert log.count('"event": "shutting down"') == 1
+    assert "rank failed" not in log

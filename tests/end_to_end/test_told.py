@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from draftwire import Client, Generation, Speculation
-from tests.harness.services import MODELS
+from tests.harness.checkout import MODELS
 from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Gateways: in this process in front of a verifier without a model, and as a process in front of real services."""
 
-import time
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -13,13 +13,12 @@ import pytest
 from gateway.app import make_app
 from gateway.http.api_keys import ApiKeys
 from gateway.settings import GatewaySettings
-from tests.end_to_end.conftest import bad_drafter, good_drafter, logs, shared, verifier
 from tests.harness.gateway_process import GatewayProcess, StartGateway
+from tests.harness.processes import ENVIRONMENT
+from tests.harness.service_fixtures import *  # noqa: F403
 from tests.harness.services import RunningService
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
-
-__all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
 
 JSON = {"content-type": "application/json"}
 
@@ -63,7 +62,7 @@ def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
 @pytest.fixture(scope="session")
 def real_gateway(verifier: RunningService, good_drafter: str, logs: Path) -> Iterator[GatewayProcess]:
     """A gateway in front of the shared verifier."""
-    gateway = GatewayProcess(logs / "gateway.log", "--verifier", verifier.address, "--max-tokens", "64")
+    gateway = GatewayProcess(logs, "--verifier", verifier.address, "--max-tokens", "64")
     yield gateway
     gateway.stop()
 
@@ -74,10 +73,8 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
     with ExitStack() as running:
 
         def start(*flags: str, **environment: str) -> GatewayProcess:
-            log = tmp_path / f"gateway-{time.monotonic_ns()}.log"
-            gateway = GatewayProcess(log, *flags, environment=environment)
-            running.callback(gateway.process.wait)
-            running.callback(gateway.process.kill)
+            gateway = GatewayProcess(tmp_path, *flags, environment=os.environ | ENVIRONMENT | environment)
+            running.callback(gateway.kill)
             return gateway
 
         yield start

@@ -14,7 +14,8 @@ import openai
 import pytest
 
 from draftwire import Client
-from tests.harness.gateway_process import ROOT, GatewayProcess
+from tests.harness.checkout import ROOT
+from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, eventually
 
@@ -178,7 +179,7 @@ def test_a_client_that_leaves_frees_its_slots(
     gateway = start_gateway("--verifier", verifier.address)
     body = {"prompt": PROMPT, "max_tokens": 1800, "ignore_eos": True, "stream": stream, "n": 2}
     content = json.dumps(body).encode()
-    with socket.create_connection(gateway.address) as connection:
+    with socket.create_connection(gateway.socket_address) as connection:
         head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
         connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + content)
         if stream:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import load_settings
-from tests.harness.gateway_process import ROOT
+from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
 

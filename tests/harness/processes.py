@@ -1,8 +1,9 @@
-"""Starts the processes of tests, without the seconds that imports take in Python commands.
+"""Starts processes without the seconds that imports take in Python commands.
 
 `Popen` and `run` are those of `subprocess`. A Python command runs in a fork of a process that has done the imports;
-each process that runs tests has one such fork server. If a variable that an import may read differs, the command
-starts the normal way. Tests of service start-up use `subprocess` itself.
+each process that starts commands has one such fork server. If a variable that an import may read differs, the command
+starts the normal way. Tests of service start-up use `subprocess` itself, and so do benchmarks that measure: forks share
+pages.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.harness.checkout import ROOT
 from tests.harness.started_process import ForkedPopen, Start, receive_pid, same_imports, send_start
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {
+SERVICE_ENVIRONMENT = {
     "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}",
     "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",  # a service sets this itself, but in a fork OpenMP has already read it
 }
-"""Variables of services in tests, added to those of the tests' own process."""
+"""Variables of services in tests and benchmarks, added to those of the process that starts them."""
+ENVIRONMENT = SERVICE_ENVIRONMENT | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Variables of all processes of tests: those of services, and one thread each."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 

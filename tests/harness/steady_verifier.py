@@ -9,23 +9,13 @@ from __future__ import annotations
 import sys
 
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
+from tests.harness.stand_ins.fixed_cost import FixedCost
 from verifier_service import target
 from verifier_service.process import main
 
 
-class GivenCost(StepCost):
-    """Step costs with which drafting pays: an extra row adds 2 % of a step."""
-
-    def __init__(self) -> None:
-        super().__init__([1, 51], [0.02, 0.04])
-
-    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learns nothing: the machine's load must not decide what a test covers."""
-
-
-def _given(model: PackedModel) -> StepCost:
-    return GivenCost()
+def _given(model: PackedModel) -> FixedCost:
+    return FixedCost([1, 51], [0.02, 0.04])  # an extra row adds 2 % of a step, so drafting pays
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.services import Service, Services, started
+from benchmarks.harness.services import Services, started
 from benchmarks.simulation.fleet.other_load import OtherLoad
 from draftwire import AsyncClient, BatchOptions, DrafterServiceInfo, RetryPolicy, Speculation, VerifierInfo
+from tests.harness.service_process import ServiceProcess
 
 _OPTIONS: BatchOptions = {"temperature": 0.0, "prefix_cache": False}
 _SLOTS = ("--kv-slots", "8192")
@@ -55,11 +56,11 @@ class RealFleet:
         self._services = services
         self._target, self._draft = target, draft
         self._cores = cores
-        self.verifiers: list[Service] = []
-        self.drafters: list[Service] = []
+        self.verifiers: list[ServiceProcess] = []
+        self.drafters: list[ServiceProcess] = []
 
     async def start(self, verifiers: int, drafters: int) -> None:
-        """Starts the services. Raises ServiceError."""
+        """Starts the services. Raises RuntimeError."""
         for _ in range(drafters):
             self.drafters.append(self._services.drafter(self._draft, *_SLOTS, cores=self._cores[1]))
             await started([lambda: self.drafters[-1]])
@@ -67,7 +68,7 @@ class RealFleet:
             self.verifiers.append(await self._start_verifier())
 
     async def replace_verifier(self, index: int) -> None:
-        """Starts a new verifier in place of one that has ended. Raises ServiceError."""
+        """Starts a new verifier in place of one that has ended. Raises RuntimeError."""
         self.verifiers[index] = await self._start_verifier()
 
     async def verifier_info(self, index: int) -> VerifierInfo:
@@ -149,7 +150,7 @@ class RealFleet:
         told = [outputs[index] for index in range(len(prompts))]
         return RealRun(seconds, told, first, between, resumes, steps, other_cores)
 
-    async def _start_verifier(self) -> Service:
+    async def _start_verifier(self) -> ServiceProcess:
         verifier = self._services.verifier(self._target, *_SLOTS, cores=self._cores[0])
         await started([lambda: verifier])
         async with AsyncClient(verifier.address) as client:

@@ -9,8 +9,8 @@ import torch
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.models import described, grown
-from benchmarks.harness.checkout import MODELS
 from models.inflate import Shape
+from tests.harness.checkout import MODELS
 
 OPTIONS = ["--device", "cpu", "--tokens", "4", "--prompts", "1", "--context", "16", "--runs", "1", "--slots", "512"]
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from benchmarks.harness import results as results_module
-from benchmarks.harness.checkout import ROOT
 from benchmarks.harness.figures import Goal, cell, matching
 from benchmarks.harness.report import Spread
 from benchmarks.harness.results import RESULTS, Result, plain, results, save, write
 from benchmarks.harness.tables import DOCUMENTS, Page, made, scripts, summary
+from tests.harness.checkout import ROOT
 
 SHOWN = tomllib.loads((RESULTS / "shown.toml").read_text(encoding="utf-8"))
 

@@ -33,7 +33,7 @@ def post(gateway: GatewayProcess, body: dict[str, object]) -> socket.socket:
     """Sends a request and reads nothing."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.connect(gateway.address)
+    connection.connect(gateway.socket_address)
     content = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
     connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + content)
@@ -258,7 +258,7 @@ def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, s
     assert eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=PATIENCE).status_code, "it serves") == 200
 
     def turned_away() -> bool:
-        with socket.create_connection(gateway.address) as held:
+        with socket.create_connection(gateway.socket_address) as held:
             held.sendall(b"GET /health HTTP/1.1\r\n")
             try:
                 httpx.get(f"{gateway.url}/health", timeout=PATIENCE)

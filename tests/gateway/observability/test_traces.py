@@ -44,9 +44,8 @@ def traced(logs: Path) -> Iterator[Traced]:
         verifier = RunningService(STEADY_VERIFIER, "target", flags, logs)
         for service in (*drafters, verifier):
             running.callback(service.kill)
-        gateway = GatewayProcess(logs / "traced-gateway.log", "--verifier", verifier.address, *flags)
-        running.callback(gateway.process.wait)
-        running.callback(gateway.process.kill)
+        gateway = GatewayProcess(logs, "--verifier", verifier.address, *flags)
+        running.callback(gateway.kill)
         yield Traced(collector, verifier, drafters, gateway)
 
 

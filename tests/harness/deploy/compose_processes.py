@@ -12,11 +12,10 @@ from typing import Any
 
 from draftwire import Client
 from tests.harness import processes
+from tests.harness.checkout import ROOT
 from tests.harness.deploy.dockerfile import Dockerfile, Image
 from tests.harness.lasting_address import lasting_address
 from tests.harness.waiting import PATIENCE, eventually
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def wait_for_drafters(client: Client) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
-_DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+from tests.harness.checkout import ROOT
+
+_DOCUMENT = ROOT / "docs" / "metrics.md"
 
 
 class Row(NamedTuple):

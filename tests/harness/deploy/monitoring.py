@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+from tests.harness.checkout import ROOT
+
+DEPLOY = ROOT / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"
 RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))

@@ -27,8 +27,8 @@ from service_runtime.rpc.message_stream import MessageStream, StreamBroken
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import StepResult, VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.stand_ins.fixed_cost import FixedCost
 from tests.harness.verifier.loaded_models import loaded_model
 from tests.harness.waiting import PATIENCE
 from verifier_service.admission.peer_limits import PeerLimits
@@ -78,16 +78,6 @@ class Network:
         return call
 
 
-class SteadyCost(StepCost):
-    """A constant step cost, high enough that waiting for a guess pays: drafts are used."""
-
-    def __init__(self) -> None:
-        super().__init__([1, 256], [0.05, 0.05])
-
-    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learns nothing: the machine's load must not decide what a test covers."""
-
-
 class SteppedEngine(VerificationEngine):
     """An engine whose steps a test can hold back, so that events fall into the middle of a request.
 
@@ -99,7 +89,8 @@ class SteppedEngine(VerificationEngine):
     """Turns of the event loop between two steps: the most that a verdict and the drafter's answer take."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
-        super().__init__(model, SteadyCost(), limits, merging_clock=lambda: 0.0)
+        cost = FixedCost([1, 256], [0.05, 0.05])  # high enough that waiting for a guess pays: drafts are used
+        super().__init__(model, cost, limits, merging_clock=lambda: 0.0)
         self._loop = asyncio.get_running_loop()
         self._heard = True
         """Whether all messages about the last step have arrived."""

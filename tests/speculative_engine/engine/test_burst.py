@@ -8,20 +8,12 @@ import pytest
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.planning.step_cost import StepCost
 from tests.harness.engine.engines import ScriptedDrafter, packed, random_tokens, specs_of, tiny_model
+from tests.harness.stand_ins.fixed_cost import FixedCost
 
 SPECS = specs_of([random_tokens(48, seed=seed) for seed in range(16)], 24)
-
-
-class KnownCost(StepCost):
-    """Step costs of a large target on few CPU cores: each row is expensive."""
-
-    def __init__(self) -> None:
-        super().__init__([1, 4, 16, 128], [0.028, 0.038, 0.08, 0.47])
-
-    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learns nothing: the machine's speed must not matter."""
+COST = FixedCost([1, 4, 16, 128], [0.028, 0.038, 0.08, 0.47])
+"""Step costs of a large target on few CPU cores: each row is expensive."""
 
 
 @dataclass
@@ -59,7 +51,7 @@ def run(engine: VerificationEngine, specs: list[SequenceSpec], drafter: Scripted
 @pytest.fixture(scope="module")
 def engine() -> VerificationEngine:
     limits = EngineLimits(max_sequences=16, max_step_rows=128, prefix_cache=False)
-    return VerificationEngine(packed(tiny_model("Llama"), 4000), KnownCost(), limits)
+    return VerificationEngine(packed(tiny_model("Llama"), 4000), COST, limits)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from tests.harness.engine.engines import (
     specs_of,
     tiny_model,
 )
+from tests.harness.stand_ins.fixed_cost import FixedCost
 
 
 @pytest.fixture(scope="module")
@@ -418,11 +419,7 @@ def test_useless_drafters_are_given_up(model: PackedModel) -> None:
     """Where rows are not free, wrong drafts are no longer verified, but their acceptance is still measured."""
     expected = outputs(model, PROMPTS[:1], 60)
 
-    class Clock(StepCost):
-        def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-            """Keeps the costs: the machine never changes."""
-
-    engine = VerificationEngine(model, Clock([1, 65], [0.010, 0.074]), EngineLimits(max_sequences=1))
+    engine = VerificationEngine(model, FixedCost([1, 65], [0.010, 0.074]), EngineLimits(max_sequences=1))
     drafter = ScriptedDrafter(expected, accuracy=0.0, siblings=False)
     first = generate(engine, specs_of(PROMPTS[:1], 60), drafter)
     assert first.tokens == expected

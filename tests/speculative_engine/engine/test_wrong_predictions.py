@@ -12,19 +12,13 @@ from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.planning.acceptance_model import AcceptanceModel
-from speculative_engine.planning.step_cost import StepCost
 from tests.harness.engine.engines import GREEDY, packed, random_tokens, tiny_model
+from tests.harness.stand_ins.fixed_cost import FixedCost
 
 PROMPT, OTHER = random_tokens(20, 1), random_tokens(20, 2)
 CHEAP_ROWS = ([1, 64], [20.0, 60.0])
 DEAR_ROWS = ([1, 64], [20.0, 400.0])
-
-
-class FixedCost(StepCost):
-    """Step costs given by the test, so large that a drafter's own time is negligible."""
-
-    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learns nothing."""
+"""Step costs, so large that a drafter's own time is negligible."""
 
 
 @dataclass

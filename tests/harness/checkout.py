@@ -1,4 +1,4 @@
-"""Directories of the checkout that benchmarks run in."""
+"""Directories of the checkout that tests and benchmarks run in."""
 
 from __future__ import annotations
 

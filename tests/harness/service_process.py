@@ -1,0 +1,89 @@
+"""A service or a gateway as a child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tests.harness import processes
+from tests.harness.checkout import ROOT
+from tests.harness.waiting import PATIENCE
+
+START_SECONDS = 2 * PATIENCE
+"""Time limit of a start: importing torch is slow on a busy machine."""
+
+
+class ServiceProcess:
+    """A process that starts at once; `address` waits until it serves, so several can start in parallel."""
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        flags: Sequence[str],
+        logs: Path,
+        *,
+        popen: Callable[..., subprocess.Popen[Any]] = processes.Popen,
+        environment: Mapping[str, str] | None = None,
+        directory: Path = ROOT,
+    ) -> None:
+        """program: Python's arguments before the flags; the last one names the log. environment: by default the
+        processes' own of tests."""
+        self.log = logs / f"{program[-1]}-{time.monotonic_ns()}.log"
+        with self.log.open("ab") as output:  # appends, so that it overwrites nothing that others append
+            self.process = popen(
+                [sys.executable, *program, "--listen", "127.0.0.1:0", "--log-format", "json", *flags],
+                cwd=directory,
+                env=os.environ | processes.ENVIRONMENT if environment is None else environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process.poll() is None
+
+    @cached_property
+    def address(self) -> str:
+        """The HOST:PORT it serves on, once it serves. Raises RuntimeError."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            for event in self.events():
+                if event["event"] == "listening":
+                    return str(event["address"])
+            if not self.alive:
+                raise RuntimeError(f"it ended with {self.process.returncode}:\n{self.log.read_text(errors='replace')}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"it does not serve after {START_SECONDS:g} s; its log is {self.log}")
+            time.sleep(0.02)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Returns its log so far, without lines that are not JSON."""
+        lines = self.log.read_text(errors="replace").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
+
+    def kill(self) -> None:
+        """Kills it, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Stops it gracefully and returns its exit status."""
+        self.process.terminate()
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise

@@ -1,0 +1,10 @@
+"""Step costs that a test gives."""
+
+from speculative_engine.planning.step_cost import StepCost
+
+
+class FixedCost(StepCost):
+    """Step costs that stay as given: the machine's load must not decide what a test covers."""
+
+    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
+        """Learns nothing."""
