@@ -17,7 +17,7 @@ class DrafterSettings(RankSettings):
     """Drafts for verifiers with a small model."""
 
     model: str = ""
-    """The draft model: a directory or a Hugging Face hub id. Required without --medusa-heads."""
+    """The draft model: a directory, a GGUF file or a Hugging Face hub id. Required without --medusa-heads."""
     listen: ListenAddress = "127.0.0.1:50052"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     verifier: Annotated[PeerAddresses, Variable("ANNOUNCE_TO")] = ()

@@ -19,7 +19,7 @@ class VerifierSettings(RankSettings):
     listen: ListenAddress = "127.0.0.1:50051"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     model: str
-    """The target model: a directory or a Hugging Face hub id."""
+    """The target model: a directory, a GGUF file or a Hugging Face hub id."""
     drafter: StringList = ()
     """Drafter to attach at start: HOST:PORT of a service, or local:NAME inside the verifier; may be repeated."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -112,8 +112,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )
     info = ModelInfo(
-        # Callers must not see the path of a directory.
-        model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,
+        # Callers must not see a path.
+        model_id=Path(model.name).resolve().name if Path(model.name).exists() else model.name,
         architecture=model.architecture,
         parameters=model.parameters,
         vocab_size=model.vocab_size,

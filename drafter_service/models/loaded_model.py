@@ -188,7 +188,7 @@ def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) ->
     """Returns the contract's description of a model."""
     return model_info_pb2.ModelInfo(
         # The path of a directory stays private.
-        model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,
+        model_id=Path(model.name).resolve().name if Path(model.name).exists() else model.name,
         architecture=model.architecture,
         parameters=model.parameters,
         vocab_size=model.vocab_size,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CONFIG = "config.json"
+GGUF = ".gguf"
+"""Suffix of a model in a single file, with its tokenizer."""
 _HUB_SCHEME = "hf://"
 _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 """Pattern of a repository's owner or name."""
@@ -40,18 +42,21 @@ class Checkpoint:
     """The files of a model."""
 
     name: str
-    """The directory as given, or the hub's owner/name."""
+    """The path as given, or the hub's owner/name."""
     directory: Path
     """The directory of the files."""
     from_hub: bool
     """Whether the files came from the hub, now or earlier."""
+    gguf: Path | None = None
+    """The file of the model and its tokenizer, if it is a GGUF file."""
 
     @classmethod
     def find(cls, source: str | Checkpoint, *, hub: bool = True, model: bool = True) -> Checkpoint:
-        """Finds a checkpoint by path, or by a hub id, owner/name or hf://owner/name, whose files are fetched.
+        """Finds a checkpoint by the path of a directory or of a GGUF file, or by a hub id.
 
-        An existing directory takes precedence. A source that looks like a path is never a hub id: one that begins with
-        /, . or ~, has no slash or several, or whose first folder exists here or has a common name such as models/.
+        A hub id is owner/name or hf://owner/name; its files are fetched. An existing path takes precedence. A source
+        that looks like a path is never a hub id: one that begins with /, . or ~, has no slash or several, or whose
+        first folder exists here or has a common name such as models/.
 
         hub: whether hub ids are allowed. model: whether weights and a configuration are needed, not just a tokenizer.
         Raises ModelLoadError, which names the source and the reason.
@@ -60,6 +65,8 @@ class Checkpoint:
             return source
         found = _locate(source, hub=hub, model=model)
         if isinstance(found, Path):
+            if found.is_file():
+                return cls(source, found.parent, from_hub=False, gguf=found)
             return cls(source, found, from_hub=False)
         from speculative_engine.checkpoint.hub import HubError, fetch  # slow to import
 
@@ -78,7 +85,7 @@ def check_source(source: str, *, model: bool = True) -> None:
 
 
 def _locate(source: str, *, hub: bool, model: bool) -> Path | str:
-    """The source's directory, or the repository that it names. Raises ModelLoadError."""
+    """The source's directory or GGUF file, or the repository that it names. Raises ModelLoadError."""
     what = _what(source, model)
     try:
         path = Path(source).expanduser()
@@ -86,8 +93,10 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | str:
             if model and not (path / CONFIG).is_file():
                 raise ModelLoadError(f"{what}: not a checkpoint: the directory has no {CONFIG}")
             return path
+        if path.is_file() and path.suffix == GGUF:
+            return path
         if path.is_file():
-            raise ModelLoadError(f"{what}: is a file; expected the directory of a checkpoint")
+            raise ModelLoadError(f"{what}: is a file; expected the directory of a checkpoint, or a {GGUF} file")
     except (OSError, RuntimeError) as error:  # the name is too long, or ~ names an unknown user
         raise ModelLoadError(f"{what}: no such directory: {error}") from error
     repository = repository_of(source)

@@ -41,8 +41,7 @@ class LayerParts:
 
     project: nn.Module
     """The first of four linear layers, each with `in_features` and `out_features`. Parts that can be compiled have a
-    `bias`
-    and a compiled `product`."""
+    `bias` and a compiled `product`."""
     output: nn.Module
     gate_and_up: nn.Module
     down: nn.Module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import get_args
@@ -14,17 +15,20 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.field_error import FieldError
 from speculative_engine.kernels.library import LibraryMismatchError, gemm_kind, library
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
-from speculative_engine.model.block_linear import maker
+from speculative_engine.model.block_linear import BlockEmbedding, maker
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.fused_layer import fuse_layers
+from speculative_engine.model.gguf_model import gguf_model
 from speculative_engine.model.int8_linear import Int8Linear
+from speculative_engine.model.linear_weight import StoredLinear
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_linear import PackedLinear, replace_linears
@@ -127,8 +131,11 @@ class PackedModel:
         self.config = model.config.get_text_config(decoder=True)
         self.device = model.device
         self.dtype = model.dtype
-        self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self.vocab_size, self.hidden_size = map(int, model.get_output_embeddings().weight.shape)
+        stored = [each for each in model.modules() if isinstance(each, StoredLinear)]
+        self._block_types = Counter({each.kind: each.out_features * each.in_features for each in stored})
+        self.parameters = _parameters(model)
+        head = model.get_output_embeddings()
+        self.vocab_size, self.hidden_size = int(head.out_features), int(head.in_features)
         self.context_length = int(getattr(self.config, "max_position_embeddings", None) or 2048)
         self.architecture = type(model).__name__
         self.eos_token_ids = _eos_token_ids(model)
@@ -189,7 +196,7 @@ class PackedModel:
         reproducible: bool = False,
         ranks: RankGroup | None = None,
     ) -> PackedModel:
-        """Loads a model from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError.
+        """Loads a model from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError.
 
         slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: number
         of first layers to load, without reading the others; None for all. ranks: the group of which this process loads
@@ -211,6 +218,11 @@ class PackedModel:
         source = checkpoint.name
         local = not checkpoint.from_hub  # a hub checkpoint is local by now, but its code may be in other repositories
         try:
+            if checkpoint.gguf is not None:
+                model = _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
+                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights)
+                loaded.checkpoint = checkpoint
+                return loaded
             config = AutoConfig.from_pretrained(
                 checkpoint.directory, local_files_only=local, trust_remote_code=trust_remote_code
             )
@@ -279,6 +291,8 @@ class PackedModel:
     @property
     def weight_type(self) -> str:
         """Name of the weights' type: the model's dtype, or that of linear layers, such as "int8" or "q4_0"."""
+        if self._block_types:
+            return self._block_types.most_common(1)[0][0]
         return _name_of(self.dtype) if self.weights == "checkpoint" else self.weights
 
     @property
@@ -371,6 +385,35 @@ class PackedModel:
             yield states
         finally:
             hook.remove()
+
+
+def _from_gguf(
+    file: GgufFile, place: torch.device, dtype: str, layers: int | None, ranks: RankGroup | None
+) -> PreTrainedModel:
+    """Makes the model of a GGUF file. Raises ModelLoadError."""
+    if place.type != "cpu":
+        raise ModelLoadError(f"model {file.path}: GGUF files run on CPUs only, not on {place.type}")
+    if ranks is not None:
+        raise UnsupportedModelError(f"model {file.path}: GGUF files cannot be split among ranks (--tensor-parallel)")
+    if dtype not in ("auto", "bfloat16"):
+        raise ModelLoadError(f"model {file.path}: GGUF files need dtype bfloat16, not {dtype}")
+    config = file.config()
+    if layers is not None:
+        keep_first_layers(config, layers)
+    return gguf_model(file, config, torch.bfloat16)
+
+
+def _parameters(model: PreTrainedModel) -> int:
+    """Number of parameters, weights in blocks included. Weights that modules share count once."""
+    found = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}
+    for each in model.modules():
+        if isinstance(each, StoredLinear):
+            found[each.weight.data_ptr()] = each.out_features * each.in_features
+            if each.bias is not None:
+                found[each.bias.data_ptr()] = each.bias.numel()
+        elif isinstance(each, BlockEmbedding):
+            found[each.weight.data_ptr()] = each.num_embeddings * each.embedding_dim
+    return sum(found.values())
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.token_texts import TokenTexts
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
@@ -46,8 +47,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, source: str | Checkpoint, *, trust_remote_code: bool = False) -> Tokenizer:
-        """Loads a tokenizer from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
+        """Loads a tokenizer from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         checkpoint = Checkpoint.find(source, model=False)
+        if checkpoint.gguf is not None:
+            return cls(GgufFile.open(checkpoint.gguf).tokenizer())
         try:
             tokenizer = AutoTokenizer.from_pretrained(
                 checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code

@@ -124,9 +124,15 @@ def test_a_directory_that_is_no_checkpoint_says_so(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ModelLoadError, match=r"is a file; expected the directory of a checkpoint, or a \.gguf file"):
+        Checkpoint.find(str(tmp_path / "model.safetensors"))
+
+
+def test_a_gguf_file_is_one(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").touch()
-    with pytest.raises(ModelLoadError, match=r"is a file; expected the directory of a checkpoint"):
-        Checkpoint.find(str(tmp_path / "model.gguf"))
+    found = Checkpoint.find(str(tmp_path / "model.gguf"))
+    assert (found.gguf, found.from_hub) == (tmp_path / "model.gguf", False)
 
 
 @pytest.mark.parametrize("source", ["x" * 4000, "~nobody-has-this-name/model"])

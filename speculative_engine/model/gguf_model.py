@@ -1,0 +1,56 @@
+"""Makes a model of transformers from a GGUF file, with weights in blocks as they lie in the file."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from speculative_engine.checkpoint.gguf_file import GgufFile
+from speculative_engine.checkpoint.gguf_tensor import GgufTensor
+from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
+from speculative_engine.model.block_linear import BlockEmbedding
+from speculative_engine.model.linear_weight import BlockWeight, StoredLinear
+
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Makes the model of a file on the CPU.
+
+    Weights in blocks stay views of the mapped file: linear layers are `StoredLinear`, and the embedding a
+    `BlockEmbedding`. Other weights are converted to `dtype`.
+
+    config: the file's, with all layers or only the first ones. Raises ModelLoadError.
+    """
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    for name, module in list(model.named_modules()):
+        weight = file.tensors.get(f"{name}.weight")
+        if weight is None and f"{name}.weight" == _HEAD:
+            weight = file.tensors[_EMBEDDING]  # the embedding takes its place
+        if weight is not None:
+            model.set_submodule(name, _loaded(module, weight, file.tensors.get(f"{name}.bias"), dtype))
+        elif hasattr(module, "inv_freq"):
+            # Its frequencies are computed, not stored.
+            model.set_submodule(name, type(module)(config=config))
+    missing = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
+    assert not missing, f"the file has no {missing[0]}, which its architecture has"
+    return model
+
+
+def _loaded(module: nn.Module, weight: GgufTensor, bias: GgufTensor | None, dtype: torch.dtype) -> nn.Module:
+    """Gives a module its weights; returns it or its replacement."""
+    kind = _block_type(weight)
+    if kind is not None and isinstance(module, nn.Linear):
+        return StoredLinear(BlockWeight(kind, weight.raw), None if bias is None else bias.dequantised().to(dtype))
+    if kind is not None and isinstance(module, nn.Embedding):
+        return BlockEmbedding(BlockWeight(kind, weight.raw))
+    module.weight = nn.Parameter(weight.dequantised().to(dtype), requires_grad=False)
+    if bias is not None:
+        module.bias = nn.Parameter(bias.dequantised().to(dtype), requires_grad=False)
+    return module
+
+
+def _block_type(weight: GgufTensor) -> BlockType | None:
+    return next((kind for kind in FORMATS if kind == weight.type.lower()), None)

@@ -1,0 +1,77 @@
+"""Services that serve models in GGUF files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from draftwire import Client, Speculation
+from speculative_engine.kernels.library import available_kernels
+from tests.harness.checkout import MODELS
+from tests.harness.models.gguf_model import write_checkpoint_as_gguf
+from tests.harness.waiting import PATIENCE, sometimes
+
+if TYPE_CHECKING:
+    from tests.harness.services import RunningService
+
+PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n"]
+OPTIONS: dict[str, Any] = {"max_tokens": 64, "ignore_eos": True, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The bundled models as files, by name."""
+    place = tmp_path_factory.mktemp("gguf")
+    return {
+        name: write_checkpoint_as_gguf(place / f"{name}.gguf", MODELS / name, kind)
+        for name, kind in (("target", "Q8_0"), ("draft", "Q4_0"))
+    }
+
+
+def test_files_are_served(
+    files: dict[str, Path],
+    start_verifier: Callable[..., "RunningService"],
+    start_drafter: Callable[..., "RunningService"],
+) -> None:
+    verifier, drafter = start_verifier(str(files["target"])), start_drafter(str(files["draft"]))
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        info = client.model_info()
+        assert (info.model_id, info.dtype, info.bit_exact) == ("target.gguf", "q8_0", True)
+        plain = {
+            (prompt, temperature): client.generate(
+                prompt, temperature=temperature, speculation=Speculation(enabled=False), **OPTIONS
+            )
+            for prompt in PROMPTS
+            for temperature in (0.0, 0.9)
+        }
+        client.drafters.attach(drafter.address, name="one")
+        assert client.drafters.list()[0].model.dtype == "q4_0"
+
+        def drafted() -> int:
+            accepted = 0
+            for (prompt, temperature), expected in plain.items():
+                found = client.generate(prompt, temperature=temperature, **OPTIONS)
+                assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
+                accepted += found.speculation.accepted_tokens
+            return accepted
+
+        sometimes(drafted, "drafts are accepted")
+
+
+@pytest.mark.skipif("baseline" not in available_kernels(), reason="there is no compiled library")
+@pytest.mark.parametrize("weights", ["checkpoint", "q4_0"])
+def test_a_tokenizer_of_a_file_is_the_checkpoints(
+    files: dict[str, Path], weights: str, start_verifier: Callable[..., "RunningService"]
+) -> None:
+    """A draft model of the one kind of files drafts for a target of the other, without translation."""
+    verifier = start_verifier("target", "--weights", weights, "--drafter", f"local:draft?model={files['draft']}")
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        plain = client.generate(PROMPTS[0], temperature=0.0, speculation=Speculation(enabled=False), **OPTIONS)
+
+        def drafted() -> int:
+            found = client.generate(PROMPTS[0], temperature=0.0, **OPTIONS)
+            assert found.token_ids == plain.token_ids
+            return found.speculation.accepted_tokens
+
+        sometimes(drafted, "drafts are accepted")

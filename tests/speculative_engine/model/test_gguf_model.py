@@ -1,0 +1,127 @@
+"""Models in GGUF files: they say what their blocks' values say."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from speculative_engine.checkpoint.gguf_file import GgufFile
+from speculative_engine.kernels.library import LIBRARY
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.block_linear import BlockEmbedding
+from speculative_engine.model.linear_weight import JoinedLinear
+from speculative_engine.model.packed_model import PackedModel
+from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
+from tests.harness.models.gguf_model import write_gguf
+
+SIZES = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
+
+
+def mixed(parameter: str) -> str:
+    """The types of a file that is mostly Q4_K, as llama.cpp's tools choose them."""
+    return "Q6_K" if any(part in parameter for part in ("v_proj", "down_proj", "embed", "lm_head")) else "Q4_K"
+
+
+def written(
+    place: Path, name: str, type_name: str | Callable[[str], str], **sizes: object
+) -> tuple[Path, PreTrainedModel]:
+    """Writes a tiny model; returns the file and the model with the values of the file's blocks."""
+    model = tiny_model(name, torch.bfloat16, **(SIZES | sizes))
+    path = write_gguf(place / "model.gguf", model.config, model.state_dict(), type_name)
+    found = {parameter: tensor.dequantised() for parameter, tensor in GgufFile.open(path).tensors.items()}
+    model.load_state_dict(found, strict=False)
+    return path, model
+
+
+@needs_library
+@pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "BF16"])
+@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
+def test_it_says_what_its_values_say(name: str, type_name: str, tmp_path: Path) -> None:
+    path, model = written(tmp_path, name, type_name)
+    ours = PackedModel.load(str(path), slots=1000)
+    assert ours.weight_type == {"BF16": "bfloat16"}.get(type_name, type_name.lower())
+    assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert run_self_test(ours).bit_exact
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    # Rounding the rows moves logits; with other weights they differ by more than 2.
+    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.8
+
+
+@needs_library
+@pytest.mark.parametrize("tied", [False, True])
+def test_types_may_differ_in_a_layer(tied: bool, tmp_path: Path) -> None:
+    path, model = written(tmp_path, "Llama", mixed, tie_word_embeddings=tied)
+    ours = PackedModel.load(str(path), slots=1000)
+    assert ours.weight_type == "q4_k"
+    assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert isinstance(ours.model.get_input_embeddings(), BlockEmbedding)
+    layers = ours.model.model.layers
+    assert all(isinstance(layer.project, JoinedLinear) and layer.compiled is not None for layer in layers)
+    assert run_self_test(ours).bit_exact
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    whole = walk(ours, texts, [20, 5])
+    assert check_against_plain(model, whole) < 0.8
+    for layer in layers:
+        layer.compiled = None
+    in_parts = walk(ours, texts, [20, 5])
+    assert all(torch.equal(whole[prefix], in_parts[prefix]) for prefix in whole)
+
+
+def test_without_the_library_values_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, model = written(tmp_path, "Llama", mixed)
+    monkeypatch.setattr("speculative_engine.kernels.library._chosen", ["torch"])
+    ours = PackedModel.load(str(path), slots=1000)
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.2
+
+
+def test_files_are_other_models(tmp_path: Path) -> None:
+    found = set()
+    for type_name in ("Q8_0", "Q4_0", "Q4_K"):
+        path, _ = written(tmp_path, "Llama", type_name)
+        found.add(PackedModel.load(str(path), slots=100).fingerprint)
+    path, model = written(tmp_path, "Llama", "Q8_0")
+    assert PackedModel.load(str(path), slots=100).fingerprint in found
+    assert PackedModel(copy.deepcopy(model), 100).fingerprint not in found
+    assert len(found) == 3
+
+
+@needs_library
+def test_a_file_with_floats_may_be_quantised_at_load(tmp_path: Path) -> None:
+    path, _ = written(tmp_path, "Llama", "BF16")
+    found = [PackedModel.load(str(path), slots=100, weights=each) for each in ("checkpoint", "q4_0")]
+    assert [each.weight_type for each in found] == ["bfloat16", "q4_0"]
+
+
+def test_the_first_layers_alone(tmp_path: Path) -> None:
+    path, _ = written(tmp_path, "Llama", "Q8_0")
+    assert PackedModel.load(str(path), slots=100, layers=1, row_exact=False).layers == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float32"}, "GGUF files need dtype bfloat16, not float32"),
+        ({"layers": 9}, "layers"),
+    ],
+)
+def test_what_cannot_be_had(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    path, _ = written(tmp_path, "Llama", "Q8_0")
+    with pytest.raises(ModelLoadError, match=message):
+        PackedModel.load(str(path), slots=100, **options)  # type: ignore[arg-type]
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "model.bin"
+    other.write_bytes(b"x")
+    with pytest.raises(ModelLoadError, match=r"expected the directory of a checkpoint, or a \.gguf file"):
+        PackedModel.load(str(other), slots=100)
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    with pytest.raises(ModelLoadError, match=r"broken\.gguf"):
+        PackedModel.load(str(broken), slots=100)
