@@ -23,6 +23,7 @@ from transformers import (
     Qwen3Config,
 )
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from speculative_engine.checkpoint.checkpoint import ModelLoadError
@@ -105,6 +106,17 @@ def test_the_configuration_is_the_one_before(kind: str, tmp_path: Path) -> None:
     assert {key: after[key] for key in before.keys() - free} == {key: before[key] for key in before.keys() - free}
     heads = before.get("head_dim") or before["hidden_size"] // before["num_attention_heads"]
     assert after["head_dim"] == heads
+
+
+@pytest.mark.parametrize("type_name", ["F16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("kind", ["llama", "tied", "qwen2"])
+def test_values_are_those_that_transformers_reads(kind: str, type_name: str, tmp_path: Path) -> None:
+    file = written(tmp_path, CONFIGS[kind], type_name)
+    loaded = load_gguf_checkpoint(str(file.path), return_tensors=True, model_to_load=made(CONFIGS[kind]))
+    theirs = loaded["tensors"]
+    assert theirs.keys() == file.tensors.keys()
+    for name, tensor in file.tensors.items():
+        assert torch.equal(tensor.dequantised(), theirs[name]), name
 
 
 def test_mistral_is_a_llama(tmp_path: Path) -> None:
