@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -127,8 +128,9 @@ def test_a_file_that_is_cut_short(valid: bytes, tmp_path: Path) -> None:
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing.gguf", tmp_path / ("x" * 4000)):
-        with pytest.raises(ModelLoadError, match="cannot be read"):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "missing.gguf", tmp_path / "pipe", tmp_path / ("x" * 4000)):
+        with pytest.raises(ModelLoadError, match=r"there is no such file|cannot be read"):
             GgufFile.open(path)
 
 
@@ -195,6 +197,7 @@ def test_a_vector_that_is_quantised(tmp_path: Path) -> None:
         ("llama.rope.scaling.type", "longrope", "'longrope' is not supported; supported are none, linear and yarn"),
         ("llama.rope.scaling.factor", 0.5, "is 0.5; must be at least 1"),
         ("llama.rope.scaling.attn_factor", 2.0, "is 2.0; only 1.0 is supported"),
+        ("split.count", 3, "is one of 3 files; join them with llama-gguf-split --merge"),
         ("llama.expert_count", 8, "mixtures of experts are not supported"),
         ("tokenizer.ggml.eos_token_id", 96, "is 96, but the embedding has 96 rows"),
         ("tokenizer.ggml.tokens", ["a", "b"], "has 2 tokens, but token_embd.weight 96 rows"),
