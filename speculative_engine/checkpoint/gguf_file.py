@@ -4,6 +4,7 @@ and its tokenizer."""
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from speculative_engine.checkpoint.gguf_tensor import GgufTensor
 from speculative_engine.checkpoint.gguf_tokenizer import read_tokenizer
 
 _EMBEDDING = "token_embd.weight"
+_PARTS = "split.count"
 # Python 3.12 has a name for it.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 """Flag of a mapping for which the system sets no memory aside, as none is ever written."""
@@ -35,6 +37,10 @@ class GgufFile:
         self._header = header
         self._data = data
         metadata = header.metadata
+        if metadata.integer(_PARTS, 1) > 1:
+            raise metadata.refusal(
+                _PARTS, f"is one of {metadata[_PARTS]} files; join them with llama-gguf-split --merge"
+            )
         self._dimensions = dimensions = GgufDimensions.read(metadata, header.tensors)
         embedding = self._entry(_EMBEDDING)
         self._vocabulary = embedding.shape[0]
@@ -76,8 +82,10 @@ class GgufFile:
         """
         path = Path(path)
         try:
+            if not path.is_file():  # opening a pipe would wait for whoever writes to it
+                raise ModelLoadError(f"GGUF file {path}: there is no such file")
             with path.open("rb") as file:
-                size = path.stat().st_size
+                size = os.fstat(file.fileno()).st_size
                 if size == 0:  # which cannot be mapped
                     raise ModelLoadError(f"GGUF file {path}: is empty")
                 # A private mapping that can be written, since torch warns of others. Nobody writes to it.

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType, TokenType
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 _ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA}
 _ARCHITECTURES |= {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
@@ -115,9 +114,15 @@ def _add_dimensions(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if rope["rope_type"] == "llama3":
-        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
-        plain = rope["rope_theta"] ** -(torch.arange(0, head, 2, dtype=torch.float32) / head)
-        writer.add_tensor("rope_freqs.weight", (plain / scaled).numpy())
+        writer.add_tensor("rope_freqs.weight", _rope_factors(rope, head))
+
+
+def _rope_factors(rope: Mapping[str, float], head: int) -> np.ndarray:
+    frequencies = rope["rope_theta"] ** -(np.arange(0, head, 2) / head)
+    turns = rope["original_max_position_embeddings"] * frequencies / (2 * np.pi)
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    smooth = ((turns - low) / (high - low)).clip(0, 1)
+    return (1 / ((1 - smooth) / rope["factor"] + smooth)).astype(np.float32)
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, directory: Path, vocabulary: int, pre: str) -> None:
