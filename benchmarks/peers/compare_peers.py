@@ -1,9 +1,10 @@
 """Compares the two services with transformers, OpenVINO GenAI, vLLM and llama.cpp on the same two models.
 
-    python -m benchmarks.peers.compare_peers [--prompts 20] [--runs 5] [--max-tokens 128] [--peers vllm,llama] [--json]
+    python -m benchmarks.peers.compare_peers [--prompts 20] [--runs 5] [--max-tokens 128] [--peers vllm,llama]
+        [--weights q8_0] [--json]
 
-The bundled pair is inflated (models/inflate.py), bfloat16. Every peer has its own virtual environment, made at the
-first run and kept in the temporary directory, and runs as a child process. Held-out prompts are decoded greedily, one
+The bundled pair is inflated (models/inflate.py), bfloat16 or quantised. Every peer has its own virtual environment,
+made at the first run and kept in the temporary directory, and runs as a child process. Held-out prompts are decoded greedily, one
 at a time, and all peers get the same token ids. Open settings, such as the number of draft tokens, are tried on a few
 prompts first; the best is measured. Then the peers take turns from request to request, and the processes of the others
 are stopped meanwhile. Rates cover the tokens after a request's first ones, timed by the caller; rates that include the
@@ -77,6 +78,12 @@ def main() -> None:
     parser.add_argument(
         "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
     )
+    parser.add_argument(
+        "--weights",
+        choices=("bf16", "q8_0", "q4_0"),
+        default="bf16",
+        help="type of all matrices of both models; quantised, llama.cpp is the only peer, with the same GGUF files",
+    )
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--choosing-prompts", type=int, default=4, help="number of prompts that settings are chosen on")
     parser.add_argument("--max-tokens", type=int, default=128)
@@ -92,7 +99,10 @@ def main() -> None:
     models = {
         "target": str(inflated(MODELS / "target", options.target_millions)),
         "draft": str(inflated(MODELS / "draft", options.draft_millions)),
+        "weights": options.weights,
     }
+    if options.weights != "bf16" and not options.peers:
+        options.peers = "llama"
     cores = sorted(os.sched_getaffinity(0))
     arrangements = [
         Arrangement("one box", options.threads, cores, cores),
@@ -100,7 +110,7 @@ def main() -> None:
     ]
     found: dict[str, object] = {
         "pair": f"bundled, inflated: target {options.target_millions:g} M, draft {options.draft_millions:g} M "
-        "parameters, bfloat16",
+        f"parameters, {options.weights}",
         "requests": f"{options.prompts} held-out prompts, greedy, {options.max_tokens} tokens, one at a time; settings "
         f"chosen on {min(options.prompts, options.choosing_prompts)} of them",
         "rates": "tokens after a request's first ones, over the time after those",

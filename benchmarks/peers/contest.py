@@ -32,7 +32,8 @@ class Contest:
     """All peers in one arrangement."""
 
     def __init__(self, arrangement: Arrangement, models: dict[str, str], prompts: Sequence[list[int]], tokens: int):
-        """models: directories of "target" and "draft". tokens: number to decode for each prompt."""
+        """models: directories of "target" and "draft", and the type of their "weights". tokens: number to decode for
+        each prompt."""
         self._arrangement = arrangement
         self._models = models
         self._prompts = prompts

@@ -1,4 +1,4 @@
-"""Exports a Llama checkpoint to llama.cpp's format, keeping bfloat16."""
+"""Exports a Llama checkpoint to llama.cpp's format, in bfloat16 or quantised."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import gguf.quants
 import numpy as np
 
 _LAYER = {
@@ -18,21 +19,25 @@ _LAYER = {
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def exported(model: str, cache: str) -> Path:
-    """Returns the model as one file, made once. Raises ValueError if weights are not bfloat16."""
-    place = Path(cache) / f"{Path(model).name}-bf16.gguf"
+def exported(model: str, cache: str, weights: str = "bf16") -> Path:
+    """Returns the model as one file, made once. Raises ValueError if the checkpoint's weights are not bfloat16.
+
+    weights: the type of all matrices, "bf16", "q8_0" or "q4_0".
+    """
+    place = Path(cache) / f"{Path(model).name}-{weights}.gguf"
     if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
         unfinished = place.with_name(f"{place.name}.{os.getpid()}")
-        _export(Path(model), unfinished)
+        _export(Path(model), unfinished, gguf.GGMLQuantizationType[weights.upper()])
         unfinished.rename(place)
     return place
 
 
-def _export(model: Path, out: Path) -> None:
+def _export(model: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:
     config = json.loads((model / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     writer = gguf.GGUFWriter(str(out), "llama")
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind.name}"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -52,7 +57,11 @@ def _export(model: Path, out: Path) -> None:
             continue
         if "q_proj" in name or "k_proj" in name:
             values = _interleaved(values, heads if "q_proj" in name else kv_heads)
-        writer.add_tensor(_named(name), values.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+        if kind != gguf.GGMLQuantizationType.BF16:
+            found = gguf.quants.quantize((values.astype(np.uint32) << 16).view(np.float32), kind)
+        else:
+            found = values.view(np.uint8)
+        writer.add_tensor(_named(name), found, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

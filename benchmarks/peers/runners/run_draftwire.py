@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.harness.services import Services
 from benchmarks.peers.runners.answering import Arrivals, Generate, answer
+from benchmarks.peers.runners.gguf_export import exported
 from draftwire import Client, Speculation
 
 _SLOTS = ("--kv-slots", "4096")
@@ -20,11 +21,15 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     atexit.register(running.close)
     verifying = running.enter_context(Services(threads=order["setting"]["verifier threads"]))
     drafting = running.enter_context(Services(threads=1))
-    verifier = verifying.verifier(Path(order["target"]), *_SLOTS, "--no-prefix-cache", cores=order["cores"])
-    drafter = drafting.drafter(Path(order["draft"]), *_SLOTS, cores=order["drafter_cores"])
+    target, draft = (
+        Path(order[name] if order["weights"] == "bf16" else exported(order[name], order["cache"], order["weights"]))
+        for name in ("target", "draft")
+    )
+    verifier = verifying.verifier(target, *_SLOTS, "--no-prefix-cache", cores=order["cores"])
+    drafter = drafting.drafter(draft, *_SLOTS, cores=order["drafter_cores"])
     client = Client(verifier.address, timeout=300.0)
     client.drafters.attach(drafter.address, "drafter")
-    client.drafters.attach(f"local:draft?model={order['draft']}", name="within")
+    client.drafters.attach(f"local:draft?model={draft}", name="within")
     client.drafters.attach("local:ngram")
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
@@ -40,7 +45,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
             arrived(len(chunk.token_ids))
         return list(stream.result.token_ids)
 
-    return generate, "weights, arithmetic and KV cache bfloat16"
+    return generate, f"weights {order['weights']}, KV cache bf16"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""llama.cpp's server: plain, with a draft model, n-gram lookup; bfloat16."""
+"""llama.cpp's server: plain, with a draft model, n-gram lookup."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     command = [
         str(binary),
         "--model",
-        str(exported(order["target"], cache)),
+        str(exported(order["target"], cache, order["weights"])),
         "--host",
         "127.0.0.1",
         "--port",
@@ -60,14 +60,19 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     command += ["--threads", threads, "--threads-batch", threads, "--ctx-size", str(order["max_length"])]
     command += ["--parallel", "1", "--cache-type-k", "bf16", "--cache-type-v", "bf16", "--no-webui", "--cache-ram", "0"]
     if order["method"] == "draft model":
-        command += ["--spec-draft-model", str(exported(order["draft"], cache)), "--spec-draft-threads", threads]
+        command += [
+            "--spec-draft-model",
+            str(exported(order["draft"], cache, order["weights"])),
+            "--spec-draft-threads",
+            threads,
+        ]
     for flag, value in order["setting"].items():
         command += [f"--{flag}", str(value)]
     libraries = os.pathsep.join(filter(None, [str(binary.parent), os.environ.get("LD_LIBRARY_PATH")]))
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=os.environ | {"LD_LIBRARY_PATH": libraries})
     atexit.register(server.terminate)
     _wait(server, port)
-    return completions(port), "weights and KV cache bfloat16, compiled for this processor"
+    return completions(port), f"weights {order['weights']}, KV cache bf16, compiled for this processor"
 
 
 if __name__ == "__main__":
