@@ -4,11 +4,11 @@
         [--weights q8_0] [--json]
 
 The bundled pair is inflated (models/inflate.py), bfloat16 or quantised. Every peer has its own virtual environment,
-made at the first run and kept in the temporary directory, and runs as a child process. Held-out prompts are decoded greedily, one
-at a time, and all peers get the same token ids. Open settings, such as the number of draft tokens, are tried on a few
-prompts first; the best is measured. Then the peers take turns from request to request, and the processes of the others
-are stopped meanwhile. Rates cover the tokens after a request's first ones, timed by the caller; rates that include the
-prompt are printed beside them.
+made at the first run and kept in the temporary directory, and runs as a child process. Held-out prompts are decoded
+greedily, one at a time, and all peers get the same token ids. Open settings, such as the number of draft tokens, are
+tried on a few prompts first; the best is measured. Then the peers take turns from request to request, and the processes
+of the others are stopped meanwhile. Rates cover the tokens after a request's first ones, timed by the caller; rates
+that include the prompt are printed beside them.
 
 Two arrangements:
 
