@@ -17,8 +17,13 @@ PROMPT = "def read_config(path):\n"
 OPTIONS: GenerateOptions = {"max_tokens": 800, "temperature": 0.8, "seed": 7, "ignore_eos": True}
 
 
-def stream_and_swap(client: Client, old: str, new: str) -> str:
-    """Generates with the drafter `old`; after 40 tokens, swaps it for `new`."""
+def stream_and_swap(client: Client, new: str) -> str:
+    """Generates with the attached drafter; after 40 tokens, attaches the one at address `new` and swaps the two."""
+
+    def swap_drafters() -> Swap:
+        client.drafters.attach(new, "second")
+        return client.drafters.swap("first", "second")
+
     count, swap = 0, Future[Swap]()
     with ThreadPoolExecutor(1) as background, client.stream(PROMPT, **OPTIONS) as stream:
         started = False
@@ -26,7 +31,7 @@ def stream_and_swap(client: Client, old: str, new: str) -> str:
             print(chunk.text, end="", flush=True)
             count += len(chunk.token_ids)
             if not started and count >= 40:
-                started, swap = True, background.submit(client.drafters.swap, old, new)
+                started, swap = True, background.submit(swap_drafters)
     moved = swap.result().moved_sequences
     print(f"\n\nmoved while running: {moved} request{'' if moved == 1 else 's'}")
     for share in stream.result.speculation.drafters:
@@ -38,8 +43,7 @@ def main(verifier: str, first: str, second: str) -> int:
     with Client(verifier) as client:
         plain = client.generate(PROMPT, **OPTIONS | {"speculation": Speculation(enabled=False)}).text
         client.drafters.attach(first, "first")
-        client.drafters.attach(second, "second")
-        drafted = stream_and_swap(client, "first", "second")
+        drafted = stream_and_swap(client, second)
         client.drafters.detach("second")
     print("identical to plain decoding:", "yes" if drafted == plain else "no")
     return int(drafted != plain)

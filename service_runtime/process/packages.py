@@ -1,6 +1,7 @@
 """The packages that a service needs in addition to those of the SDK."""
 
 NEEDED = (
+    "gguf",
     "grpc_health",
     "grpc_reflection",
     "h11",

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from drafter_service.models.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
@@ -34,10 +35,11 @@ def test_a_model_in_int8_presents_itself_as_another(checkpoint: Path) -> None:
     assert loaded.info.parameters == plain.info.parameters
 
 
-def test_int8_where_auto_is_not_bfloat16_names_the_setting(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_bfloat16_for_integer_weights(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_model, "can_pack", lambda dtype: False)
-    with pytest.raises(StartupError, match="weights int8"):
-        load_model(DrafterSettings(model=str(checkpoint), weights="int8"))
+    monkeypatch.setattr(packed_model, "gemm_kind", lambda: 0)
+    loaded = load_model(DrafterSettings(model=str(checkpoint), kv_slots=1000, weights="int8"))
+    assert (loaded.info.dtype, loaded.model.dtype) == ("int8", torch.bfloat16)
 
 
 def test_the_first_layers_present_themselves_as_another_model(checkpoint: Path) -> None:
