@@ -36,8 +36,8 @@ class _Splitting:
     normalizer: str | None = None
     ignore_merges: bool = False
     """Whether a part that is a token is taken whole."""
-    trim_offsets: bool = True
-    """Without a meaning for ids, but part of the fingerprint."""
+    affixes: str | None = None
+    """What marks parts of words. An empty text means the same as None, but gives another fingerprint."""
     add_bos: bool = False
     """Whether a text begins with the token `bos` if the file does not say."""
 
@@ -52,7 +52,7 @@ _QWEN2 = _Splitting(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+",
     normalizer="NFC",
-    trim_offsets=False,
+    affixes="",
 )
 _TEKKEN = _Splitting(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -136,7 +136,7 @@ def _byte_level(header: GgufHeader, tokens: Sequence[str], types: Sequence[int |
     merges = [merge.split(" ") for merge in header.strings(_MERGES)]
     if not all(len(merge) == 2 for merge in merges):
         raise metadata.refusal(_MERGES, "has a merge that is not of two tokens")
-    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": splitting.trim_offsets}
+    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     split = {"type": "Split", "behavior": "Isolated", "invert": False, "pattern": {"Regex": splitting.pattern}}
     pre_tokenizers = [split, by_bytes | {"use_regex": False}]
     parts: dict[str, Any] = {
@@ -165,8 +165,8 @@ def _byte_level(header: GgufHeader, tokens: Sequence[str], types: Sequence[int |
             "type": "BPE",
             "dropout": None,
             "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
+            "continuing_subword_prefix": splitting.affixes,
+            "end_of_word_suffix": splitting.affixes,
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": splitting.ignore_merges,

@@ -67,7 +67,7 @@ CONFIGS = {
     "biased": LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
     "other heads": LlamaConfig(**SIZES, head_dim=32),
     "linear": LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
-    "llama3": LlamaConfig(**SIZES | {"hidden_size": 256, "num_attention_heads": 4}, rope_parameters=LLAMA3),
+    "llama3": LlamaConfig(**SIZES | {"hidden_size": 256, "max_position_embeddings": 131072}, rope_parameters=LLAMA3),
     "qwen2": Qwen2Config(**SIZES, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}),
     "yarn": Qwen2Config(
         **SIZES,
@@ -264,8 +264,12 @@ def tokenizer_with(directory: Path, parts: dict[str, Any], added: dict[str, bool
     for index, (content, special) in enumerate(added.items()):
         whole["added_tokens"].append({"id": 4096 + index, "content": content, **plain, "special": special})
     (directory / "tokenizer.json").write_text(json.dumps(whole))
-    roles = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": next(iter(added), "<|endoftext|>")}
+    end = next(iter(added), "<|endoftext|>")
+    # The class of Qwen's models builds its tokenizer of the tokens and merges in the tokenizer.json.
+    name = "Qwen2Tokenizer" if parts is QWEN2 else "PreTrainedTokenizerFast"
+    roles = {"tokenizer_class": name, "eos_token": end, "pad_token": end, "unk_token": None}
     (directory / "tokenizer_config.json").write_text(json.dumps(roles))
+    (directory / "config.json").write_text(json.dumps({"model_type": "qwen2" if parts is QWEN2 else "llama"}))
     return directory
 
 
