@@ -50,12 +50,12 @@ typedef struct {
 typedef struct {
     int8_t *quants; /* BLOCK each */
     float *units;   /* 1 each */
-    int32_t *sums;  /* 2 each: of the quants of each half */
+    float *sums;    /* 2 each: of all quants, and of those of the second half; whole numbers */
 } Rounded;
 
 INLINE Rounded rounded_rows(const Gemm *p) {
     float *units = p->working + p->row_count * p->inputs / 4;
-    return (Rounded){(int8_t *)p->working, units, (int32_t *)(units + p->row_count * (p->inputs / BLOCK))};
+    return (Rounded){(int8_t *)p->working, units, units + p->row_count * (p->inputs / BLOCK)};
 }
 
 /* Returns the parts of a group of outputs. */
@@ -85,7 +85,7 @@ INLINE void store_group(const Gemm *p, int64_t row, int64_t group, const float *
 }
 
 /* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. */
-INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, int32_t *sums) {
+INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float *sums) {
     float x[BLOCK], most = 0, bad = 0;
     for (int i = 0; i < BLOCK; i++) {
         const uint32_t bits = (uint32_t)from[i] << 16;
@@ -103,7 +103,8 @@ INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, int32
         /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
         const int32_t whole = (int32_t)((scaled + 12582912.0f) - 12582912.0f);
         quants[i] = (int8_t)whole;
-        sums[i / 16] += whole;
+        sums[0] += (float)whole;
+        if (i >= BLOCK / 2) sums[1] += (float)whole;
     }
 }
 
@@ -179,9 +180,9 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                 for (int o = 0; o < GROUP; o++) {
                     const int64_t at = row * blocks + block;
                     const float unit = x.units[at];
-                    const int32_t of_left = x.sums[2 * at], of_right = x.sums[2 * at + 1];
+                    const int32_t of_all = (int32_t)x.sums[2 * at], of_right = (int32_t)x.sums[2 * at + 1];
                     const uint8_t *scales = w.scales + block * 32, *supers;
-                    int32_t left = -zero * of_left, right = -zero * of_right, sum;
+                    int32_t left = -zero * (of_all - of_right), right = -zero * of_right, sum;
                     for (int step = 0; step < STEPS; step++)
                         for (int i = 0; i < STEP; i++) {
                             const int32_t weight = plain_weight(&w, block, step, o, i, type);
@@ -203,7 +204,7 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                     if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
                         supers = w.supers + block / 8 * 64 + 32 + 2 * o;
                         const float least = float_of_half(supers) * (float)scales[GROUP + o];
-                        totals[o] = fmaf(least * unit, -(float)(of_left + of_right), totals[o]);
+                        totals[o] = fmaf(least * unit, -(float)of_all, totals[o]);
                     }
                 }
             store_group(p, row, group, totals);
@@ -231,7 +232,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_LOAD(FROM) _mm256_loadu_si256((const __m256i *)(FROM))
 #define BLOCK_FOUR(FROM) _mm256_set1_epi32(*(const unaligned_int *)(FROM))
 #define BLOCK_BYTES _mm256_set1_epi8
-#define BLOCK_INTS _mm256_set1_epi32
+#define BLOCK_ZERO _mm256_setzero_si256
 #define BLOCK_FLOATS _mm256_set1_ps
 #define BLOCK_AND _mm256_and_si256
 #define BLOCK_OR _mm256_or_si256
@@ -244,10 +245,11 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_ADD16 _mm256_add_epi16
 #define BLOCK_SUM_PAIRS(PAIRS) _mm256_madd_epi16(PAIRS, _mm256_set1_epi16(1))
 #define BLOCK_ADD _mm256_add_epi32
-#define BLOCK_TIMES _mm256_mullo_epi32
+#define BLOCK_SUBTRACT _mm256_sub_ps
 #define BLOCK_TO_FLOAT _mm256_cvtepi32_ps
 #define BLOCK_MULTIPLY _mm256_mul_ps
 #define BLOCK_FMA _mm256_fmadd_ps
+#define BLOCK_NEGATIVE_FMA _mm256_fnmadd_ps
 #define BLOCK_STORE _mm256_storeu_ps
 #define BLOCK_HALVES(FROM) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(FROM)))
 #define BLOCK_SIGNED(FROM) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
@@ -275,7 +277,7 @@ BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
 #define BLOCK_LOAD _mm512_loadu_si512
 #define BLOCK_FOUR(FROM) _mm512_set1_epi32(*(const unaligned_int *)(FROM))
 #define BLOCK_BYTES _mm512_set1_epi8
-#define BLOCK_INTS _mm512_set1_epi32
+#define BLOCK_ZERO _mm512_setzero_si512
 #define BLOCK_FLOATS _mm512_set1_ps
 #define BLOCK_AND _mm512_and_si512
 #define BLOCK_OR _mm512_or_si512
@@ -284,10 +286,11 @@ BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
 #define BLOCK_RIGHT _mm512_srli_epi16
 #define BLOCK_DOT _mm512_dpbusd_epi32
 #define BLOCK_ADD _mm512_add_epi32
-#define BLOCK_TIMES _mm512_mullo_epi32
+#define BLOCK_SUBTRACT _mm512_sub_ps
 #define BLOCK_TO_FLOAT _mm512_cvtepi32_ps
 #define BLOCK_MULTIPLY _mm512_mul_ps
 #define BLOCK_FMA _mm512_fmadd_ps
+#define BLOCK_NEGATIVE_FMA _mm512_fnmadd_ps
 #define BLOCK_STORE _mm512_storeu_ps
 #define BLOCK_HALVES(FROM) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(FROM)))
 #define BLOCK_SIGNED(FROM) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))

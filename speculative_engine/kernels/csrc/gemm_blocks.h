@@ -65,14 +65,14 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Gemm *p, const Packed *w, BLOCK_FL
     const Rounded rounded = rounded_rows(p);
     const int8_t *x = rounded.quants + first * BLOCK;
     const float *units = rounded.units + first;
-    const int32_t *sums_of_x = rounded.sums + 2 * first;
+    const float *sums_of_x = rounded.sums + 2 * first;
     const int span = !BLOCK_MADDUBS ? 4 : type == Q8_0_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
     for (int v = 0; v < BLOCK_VECTORS; v++) {
         BLOCK_INT sums[2][BLOCK_ROWS];
         for (int half = 0; half < 2; half++) {
             BLOCK_INT *into = sums[type == Q6_K_WEIGHT ? half : 0];
             if (half == 0 || type == Q6_K_WEIGHT)
-                for (int r = 0; r < count; r++) into[r] = BLOCK_INTS(0);
+                for (int r = 0; r < count; r++) into[r] = BLOCK_ZERO();
             for (int step = 4 * half; step < 4 * half + 4; step += span) {
                 BLOCK_INT weights[4];
                 for (int i = 0; i < span; i++) weights[i] = BLOCK_NAME(weights_of)(w, block, step + i, v, type);
@@ -81,13 +81,13 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Gemm *p, const Packed *w, BLOCK_FL
         }
         const uint8_t *scales = w->scales + block * 32;
         BLOCK_FLOAT scale, least;
-        BLOCK_INT left, right;
+        BLOCK_FLOAT left, right;
         if (type == MXFP4_WEIGHT) {
             scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
         } else if (type == Q6_K_WEIGHT) {
             scale = BLOCK_HALVES(w->supers + block / 8 * 32 + v * 2 * BLOCK_LANES);
-            left = BLOCK_SIGNED(scales + v * BLOCK_LANES);
-            right = BLOCK_SIGNED(scales + GROUP + v * BLOCK_LANES);
+            left = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + v * BLOCK_LANES));
+            right = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + GROUP + v * BLOCK_LANES));
         } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
             const uint8_t *supers = w->supers + block / 8 * 64 + v * 2 * BLOCK_LANES;
             scale = BLOCK_MULTIPLY(BLOCK_HALVES(supers), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + v * BLOCK_LANES)));
@@ -99,16 +99,20 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Gemm *p, const Packed *w, BLOCK_FL
         const int zero = type == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
         for (int r = 0; r < count; r++) {
             BLOCK_FLOAT *total = totals + r * BLOCK_VECTORS + v;
-            const BLOCK_FLOAT unit = BLOCK_FLOATS(units[r]);
-            const int32_t of_left = sums_of_x[2 * r], of_right = sums_of_x[2 * r + 1];
-            BLOCK_INT sum = sums[0][r];
-            if (type == Q6_K_WEIGHT)
-                sum = BLOCK_ADD(BLOCK_TIMES(left, BLOCK_ADD(sum, BLOCK_INTS(-zero * of_left))),
-                                BLOCK_TIMES(right, BLOCK_ADD(sums[1][r], BLOCK_INTS(-zero * of_right))));
-            else if (zero) sum = BLOCK_ADD(sum, BLOCK_INTS(-zero * (of_left + of_right)));
-            *total = BLOCK_FMA(BLOCK_MULTIPLY(scale, unit), BLOCK_TO_FLOAT(sum), *total);
+            const BLOCK_FLOAT unit = BLOCK_FLOATS(units[r]), of_all = BLOCK_FLOATS(sums_of_x[2 * r]);
+            /* These are whole numbers below 2^24, so that float32 is exact. */
+            BLOCK_FLOAT sum = BLOCK_TO_FLOAT(sums[0][r]);
+            if (type == Q6_K_WEIGHT) {
+                const BLOCK_FLOAT of_right = BLOCK_FLOATS(sums_of_x[2 * r + 1]), off = BLOCK_FLOATS(-zero);
+                const BLOCK_FLOAT of_left = BLOCK_SUBTRACT(of_all, of_right);
+                const BLOCK_FLOAT second = BLOCK_FMA(off, of_right, BLOCK_TO_FLOAT(sums[1][r]));
+                sum = BLOCK_FMA(left, BLOCK_FMA(off, of_left, sum), BLOCK_MULTIPLY(right, second));
+            } else if (zero) {
+                sum = BLOCK_FMA(BLOCK_FLOATS(-zero), of_all, sum);
+            }
+            *total = BLOCK_FMA(BLOCK_MULTIPLY(scale, unit), sum, *total);
             if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
-                *total = BLOCK_FMA(BLOCK_MULTIPLY(least, unit), BLOCK_FLOATS(-(float)(of_left + of_right)), *total);
+                *total = BLOCK_NEGATIVE_FMA(BLOCK_MULTIPLY(least, unit), of_all, *total);
         }
     }
 }
@@ -192,7 +196,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_HALVES
 #undef BLOCK_INLINE
 #undef BLOCK_INT
-#undef BLOCK_INTS
+#undef BLOCK_ZERO
 #undef BLOCK_LANES
 #undef BLOCK_LEFT
 #undef BLOCK_LOAD
@@ -200,6 +204,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_MADDUBS
 #undef BLOCK_MULTIPLY
 #undef BLOCK_NAME
+#undef BLOCK_NEGATIVE_FMA
 #undef BLOCK_OR
 #undef BLOCK_PAIRS
 #undef BLOCK_RIGHT
@@ -210,7 +215,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_SUM_PAIRS
 #undef BLOCK_TARGET
 #undef BLOCK_TASK
-#undef BLOCK_TIMES
+#undef BLOCK_SUBTRACT
 #undef BLOCK_TO_FLOAT
 #undef BLOCK_UNSIGNED
 #undef BLOCK_VECTORS
