@@ -39,15 +39,21 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def print_report(
-    title: str, figures: dict[str, object], options: argparse.Namespace, *, printed: Collection[str] = ()
+    title: str,
+    figures: dict[str, object],
+    options: argparse.Namespace,
+    *,
+    printed: Collection[str] = (),
+    kept_as: str | None = None,
 ) -> None:
     """Prints the figures with the machine, versions and commit, and saves them if `options` say so
     (add_report_options).
 
-    printed: names of figures that the script has printed as text already.
+    printed: names of figures that the script has printed as text already. kept_as: name of the saved results; by
+    default the script's.
     """
     about = machine()
-    save(figures, options)
+    save(figures, options, kept_as)
     if options.json:
         plain = {name: asdict(value) if isinstance(value, Spread) else value for name, value in figures.items()}
         json.dump({"benchmark": title, "machine": about, **plain}, sys.stdout, indent=2)

@@ -123,7 +123,12 @@ def main() -> None:
     for peer in _asked_for(peers(options.threads), options.peers):
         if peer.environment is not None and peer.environment.ready:
             found[f"versions, {peer.name}"] = ", ".join(f"{k} {v}" for k, v in peer.environment.versions.items())
-    print_report("compare_peers" if options.weights == "bf16" else f"compare_peers_{options.weights}", found, options)
+    print_report(
+        "compare_peers",
+        found,
+        options,
+        kept_as=None if options.weights == "bf16" else f"compare_peers_{options.weights}",
+    )
 
 
 if __name__ == "__main__":
