@@ -39,21 +39,15 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def print_report(
-    title: str,
-    figures: dict[str, object],
-    options: argparse.Namespace,
-    *,
-    printed: Collection[str] = (),
-    kept_as: str | None = None,
+    title: str, figures: dict[str, object], options: argparse.Namespace, *, printed: Collection[str] = ()
 ) -> None:
     """Prints the figures with the machine, versions and commit, and saves them if `options` say so
     (add_report_options).
 
-    printed: names of figures that the script has printed as text already. kept_as: name of the saved results; by
-    default the script's.
+    printed: names of figures that the script has printed as text already.
     """
     about = machine()
-    save(figures, options, kept_as)
+    save(figures, options)
     if options.json:
         plain = {name: asdict(value) if isinstance(value, Spread) else value for name, value in figures.items()}
         json.dump({"benchmark": title, "machine": about, **plain}, sys.stdout, indent=2)

@@ -87,14 +87,14 @@ def add_results_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def save(figures: Mapping[str, object], options: argparse.Namespace, kept_as: str | None = None) -> None:
+def save(figures: Mapping[str, object], options: argparse.Namespace) -> None:
     """Writes the figures of the running script below the directory of --results, if given, and prints the path."""
     if options.results is None:
         return
     about = machine()
     module = _running()
     result = Result(
-        benchmark=kept_as or shown_name(module),
+        benchmark=shown_name(module),
         command=shlex.join(["python", "-m", module, *sys.argv[1:]]),
         commit=about["commit"],
         committed=commit_time(),

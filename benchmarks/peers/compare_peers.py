@@ -60,7 +60,8 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
         for number in range(options.runs):
             all_peers.run(number)
         found = figures(all_peers.contestants, "draftwire plain", "draftwire two services")
-    return {f"{arrangement.name}: {name}": value for name, value in (found | missing).items()}
+    place = arrangement.name if options.weights == "bf16" else f"{options.weights}, {arrangement.name}"
+    return {f"{place}: {name}": value for name, value in (found | missing).items()}
 
 
 def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
@@ -123,12 +124,7 @@ def main() -> None:
     for peer in _asked_for(peers(options.threads), options.peers):
         if peer.environment is not None and peer.environment.ready:
             found[f"versions, {peer.name}"] = ", ".join(f"{k} {v}" for k, v in peer.environment.versions.items())
-    print_report(
-        "compare_peers",
-        found,
-        options,
-        kept_as=None if options.weights == "bf16" else f"compare_peers_{options.weights}",
-    )
+    print_report("compare_peers", found, options)
 
 
 if __name__ == "__main__":
