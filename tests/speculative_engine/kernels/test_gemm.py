@@ -7,7 +7,7 @@ import torch
 
 from speculative_engine.kernels import compiled_product
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
-from speculative_engine.model.row_exact import PackedProduct, RowExactLinear
+from speculative_engine.model.row_exact import PackedProduct, RowExactLinear, can_pack
 
 _BEST = compiled_product.gemm_kind()
 pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no AVX2")
@@ -103,6 +103,7 @@ def test_what_is_not_a_number_stays_in_its_row() -> None:
     assert torch.equal(torch.cat([found[:3], found[4:]]), torch.cat([expected[:3], expected[4:]]))
 
 
+@pytest.mark.skipif(not can_pack(torch.bfloat16), reason="oneDNN has no bfloat16 products here")
 @pytest.mark.usefixtures("kind")
 def test_the_library_goes_on_beside_it() -> None:
     """Both use the processor's tile registers, whose shapes are per-thread state."""
