@@ -46,21 +46,8 @@ INLINE float logit(const Sample *call, int64_t row, int64_t token) {
     return value;
 }
 
-INLINE vec larger(vec a, vec b) {
-    ivec more = a > b;
-    return (vec)(((ivec)a & more) | ((ivec)b & ~more));
-}
-
 /* Returns all ones where x is NaN. Compilers would split `x != x` into scalar comparisons. */
 INLINE uvec is_nan(vec x) { return (uvec)(((uvec)x & 0x7fffffff) > 0x7f800000); }
-
-INLINE float largest_of(vec parts) {
-    float kept[LANES];
-    memcpy(kept, &parts, sizeof kept);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) kept[i] = kept[i] > kept[i + width] ? kept[i] : kept[i + width];
-    return kept[0];
-}
 
 /* Stores the largest logit of each block. Returns the largest of all, or NaN if any logit is NaN. */
 INLINE float block_tops(const Sample *call, const Row *r, int bf16) {
@@ -72,7 +59,7 @@ INLINE float block_tops(const Sample *call, const Row *r, int bf16) {
         vec c = load_vec(call->logits, at + begin + 2 * LANES, bf16);
         vec d = load_vec(call->logits, at + begin + 3 * LANES, bf16);
         odd |= is_nan(a) | is_nan(b) | is_nan(c) | is_nan(d);
-        float top = largest_of(larger(larger(a, b), larger(c, d)));
+        float top = largest_of_vec(larger_vec(larger_vec(a, b), larger_vec(c, d)));
         r->top[begin / NOISE_BLOCK] = top;
         if (top > largest) largest = top;
     }
@@ -107,8 +94,8 @@ static void bound_blocks(Row *r) {
 /* Returns the block with the highest bound. */
 INLINE int64_t most_promising(const Row *r) {
     vec most = load_vec(r->bound, 0, 0);
-    for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger(most, load_vec(r->bound, b, 0));
-    const float highest = largest_of(most);
+    for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger_vec(most, load_vec(r->bound, b, 0));
+    const float highest = largest_of_vec(most);
     int64_t best = 0;
     while (r->bound[best] != highest) best++;
     return best;
