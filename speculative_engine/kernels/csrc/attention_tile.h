@@ -88,7 +88,7 @@ ATTEND_INLINE void ATTEND_NAME(score)(const Head *heads, int count, const FLOATS
     for (int i = 0; i < count * ATTEND_VECTORS; i++) sums[i] = (FLOATS){0};
     for (int64_t d = 0; d < dim; d++)
         for (int i = 0; i < count; i++) {
-            const FLOATS element = (FLOATS){0} + heads[i].query[d];
+            const FLOATS element = heads[i].query[d] - (FLOATS){0};
             for (int v = 0; v < ATTEND_VECTORS; v++) {
                 FLOATS *sum = sums + i * ATTEND_VECTORS + v;
                 *sum = ATTEND_FMA(keys[d * ATTEND_VECTORS + v], element, *sum);
@@ -117,7 +117,7 @@ ATTEND_INLINE void ATTEND_NAME(add_range)(const Attention *a, const int64_t *see
         for (int c = 0; c < chunks; c++) {
             const FLOATS value = ATTEND_NAME(load)(a->values, at + c * ATTEND_WIDTH, bf16);
             for (int i = 0; i < count; i++) {
-                const FLOATS weight = (FLOATS){0} + heads[i].weights[p];
+                const FLOATS weight = heads[i].weights[p] - (FLOATS){0};
                 sum[i][c] = ATTEND_FMA(value, weight, sum[i][c]);
             }
         }

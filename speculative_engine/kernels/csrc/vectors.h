@@ -82,15 +82,31 @@ INLINE float sum_vec(vec parts) {
     return (left[0] + left[2]) + (left[1] + left[3]);
 }
 
-/* Returns a * b + c, rounded once. On x86, code for AVX2 and AVX-512 uses their instructions instead. */
-INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) {
 #if defined(__aarch64__)
-    return (vec4)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+
+/* Returns a * b + c, rounded once. */
+INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) { return (vec4)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+
 #else
-    for (int i = 0; i < 4; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return c;
-#endif
+
+typedef double double4 __attribute__((vector_size(2 * 4 * sizeof(float)), aligned(4)));
+typedef int64_t long4 __attribute__((vector_size(2 * 4 * sizeof(float)), aligned(4)));
+
+/* Returns a * b + c, rounded once, without an instruction for it; code for AVX2 and AVX-512 uses theirs.
+ *
+ * The product is exact in float64. The sum is rounded to odd: where it is not exact, the neighbour with an odd last bit is
+ * taken, and rounding that to float32 gives what rounding the exact sum gives (Boldo and Melquiond 2008). */
+INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) {
+    const double4 product = __builtin_convertvector(a, double4) * __builtin_convertvector(b, double4);
+    const double4 addend = __builtin_convertvector(c, double4), sum = product + addend, back = sum - product;
+    const double4 rest = (product - (sum - back)) + (addend - back); /* exact */
+    const long4 above = rest > 0, below = rest < 0, positive = sum > 0, bits = (long4)sum;
+    const long4 inexact_and_even = (above | below) & ((bits & 1) - 1);
+    const long4 away_from_zero = ~(above ^ positive);
+    return __builtin_convertvector((double4)(bits + (((away_from_zero & 2) - 1) & inexact_and_even)), vec4);
 }
+
+#endif
 
 /* Returns the larger elements, those of b where one is not a number. */
 INLINE vec larger_vec(vec a, vec b) {
