@@ -309,10 +309,43 @@ BLOCK_TARGET static inline __m512 vnni_half_of_power(const uint8_t *exponents) {
 
 #endif
 
+#if defined(__aarch64__)
+
+/* NEON_DOT without an instruction for it. */
+static inline int32x4_t dot_of_pairs(int32x4_t sum, int8x16_t weights, int8x16_t x) {
+    const int16x8_t low = vmull_s8(vget_low_s8(weights), vget_low_s8(x)), high = vmull_high_s8(weights, x);
+    return vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+}
+
+#define NEON_NAME(NAME) neon_##NAME
+#define NEON_TARGET
+#define NEON_I8MM 0
+#define NEON_DOT dot_of_pairs
+#include "gemm_blocks_neon.h"
+
+#define NEON_NAME(NAME) dotprod_##NAME
+#define NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
+#define NEON_I8MM 0
+#define NEON_DOT vdotq_s32
+#include "gemm_blocks_neon.h"
+
+#define NEON_NAME(NAME) i8mm_##NAME
+#define NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
+#define NEON_I8MM 1
+#define NEON_DOT vdotq_s32
+#include "gemm_blocks_neon.h"
+
+#endif
+
 void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads) {
 #if defined(__x86_64__)
     if (kind >= AVX512BF16_GEMM) vnni_gemm(p, threads);
     else if (kind >= AVX2_GEMM) avx2_gemm(p, threads);
+    else run(p, plain_round_rows, plain_groups, 1, threads);
+#elif defined(__aarch64__)
+    if (kind == I8MM_GEMM) i8mm_gemm(p, threads);
+    else if (kind == DOTPROD_GEMM) dotprod_gemm(p, threads);
+    else if (kind == NEON_GEMM) neon_gemm(p, threads);
     else run(p, plain_round_rows, plain_groups, 1, threads);
 #else
     (void)kind;

@@ -1,0 +1,214 @@
+/* The product of rows and a weight quantised in blocks, for one kind of ARM's instructions. gemm_blocks.c includes this
+ * file once per kind, with
+ *
+ *   NEON_NAME(NAME)       the name of a function for this kind
+ *   NEON_TARGET           the instructions that it uses
+ *   NEON_I8MM             1 where rows are multiplied two by two
+ *   NEON_DOT(S, W, X)     S plus the products of four weights and four quants for each of four outputs
+ *
+ * Weights are multiplied as signed bytes, which unsigned ones of at most 6 bits fit as well.
+ */
+#define NEON_INLINE NEON_TARGET static inline __attribute__((always_inline))
+#define NEON_ROWS 4    /* rows whose sums are held in registers at once */
+#define NEON_VECTORS 4 /* of a group of outputs */
+
+/* Returns the weights of a step of a block: STEP inputs of each output of vector v, zero not yet subtracted. */
+NEON_INLINE int8x16_t NEON_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
+    const int at = 16 * v;
+    if (type == Q8_0_WEIGHT) return vld1q_s8((const int8_t *)w->quants + (block * STEPS + step) * LINE + at);
+    const uint8x16_t both = vld1q_u8(w->quants + (block * STEPS / 2 + step % 4) * LINE + at);
+    uint8x16_t low = step < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
+    if (type == MXFP4_WEIGHT) {
+        static const uint8_t values[16] = {MXFP4_VALUES};
+        low = vqtbl1q_u8(vld1q_u8(values), low);
+    } else if (type == Q5_K_WEIGHT) {
+        const uint8x16_t bits = vld1q_u8(w->high + block * LINE + at);
+        low = vorrq_u8(low, vandq_u8(vshlq_u8(bits, vdupq_n_s8((int8_t)(4 - step))), vdupq_n_u8(16)));
+    } else if (type == Q6_K_WEIGHT) {
+        const uint8x16_t bits = vld1q_u8(w->high + (2 * block + step / 4) * LINE + at);
+        low = vorrq_u8(low, vandq_u8(vshlq_u8(bits, vdupq_n_s8((int8_t)(4 - 2 * (step % 4)))), vdupq_n_u8(48)));
+    }
+    return vreinterpretq_s8_u8(low);
+}
+
+/* Returns a step's quants of a row, once for each of four outputs. */
+NEON_INLINE int8x16_t NEON_NAME(four)(const int8_t *x, int step) {
+    int32_t bytes;
+    memcpy(&bytes, x + STEP * step, sizeof bytes);
+    return vreinterpretq_s8_s32(vdupq_n_s32(bytes));
+}
+
+/* Computes the sums of the products of half a block for `count` rows. x: the first row's quants; those of the next row
+ * follow BLOCK bytes later. */
+NEON_INLINE void NEON_NAME(sum_half)(const Packed *w, int64_t block, int half, const int8_t *x, int count, int type,
+                                     int32x4_t *sums) {
+    for (int i = 0; i < count * NEON_VECTORS; i++) sums[i] = vdupq_n_s32(0);
+#if NEON_I8MM
+    /* Of two rows and two outputs each: both rows of the first output, then of the second. */
+    int32x4_t pairs[NEON_ROWS * NEON_VECTORS];
+    for (int i = 0; i < NEON_ROWS * NEON_VECTORS; i++) pairs[i] = vdupq_n_s32(0);
+    for (int step = 4 * half; step < 4 * half + 4; step += 2)
+        for (int v = 0; v < NEON_VECTORS; v++) {
+            const int8x16_t first = NEON_NAME(weights_of)(w, block, step, v, type);
+            const int8x16_t second = NEON_NAME(weights_of)(w, block, step + 1, v, type);
+            const int32x4_t one = vreinterpretq_s32_s8(first), other = vreinterpretq_s32_s8(second);
+            const int8x16_t upper = vreinterpretq_s8_s32(vzip1q_s32(one, other));
+            const int8x16_t lower = vreinterpretq_s8_s32(vzip2q_s32(one, other));
+            for (int r = 0; r + 1 < count; r += 2) {
+                const int8_t *at = x + r * BLOCK + STEP * step;
+                const int8x16_t rows = vcombine_s8(vld1_s8(at), vld1_s8(at + BLOCK));
+                int32x4_t *into = pairs + r * NEON_VECTORS + 2 * v;
+                into[0] = vmmlaq_s32(into[0], upper, rows);
+                into[1] = vmmlaq_s32(into[1], lower, rows);
+            }
+            if (count % 2) {
+                int32x4_t *sum = sums + (count - 1) * NEON_VECTORS + v;
+                *sum = NEON_DOT(*sum, first, NEON_NAME(four)(x + (count - 1) * BLOCK, step));
+                *sum = NEON_DOT(*sum, second, NEON_NAME(four)(x + (count - 1) * BLOCK, step + 1));
+            }
+        }
+    for (int r = 0; r + 1 < count; r += 2)
+        for (int v = 0; v < NEON_VECTORS; v++) {
+            const int32x4_t *from = pairs + r * NEON_VECTORS + 2 * v;
+            sums[r * NEON_VECTORS + v] = vuzp1q_s32(from[0], from[1]);
+            sums[(r + 1) * NEON_VECTORS + v] = vuzp2q_s32(from[0], from[1]);
+        }
+#else
+    for (int step = 4 * half; step < 4 * half + 4; step++) {
+        int8x16_t weights[NEON_VECTORS];
+        for (int v = 0; v < NEON_VECTORS; v++) weights[v] = NEON_NAME(weights_of)(w, block, step, v, type);
+        for (int r = 0; r < count; r++) {
+            const int8x16_t given = NEON_NAME(four)(x + r * BLOCK, step);
+            int32x4_t *sum = sums + r * NEON_VECTORS;
+            for (int v = 0; v < NEON_VECTORS; v++) sum[v] = NEON_DOT(sum[v], weights[v], given);
+        }
+    }
+#endif
+}
+
+NEON_INLINE float32x4_t NEON_NAME(halves)(const uint8_t *from) {
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from)));
+}
+
+/* Four bytes as integers. */
+NEON_INLINE int32x4_t NEON_NAME(bytes)(const uint8_t *from, int is_signed) {
+    int32_t found[4];
+    for (int i = 0; i < 4; i++) found[i] = is_signed ? (int8_t)from[i] : from[i];
+    return vld1q_s32(found);
+}
+
+/* Adds a block's products to the totals of `count` rows. */
+NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_t *totals, int64_t row, int64_t block,
+                                      int count, int type) {
+    const int64_t first = row * (p->inputs / BLOCK) + block * count;
+    const Rounded rounded = rounded_rows(p);
+    const float *units = rounded.units + first, *sums_of_x = rounded.sums + 2 * first;
+    const uint8_t *scales = w->scales + block * 32;
+    const int zero = ZERO_OF(type);
+    int32x4_t whole[NEON_ROWS * NEON_VECTORS];
+    for (int i = 0; i < count * NEON_VECTORS; i++) whole[i] = vdupq_n_s32(0);
+    for (int half = 0; half < 2; half++) {
+        int32x4_t sums[NEON_ROWS * NEON_VECTORS];
+        NEON_NAME(sum_half)(w, block, half, rounded.quants + first * BLOCK, count, type, sums);
+        for (int r = 0; r < count; r++) {
+            const int32_t of_right = (int32_t)sums_of_x[2 * r + 1];
+            const int32x4_t off = vdupq_n_s32(zero * (half ? of_right : (int32_t)sums_of_x[2 * r] - of_right));
+            for (int v = 0; v < NEON_VECTORS; v++) {
+                const int i = r * NEON_VECTORS + v;
+                const int32x4_t sum = vsubq_s32(sums[i], off);
+                whole[i] = type == Q6_K_WEIGHT
+                               ? vmlaq_s32(whole[i], sum, NEON_NAME(bytes)(scales + half * GROUP + 4 * v, 1))
+                               : vaddq_s32(whole[i], sum);
+            }
+        }
+    }
+    for (int v = 0; v < NEON_VECTORS; v++) {
+        float32x4_t scale, least = vdupq_n_f32(0);
+        if (type == MXFP4_WEIGHT) {
+            float found[4];
+            for (int i = 0; i < 4; i++) found[i] = half_of_power(w->scales[block * GROUP + 4 * v + i]);
+            scale = vld1q_f32(found);
+        } else if (type == Q6_K_WEIGHT) {
+            scale = NEON_NAME(halves)(w->supers + block / 8 * 32 + 8 * v);
+        } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
+            const uint8_t *supers = w->supers + block / 8 * 64 + 8 * v;
+            scale = vmulq_f32(NEON_NAME(halves)(supers), vcvtq_f32_s32(NEON_NAME(bytes)(scales + 4 * v, 0)));
+            least = vmulq_f32(NEON_NAME(halves)(supers + 32), vcvtq_f32_s32(NEON_NAME(bytes)(scales + GROUP + 4 * v, 0)));
+        } else {
+            scale = NEON_NAME(halves)(scales + 8 * v);
+        }
+        for (int r = 0; r < count; r++) {
+            float32x4_t *total = totals + r * NEON_VECTORS + v;
+            const float32x4_t unit = vdupq_n_f32(units[r]), sum = vcvtq_f32_s32(whole[r * NEON_VECTORS + v]);
+            *total = vfmaq_f32(*total, vmulq_f32(scale, unit), sum);
+            if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
+                *total = vfmsq_f32(*total, vmulq_f32(least, unit), vdupq_n_f32(sums_of_x[2 * r]));
+        }
+    }
+}
+
+/* Multiplies `count` rows, a constant in each inlined copy as `type` is, by a group of outputs. */
+NEON_INLINE void NEON_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, int count, int type) {
+    const int64_t blocks = p->inputs / BLOCK;
+    const int bytes = (type == Q8_0_WEIGHT ? STEPS : STEPS / 2) * LINE;
+    const Packed w = packed_group(p, group, type);
+    float32x4_t totals[NEON_ROWS * NEON_VECTORS];
+    for (int i = 0; i < count * NEON_VECTORS; i++) totals[i] = vdupq_n_f32(0);
+    for (int64_t block = 0; block < blocks; block++) {
+        for (int at = 0; at < bytes; at += 64)
+            __builtin_prefetch(w.quants + block * bytes + at + PREFETCH_AHEAD, 0, 2);
+        NEON_NAME(add_block)(p, &w, totals, row, block, count, type);
+    }
+    for (int r = 0; r < count; r++) {
+        float sums[GROUP];
+        for (int v = 0; v < NEON_VECTORS; v++) vst1q_f32(sums + 4 * v, totals[r * NEON_VECTORS + v]);
+        store_group(p, row + r, group, sums);
+    }
+}
+
+NEON_INLINE void NEON_NAME(groups)(const Gemm *p, int64_t first, int64_t last, int type) {
+    const int64_t blocks = (p->row_count + NEON_ROWS - 1) / NEON_ROWS;
+    for (int64_t group = first; group < last; group++)
+        for (int64_t block = 0, row = 0, end; block < blocks; block++, row = end) {
+            end = p->row_count * (block + 1) / blocks;
+            switch (end - row) {
+                case 1: NEON_NAME(multiply)(p, group, row, 1, type); break;
+                case 2: NEON_NAME(multiply)(p, group, row, 2, type); break;
+                case 3: NEON_NAME(multiply)(p, group, row, 3, type); break;
+                case 4: NEON_NAME(multiply)(p, group, row, 4, type); break;
+            }
+        }
+}
+
+#define NEON_TASK(NAME, TYPE)                                                                                          \
+    NEON_TARGET static void NEON_NAME(NAME)(const void *call, int64_t first, int64_t last, int32_t thread_id) {        \
+        (void)thread_id;                                                                                               \
+        NEON_NAME(groups)(call, first, last, TYPE);                                                                    \
+    }
+
+NEON_TASK(q8_0, Q8_0_WEIGHT)
+NEON_TASK(q4_0, Q4_0_WEIGHT)
+NEON_TASK(q4_k, Q4_K_WEIGHT)
+NEON_TASK(q5_k, Q5_K_WEIGHT)
+NEON_TASK(q6_k, Q6_K_WEIGHT)
+NEON_TASK(mxfp4, MXFP4_WEIGHT)
+
+static void NEON_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    (void)thread_id;
+    round_blocks(call, first, last, NEON_ROWS);
+}
+
+static void NEON_NAME(gemm)(const Gemm *p, int32_t threads) {
+    static const Task tasks[] = {NEON_NAME(q8_0), NEON_NAME(q4_0), NEON_NAME(q4_k),
+                                 NEON_NAME(q5_k), NEON_NAME(q6_k), NEON_NAME(mxfp4)};
+    run(p, NEON_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], NEON_ROWS, threads);
+}
+
+#undef NEON_DOT
+#undef NEON_I8MM
+#undef NEON_INLINE
+#undef NEON_NAME
+#undef NEON_ROWS
+#undef NEON_TARGET
+#undef NEON_TASK
+#undef NEON_VECTORS

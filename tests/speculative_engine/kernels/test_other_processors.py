@@ -1,0 +1,143 @@
+"""The library on ARM gives the bits that it gives here: built by a cross compiler and run by an emulator."""
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from speculative_engine.kernels import build, structs
+from speculative_engine.kernels.gemm import CompiledGemm
+from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, packed
+from tests.harness.engine.random_blocks import random_blocks
+
+COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+NATIVE = shutil.which("gcc")
+pytestmark = [
+    pytest.mark.skipif(
+        COMPILER is None or EMULATOR is None or NATIVE is None,
+        reason="needs Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user",
+    ),
+    pytest.mark.skipif(not build.LIBRARY.exists(), reason="the compiled library was not built"),
+]
+
+DRIVER = Path(__file__).resolve().parents[2] / "harness" / "kernels" / "driver.c"
+LIBC = "/usr/aarch64-linux-gnu"
+GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE = range(7)
+NEON, DOTPROD, I8MM = 5, 6, 7
+SLOTS, DIM = 90, 80
+Numbers = tuple[float, ...]
+
+
+def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def encoded(operation: int, numbers: Numbers, *buffers: torch.Tensor | bytes | None) -> bytes:
+    """A call as driver.c reads it."""
+    found = [struct.pack(f"<qq{len(numbers)}dq", operation, len(numbers), *numbers, len(buffers))]
+    for each in buffers:
+        data = b"" if each is None else each if isinstance(each, bytes) else _bytes(each)
+        found.append(struct.pack("<q", len(data)) + data)
+    return b"".join(found)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())
+
+
+def products() -> list[bytes]:
+    outputs, inputs = 37, 512
+    weights: list[tuple[int, torch.Tensor]] = [(0, CompiledGemm(random(outputs, inputs)).stored)]
+    kinds: list[BlockType] = list(FORMATS)
+    for kind in kinds:
+        for byte in (None, 0x80, 0xFF):
+            weights.append((structs.WEIGHT_TYPES.index(kind), packed(kind, random_blocks(kind, outputs, inputs, byte=byte))))
+    return [
+        encoded(GEMM, (rows, outputs, inputs, kind), random(rows, inputs), weight, bias, bytes(2 * rows * outputs))
+        for kind, weight in weights
+        for rows, bias in ((1, None), (3, random(outputs)), (11, random(outputs)))
+    ]
+
+
+def operations(bf16: bool) -> list[bytes]:
+    dtype, size = (torch.bfloat16, 2) if bf16 else (torch.float32, 4)
+    rows, heads, kv_heads = 5, 4, 2
+    projected = random(rows, (heads + 2 * kv_heads) * 64, dtype=dtype)
+    angles = random(rows, 64, dtype=dtype), random(rows + 1, 64, dtype=dtype)[1:]
+    stored = bytes(kv_heads * SLOTS * 64 * size)
+    found = [
+        encoded(NORM, (rows, 96, 1e-5, bf16), random(rows, 96, dtype=dtype), random(96, dtype=dtype), bytes(rows * 96 * size)),
+        encoded(
+            ROPE, (rows, heads, kv_heads, 64, SLOTS, 0.125, 1e-6, bf16), projected, *angles, random(64, dtype=dtype),
+            random(64, dtype=dtype), torch.arange(3, 3 + rows), bytes(heads * rows * 64 * 4), stored, stored,
+        ),
+        encoded(
+            ANGLES, (40, 64, 1.25, bf16), torch.arange(40) ** 3, 1e4 ** (-torch.arange(32) / 32),
+            bytes(40 * 64 * size), bytes(40 * 64 * size),
+        ),
+        encoded(SILU, (rows, 48, bf16), 9 * random(rows, 96, dtype=dtype), bytes(rows * 48 * size)),
+        encoded(
+            SAMPLE, (3, 700, 700, 5, bf16), 4 * random(3, 700, dtype=dtype), torch.tensor([1.0, 0.7, 1.3]),
+            torch.tensor([5, -7, 9]), torch.tensor([1, 2, 3]), torch.tensor([1, 0, 0], dtype=torch.uint8),
+            b"".join(struct.pack("<qddf4x", k, p, t, -5.0) for k, p, t in ((0, 1, 1), (40, 0.9, 1), (0, 0.8, 0.9))),
+            bytes(3 * 5 * 8), bytes(3 * 5 * 4), bytes(3 * 5 * 4),
+        ),
+    ]  # fmt: skip
+    longest = SLOTS // 16 * 16 + 32
+    for window, softcap, sinks in ((0, 0.0, None), (20, 0.0, random(heads, dtype=torch.float32)), (0, 3.0, None)):
+        found.append(
+            encoded(
+                ATTENTION,
+                (rows, kv_heads, 2, SLOTS, DIM, DIM, longest, window, 1, 16 * 2 * longest, softcap, bf16),
+                random(heads, rows, DIM, dtype=torch.float32), random(kv_heads, SLOTS, DIM, dtype=dtype),
+                random(kv_heads, SLOTS, DIM, dtype=dtype), bytes(rows * heads * DIM * 4), bytes(16 * 2 * longest * 4),
+                sinks, torch.randperm(SLOTS, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 0, rows]),
+                torch.arange(rows), torch.arange(SLOTS - rows, SLOTS) + 1,
+            )  # fmt: skip
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("calls") / "calls"
+    file.write_bytes(b"".join([*products(), *operations(True), *operations(False)]))
+    return file
+
+
+@pytest.fixture(scope="module")
+def here(calls: Path) -> bytes:
+    """The results of this machine's library."""
+    program = calls.with_name("native")
+    subprocess.run([str(NATIVE), f"-I{build.SOURCES}", str(DRIVER), str(build.LIBRARY), "-o", str(program)], check=True)
+    found = [subprocess.run([program, calls, kind], check=True, capture_output=True).stdout for kind in ("0", "1")]
+    assert found[0] == found[1] != b""
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def emulated(calls: Path) -> Path:
+    program = calls.with_name("emulated")
+    command = [
+        str(COMPILER), *(flag for flag in build.FLAGS if flag != "-shared"), '-DDRAFTWIRE_SOURCE_HASH="of a test"',
+        f"-I{build.SOURCES}", str(DRIVER), *map(str, sorted(build.SOURCES.glob("*.c"))), "-o", str(program), *build.LINKED,
+    ]  # fmt: skip
+    subprocess.run(command, check=True, timeout=build.COMPILE_SECONDS)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("processor", "kind", "used"),
+    [("max", 0, 0), ("max", NEON, NEON), ("max", DOTPROD, DOTPROD), ("max", -1, I8MM), ("cortex-a57", -1, NEON)],
+    ids=["plain C", "NEON", "dot products", "the best of a new processor", "the best of an old processor"],
+)
+def test_arm_gives_the_same_bits(
+    processor: str, kind: int, used: int, emulated: Path, calls: Path, here: bytes
+) -> None:
+    command = [str(EMULATOR), "-L", LIBC, "-cpu", processor, str(emulated), str(calls), str(kind)]
+    ended = subprocess.run(command, check=True, capture_output=True)
+    assert int(ended.stderr) == used
+    assert ended.stdout == here
