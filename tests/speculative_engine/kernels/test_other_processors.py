@@ -11,6 +11,7 @@ import torch
 from speculative_engine.kernels import build, structs
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, packed
+from speculative_engine.kernels.library import available_kernels
 from tests.harness.engine.random_blocks import random_blocks
 
 COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
@@ -54,7 +55,9 @@ def products() -> list[bytes]:
     kinds: list[BlockType] = list(FORMATS)
     for kind in kinds:
         for byte in (None, 0x80, 0xFF):
-            weights.append((structs.WEIGHT_TYPES.index(kind), packed(kind, random_blocks(kind, outputs, inputs, byte=byte))))
+            weights.append(
+                (structs.WEIGHT_TYPES.index(kind), packed(kind, random_blocks(kind, outputs, inputs, byte=byte)))
+            )
     return [
         encoded(GEMM, (rows, outputs, inputs, kind), random(rows, inputs), weight, bias, bytes(2 * rows * outputs))
         for kind, weight in weights
@@ -92,10 +95,16 @@ def operations(bf16: bool) -> list[bytes]:
             encoded(
                 ATTENTION,
                 (rows, kv_heads, 2, SLOTS, DIM, DIM, longest, window, 1, 16 * 2 * longest, softcap, bf16),
-                random(heads, rows, DIM, dtype=torch.float32), random(kv_heads, SLOTS, DIM, dtype=dtype),
-                random(kv_heads, SLOTS, DIM, dtype=dtype), bytes(rows * heads * DIM * 4), bytes(16 * 2 * longest * 4),
-                sinks, torch.randperm(SLOTS, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 0, rows]),
-                torch.arange(rows), torch.arange(SLOTS - rows, SLOTS) + 1,
+                random(heads, rows, DIM, dtype=torch.float32),
+                random(kv_heads, SLOTS, DIM, dtype=dtype),
+                random(kv_heads, SLOTS, DIM, dtype=dtype),
+                bytes(rows * heads * DIM * 4),
+                bytes(16 * 2 * longest * 4),
+                sinks,
+                torch.randperm(SLOTS, generator=torch.Generator().manual_seed(1)),
+                torch.tensor([0, 0, rows]),
+                torch.arange(rows),
+                torch.arange(SLOTS - rows, SLOTS) + 1,
             )  # fmt: skip
         )
     return found
@@ -113,9 +122,11 @@ def here(calls: Path) -> bytes:
     """The results of this machine's library."""
     program = calls.with_name("native")
     subprocess.run([str(NATIVE), f"-I{build.SOURCES}", str(DRIVER), str(build.LIBRARY), "-o", str(program)], check=True)
-    found = [subprocess.run([program, calls, kind], check=True, capture_output=True).stdout for kind in ("0", "1")]
-    assert found[0] == found[1] != b""
-    return found[0]
+    kinds = ("0", "1") if "avx2" in available_kernels() else ("0",)
+    found = {subprocess.run([program, calls, kind], check=True, capture_output=True).stdout for kind in kinds}
+    (same,) = found
+    assert same
+    return same
 
 
 @pytest.fixture(scope="module")
