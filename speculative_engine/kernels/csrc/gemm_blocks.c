@@ -84,28 +84,31 @@ INLINE void store_group(const Gemm *p, int64_t row, int64_t group, const float *
     memcpy(p->out + row * p->stride + output, part, bytes);
 }
 
-/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. */
+/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. The loops
+ * are over integers where they reduce, so that compilers turn them into vectors. */
 INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float *sums) {
-    float x[BLOCK], most = 0, bad = 0;
+    float x[BLOCK], most;
+    uint32_t largest = 0; /* sizes are ordered as their bits are */
     for (int i = 0; i < BLOCK; i++) {
-        const uint32_t bits = (uint32_t)from[i] << 16;
+        const uint32_t bits = (uint32_t)from[i] << 16, size = bits & 0x7fffffff;
         memcpy(x + i, &bits, sizeof bits);
-        const float size = x[i] < 0 ? -x[i] : x[i];
-        most = size > most ? size : most;
-        bad += x[i] * 0;
+        largest = size > largest ? size : largest;
     }
-    float per_unit = bad == 0 && most > 0 ? 127.0f / most : 0;
+    if (largest >= 0x7f800000) {
+        memset(quants, 0, BLOCK);
+        *unit = NAN, sums[0] = sums[1] = 0;
+        return;
+    }
+    memcpy(&most, &largest, sizeof most);
+    float per_unit = most > 0 ? 127.0f / most : 0;
     if (per_unit > FLT_MAX) per_unit = FLT_MAX; /* of a block of tiny elements */
-    *unit = bad == 0 ? most / 127.0f : NAN;
-    sums[0] = sums[1] = 0;
-    for (int i = 0; i < BLOCK; i++) {
-        const float scaled = bad == 0 ? x[i] * per_unit : 0;
-        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
-        const int32_t whole = (int32_t)((scaled + 12582912.0f) - 12582912.0f);
-        quants[i] = (int8_t)whole;
-        sums[0] += (float)whole;
-        if (i >= BLOCK / 2) sums[1] += (float)whole;
-    }
+    *unit = most / 127.0f;
+    int32_t whole[BLOCK], left = 0, right = 0;
+    /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
+    for (int i = 0; i < BLOCK; i++) whole[i] = (int32_t)((x[i] * per_unit + 12582912.0f) - 12582912.0f);
+    for (int i = 0; i < BLOCK; i++) quants[i] = (int8_t)whole[i];
+    for (int i = 0; i < BLOCK / 2; i++) left += whole[i], right += whole[i + BLOCK / 2];
+    sums[0] = (float)(left + right), sums[1] = (float)right;
 }
 
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
@@ -225,7 +228,9 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_NAME(NAME) avx2_##NAME
 #define BLOCK_TARGET __attribute__((target("avx2,fma,f16c")))
 #define BLOCK_LANES 8
-#define BLOCK_ROWS 8
+#define BLOCK_ROWS 16
+#define BLOCK_STREAMS 4
+#define BLOCK_PREFETCHES 0
 #define BLOCK_MADDUBS 1
 #define BLOCK_INT __m256i
 #define BLOCK_FLOAT __m256
@@ -271,6 +276,8 @@ BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
 #define BLOCK_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define BLOCK_LANES 16
 #define BLOCK_ROWS 8
+#define BLOCK_STREAMS 1
+#define BLOCK_PREFETCHES 1
 #define BLOCK_MADDUBS 0
 #define BLOCK_INT __m512i
 #define BLOCK_FLOAT __m512
