@@ -60,6 +60,7 @@ INLINE void store_floats(const Gemm *p, int64_t row, int64_t output, const float
 #define FMA_ROWS 5
 #define FMA_WIDE_ROWS 3
 #define FMA_FEW 3
+#define FMA_STREAMS 4
 #define FMA_VECTOR __m256
 #define FMA_LOAD(FROM) _mm256_loadu_si256((const __m256i *)(FROM))
 #define FMA_EVEN(PAIRS) _mm256_castsi256_ps(_mm256_slli_epi32(PAIRS, 16))
@@ -75,6 +76,7 @@ INLINE void store_floats(const Gemm *p, int64_t row, int64_t output, const float
 #define FMA_ROWS 12
 #define FMA_WIDE_ROWS 12
 #define FMA_FEW 3
+#define FMA_STREAMS 1
 #define FMA_VECTOR __m512
 #define FMA_LOAD _mm512_loadu_si512
 #define FMA_EVEN(PAIRS) _mm512_castsi512_ps(_mm512_slli_epi32(PAIRS, 16))
