@@ -34,6 +34,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.pair_options import add_size_options
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.catalogue import Peer, peers
 from benchmarks.peers.comparison import figures
@@ -73,12 +74,7 @@ def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
 def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
-    )
-    parser.add_argument(
-        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
-    )
+    add_size_options(parser)
     parser.add_argument(
         "--weights",
         choices=("bf16", "q8_0", "q4_0"),
