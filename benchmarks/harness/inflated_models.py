@@ -10,7 +10,7 @@ from pathlib import Path
 
 from models import inflate as recipe
 
-LAYERS = {1500.0: 28, 100.0: 16}
+LAYERS = {1500.0: 28, 100.0: 16, 75.0: 6}
 """Layers of some sizes, in millions of parameters: as many as models of such sizes have that people run. The layers of
 other sizes follow from the size."""
 

@@ -7,7 +7,6 @@ import os
 
 from benchmarks.harness.report import add_report_options
 
-
 PAIRS = {"400M": (400.0, 25.0), "1.5B": (1500.0, 100.0)}
 """Sizes of targets and of their draft models, in millions of parameters, by name."""
 
