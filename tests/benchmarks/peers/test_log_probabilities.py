@@ -14,7 +14,7 @@ def test_a_distribution_has_no_distance_from_itself() -> None:
     reference = Reference.of(LOGITS)
     text = LOGITS.argmax(1)
     found = quality([LOGITS + 7], [reference], [text])
-    assert found.divergence == pytest.approx(0, abs=1e-6)
+    assert found.divergence == pytest.approx(0, abs=1e-4)  # a step of 16 bits
     losses = np.log(np.exp(LOGITS.astype(np.float64)).sum(1)) - LOGITS.max(1)
     assert found.perplexity == pytest.approx(np.exp(losses.mean()), rel=1e-6)
     assert found.positions == 3
