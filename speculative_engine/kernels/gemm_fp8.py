@@ -21,8 +21,8 @@ _FACTOR = 256.0
 """Packed scales are multiplied by this, since the kernel divides elements by it."""
 
 ReadFloats = Callable[[int, int], tuple[torch.Tensor, torch.Tensor]]
-"""Reads outputs `first` to `last` - 1 of a weight: float8_e4m3fn [outputs, inputs], and scales, float32 [outputs, groups
-of inputs]."""
+"""Reads outputs `first` to `last` - 1 of a weight: float8_e4m3fn [outputs, inputs], and scales, float32 [outputs,
+groups of inputs]."""
 
 
 def packed(read: ReadFloats, outputs: int) -> torch.Tensor:

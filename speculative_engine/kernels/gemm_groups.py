@@ -1,7 +1,7 @@
 """Rows times a weight of integers in groups in compiled code, for few rows (`csrc/gemm_blocks.c`).
 
-Weights are packed once without changing a value. The kernel reads them at memory bandwidth. It gives a row the same bits
-whatever the number of rows, on every processor.
+Weights are packed once without changing a value. The kernel reads them at memory bandwidth. It gives a row the same
+bits whatever the number of rows, on every processor.
 """
 
 from __future__ import annotations

@@ -51,7 +51,11 @@ class Attention(ctypes.Structure):
 class Linear(ctypes.Structure):
     """A linear layer of a decoder layer, or a part of one."""
 
-    _fields_ = (*_fields(POINTER, "weight scales bias next"), *_fields(COUNT, "outputs inputs group"), *_fields(FLAG, "type"))
+    _fields_ = (
+        *_fields(POINTER, "weight scales bias next"),
+        *_fields(COUNT, "outputs inputs group"),
+        *_fields(FLAG, "type"),
+    )
 
 
 class Layer(ctypes.Structure):

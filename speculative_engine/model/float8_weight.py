@@ -59,4 +59,6 @@ class Float8Weight(QuantisedWeight):
     def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
         """One weight with its outputs and then those of `others`; None if their types are not all equal."""
         alike = [each for each in others if isinstance(each, Float8Weight) and each.group == self.group]
-        return Float8Weight(*self.parts, *(part for each in alike for part in each.parts)) if len(alike) == len(others) else None
+        if len(alike) < len(others):
+            return None
+        return Float8Weight(*self.parts, *(part for each in alike for part in each.parts))

@@ -60,9 +60,11 @@ class GroupWeight(QuantisedWeight):
 
     def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
         """One weight with its outputs and then those of `others`; None if their types are not all equal."""
-        alike = [each for each in others if isinstance(each, GroupWeight) and each._kind == self._kind]
-        return GroupWeight(*self.parts, *(part for each in alike for part in each.parts)) if len(alike) == len(others) else None
+        alike = [each for each in others if isinstance(each, GroupWeight) and _kind(each) == _kind(self)]
+        if len(alike) < len(others):
+            return None
+        return GroupWeight(*self.parts, *(part for each in alike for part in each.parts))
 
-    @property
-    def _kind(self) -> tuple[int, int]:
-        return self.bits, self.group
+
+def _kind(weight: GroupWeight) -> tuple[int, int, int]:
+    return weight.bits, weight.group, weight.inputs

@@ -16,8 +16,8 @@ _BITS = 4
 _PER_WORD = 32 // _BITS
 _PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 """The place within a word, from its lowest bits on, of each of its outputs."""
-_KNOWN = ("quant_method", "bits", "w_bit", "group_size", "q_group_size", "version", "format", "zero_point")
-_KNOWN += ("modules_to_not_convert", "backend", "desc_act", "sym", "checkpoint_format")
+_KNOWN = frozenset(["quant_method", "bits", "w_bit", "group_size", "q_group_size", "version", "format", "zero_point"])
+_KNOWN |= {"modules_to_not_convert", "backend", "sym", "checkpoint_format"}
 
 
 class Awq:
@@ -31,8 +31,7 @@ class Awq:
         for name in ("version", "format", "checkpoint_format"):
             if fields[name] is not None and str(fields[name]).lower() != "gemm":
                 raise fields.refusal(name, f"is {fields[name]}; only gemm is supported")
-        self._group_field = "q_group_size" if fields["group_size"] is None else "group_size"
-        self._group = inputs_per_group(fields, self._group_field)
+        self._group = inputs_per_group(fields, "q_group_size" if fields["group_size"] is None else "group_size")
         self._files = files
 
     def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | None:

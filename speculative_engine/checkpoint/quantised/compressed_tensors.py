@@ -18,7 +18,9 @@ _MIXED = "mixed-precision"
 """The format of a checkpoint whose groups have formats of their own."""
 _KNOWN = frozenset(["config_groups", "quant_method", "format", "quantization_status", "global_compression_ratio"])
 _KNOWN |= {"ignore", "version", "sparsity_config", "run_compressed"}
-_KNOWN_OF_WEIGHTS = frozenset(["num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "actorder"])
+_KNOWN_OF_WEIGHTS = frozenset(
+    ["num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "actorder"]
+)
 _KNOWN_OF_WEIGHTS |= {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"}  # how the weight was quantised
 _IN_ORDER, _REORDERED = ("weight", "static"), ("group", "dynamic")
 """Orders in which inputs were quantised: those that leave the groups as they are, and those that do not."""
@@ -70,7 +72,7 @@ class CompressedTensors:
         return self._integers(scheme, layer, outputs, inputs)
 
     def _scheme_of(self, layer: str) -> _Scheme | None:
-        """The scheme of a layer: one that names it comes before one whose pattern matches, and this before all others."""
+        """The scheme of a layer: by its name before a pattern that matches it, and that before its class."""
         if any(_matches(layer, each) for each in self._ignored):
             return None
         found = [
@@ -120,7 +122,8 @@ class CompressedTensors:
             "weight_scale": files.tensor(f"{layer}.weight_scale", shapes, FLOATS),
         }
         group = checked_float_group(files, name, inputs, group or inputs)
-        return Float8Weight(outputs, inputs, group, rows, found, "weight_scale", files.refusal(name, "has elements that are no numbers"))
+        no_numbers = files.refusal(name, "has elements that are no numbers")
+        return Float8Weight(outputs, inputs, group, rows, found, "weight_scale", no_numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

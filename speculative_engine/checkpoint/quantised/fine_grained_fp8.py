@@ -10,7 +10,8 @@ from speculative_engine.checkpoint.quantised.stored_format import checked_float_
 from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
-_KNOWN = ("quant_method", "activation_scheme", "weight_block_size", "fmt", "modules_to_not_convert", "scale_fmt")
+_KNOWN = frozenset(["quant_method", "activation_scheme", "weight_block_size", "fmt", "scale_fmt"])
+_KNOWN |= {"modules_to_not_convert", "ignored_layers"}  # the tensors tell
 _FLOAT8 = torch.float8_e4m3fn
 
 
@@ -48,4 +49,5 @@ class FineGrainedFp8:
             ),
         }  # fmt: skip
         group = checked_float_group(files, name, inputs, group)
-        return Float8Weight(outputs, inputs, group, rows, found, "weight_scale_inv", files.refusal(name, "has elements that are no numbers"))
+        no_numbers = files.refusal(name, "has elements that are no numbers")
+        return Float8Weight(outputs, inputs, group, rows, found, "weight_scale_inv", no_numbers)

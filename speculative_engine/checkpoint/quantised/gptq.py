@@ -17,10 +17,12 @@ _OFFSETS = {"gptq": 1, "gptq_v2": 0}
 """What is added to a stored zero point, by the name of the format; the sum wraps around."""
 _KNOWN = frozenset(["quant_method", "bits", "group_size", "checkpoint_format", "format", "desc_act", "lm_head"])
 _KNOWN |= {"modules_in_block_to_quantize", "modules_to_not_convert"}  # the tensors tell
+# How the weights were quantised, and how other engines are to run them:
 _KNOWN |= {"sym", "static_groups", "true_sequential", "damp_percent", "damp_auto_increment", "mse", "act_group_aware"}
-_KNOWN |= {"dataset", "tokenizer", "model_seqlen", "batch_size", "block_name_to_quantize", "module_name_preceding_first_block"}
-_KNOWN |= {"cache_block_outputs", "pad_token_id", "meta", "quantizer", "model_name_or_path", "model_file_base_name"}
-_KNOWN |= {"pack_dtype", "use_cuda_fp16", "use_exllama", "exllama_config", "disable_exllama", "max_input_length", "backend"}
+_KNOWN |= {"dataset", "tokenizer", "model_seqlen", "batch_size", "block_name_to_quantize", "pad_token_id", "meta"}
+_KNOWN |= {"module_name_preceding_first_block", "cache_block_outputs", "quantizer", "model_name_or_path", "backend"}
+_KNOWN |= {"model_file_base_name", "pack_dtype", "use_cuda_fp16", "use_exllama", "exllama_config", "disable_exllama"}
+_KNOWN |= {"max_input_length"}
 
 
 class Gptq:
@@ -34,6 +36,7 @@ class Gptq:
         name = "format" if fields["checkpoint_format"] is None else "checkpoint_format"
         self._offset = torch.tensor(_OFFSETS[fields.one_of(name, (None, *_OFFSETS)) or "gptq"], dtype=torch.uint8)
         fields.one_of("pack_dtype", (None, "int32"))
+        self._reordered = bool(fields["desc_act"])
         self._files = files
 
     def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | None:
@@ -51,7 +54,7 @@ class Gptq:
             "scales": files.tensor(f"{layer}.scales", [(groups, outputs)], FLOATS),
             "zero_offset": self._offset,  # one of the tensors, since it makes two models different
         }
-        if f"{layer}.g_idx" in files:
+        if self._reordered or f"{layer}.g_idx" in files:
             order = files.tensor(f"{layer}.g_idx", [(inputs,)], [torch.int32, torch.int64])
             if not torch.equal(order.long(), torch.arange(inputs) // group):
                 raise files.refusal(f"{layer}.g_idx", "reorders inputs (desc_act), which is not supported")

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import torch
 
-
 from speculative_engine.checkpoint.checkpoint import ModelLoadError
 
 _NO_NUMBER = 0x7F
