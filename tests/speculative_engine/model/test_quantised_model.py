@@ -135,7 +135,7 @@ def test_where_they_cannot_run(tmp_path: Path) -> None:
 def test_mixtures_of_experts_are_refused_by_a_tensor(tmp_path: Path) -> None:
     model = tiny_model("Qwen3Moe", num_hidden_layers=1, **SIZES)
     given = copy.deepcopy(model)
-    write_quantised(tmp_path, given, FORMS["W4A16"], change=lambda tensors: drop_experts(tensors))
+    write_quantised(tmp_path, given, FORMS["W4A16"], change=drop_experts)
     with pytest.raises(ModelLoadError, match=r"tensor model\.layers\.0\.mlp\.experts\.gate_up_proj is missing"):
         PackedModel.load(str(tmp_path), slots=100)
 
