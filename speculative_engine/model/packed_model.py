@@ -25,6 +25,7 @@ from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers
 from speculative_engine.model.gguf_model import gguf_model
 from speculative_engine.model.int8_linear import Int8Linear
@@ -162,9 +163,10 @@ class PackedModel:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
             kind = weights if weights == "q8_0" or weights == "q4_0" else None
-            make_linear = maker(
-                RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear, kind
-            )
+            make_plain = RowExactLinear if row_exact else PackedLinear
+            make_linear = maker(Int8Linear if weights == "int8" else make_plain, kind)
+            if ranks is None:
+                replace_experts(model, make_linear, maker(make_plain, None))
             if buckets is None:
                 fuse_layers(model, make_linear)
             if row_exact:
