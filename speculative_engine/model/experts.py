@@ -173,4 +173,3 @@ def linear_of(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
     if bias is not None:
         linear.bias = nn.Parameter(bias.contiguous(), requires_grad=False)
     return linear
-

@@ -11,17 +11,21 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfi
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.checkpoint.quantised.formats import read_format
+from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4
 from speculative_engine.checkpoint.quantised.stored_format import StoredFormat
 from speculative_engine.checkpoint.quantised.stored_weight import IntegerWeight
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from speculative_engine.model.experts import EXPERTS, Expert, StoredExperts, linear_of
 from speculative_engine.model.float8_weight import Float8Weight
 from speculative_engine.model.group_weight import GroupWeight
 from speculative_engine.model.linear_weight import StoredLinear
+from speculative_engine.model.mxfp4_weight import Mxfp4Weight
 
 _COMPUTED = (r"rotary_emb\.inv_freq$",)
 """Patterns of tensors in old checkpoints that are computed, not read."""
 _GENERATION = "generation_config.json"
 _CONFIGS = ("quantization_config", "compression_config")
+_MIXTRAL = "MixtralExperts"
 _NUMBERS = re.compile(r"\.(\d+)\.")
 
 
@@ -81,12 +85,17 @@ class _ReadTensors:
         model = self._model
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
         tied: nn.Module | None = None
-        for name, module in list(model.named_modules()):
+        mixtral = any(type(module).__name__ == _MIXTRAL for module in model.modules())
+        for own_name, module in list(model.named_modules()):
+            name = own_name.replace(".mlp.", ".block_sparse_moe.") if mixtral else own_name
             if type(module) is nn.Linear:
                 stored = self._linear(name, module)
                 if stored is not None:
-                    model.set_submodule(name, stored)
+                    model.set_submodule(own_name, stored)
                     continue
+            if type(module).__name__ in EXPERTS:
+                model.set_submodule(own_name, self._experts(name, module))
+                continue
             if module is head and model.config.tie_word_embeddings and f"{name}.weight" not in self._files:
                 tied = module
                 continue
@@ -108,6 +117,50 @@ class _ReadTensors:
             if found.any():
                 raise self._files.refusal(bias, "is not zero, in a layer without a bias")
         return StoredLinear(kept, None)
+
+    def _experts(self, name: str, module: nn.Module) -> StoredExperts:
+        """The experts of a layer, each in tensors of its own, except in the format of gpt-oss."""
+        if isinstance(self._form, Mxfp4):
+            return StoredExperts(self._experts_in_blocks(self._form, name, module), module)
+        mixtral = type(module).__name__ == _MIXTRAL
+        gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+        count, outputs, inputs = module.down_proj.shape
+        return StoredExperts(
+            [
+                Expert(
+                    self._expert(f"{name}.{index}.{gate}", inputs, outputs),
+                    self._expert(f"{name}.{index}.{up}", inputs, outputs),
+                    self._expert(f"{name}.{index}.{down}", outputs, inputs),
+                )
+                for index in range(count)
+            ],
+            module,
+        )
+
+    def _expert(self, name: str, outputs: int, inputs: int) -> nn.Module:
+        with torch.device("meta"):
+            layer = nn.Linear(inputs, outputs, bias=False, dtype=self._dtype)
+        return self._linear(name, layer) or linear_of(self._plain(f"{name}.weight", layer.weight), None)
+
+    def _experts_in_blocks(self, form: Mxfp4, name: str, module: nn.Module) -> list[Expert]:
+        count, width, hidden = module.down_proj.shape
+        both, down = f"{name}.gate_up_proj", f"{name}.down_proj"
+        biases = (
+            self._plain(f"{both}_bias", module.gate_up_proj_bias),
+            self._plain(f"{down}_bias", module.down_proj_bias),
+        )
+        firsts, seconds = form.experts(both, count, 2 * width, hidden), form.experts(down, count, hidden, width)
+        return [
+            Expert(
+                *(
+                    # Outputs of gate and up take turns.
+                    StoredLinear(Mxfp4Weight(first.every_other(place)), of_both[place::2])
+                    for place in (0, 1)
+                ),
+                StoredLinear(Mxfp4Weight(second), of_down),
+            )
+            for first, second, of_both, of_down in zip(firsts, seconds, *biases, strict=True)
+        ]
 
     def _plain(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """A tensor that is not quantised, in the model's type for it."""

@@ -9,6 +9,7 @@ from speculative_engine.checkpoint.quantised.compressed_tensors import Compresse
 from speculative_engine.checkpoint.quantised.fields import Fields
 from speculative_engine.checkpoint.quantised.fine_grained_fp8 import FineGrainedFp8
 from speculative_engine.checkpoint.quantised.gptq import Gptq
+from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4
 from speculative_engine.checkpoint.quantised.stored_format import StoredFormat
 from speculative_engine.checkpoint.tensor_files import TensorFiles
 
@@ -17,6 +18,7 @@ _FORMATS: Mapping[str, Callable[[Fields, TensorFiles], StoredFormat]] = {
     "compressed-tensors": CompressedTensors,
     "fp8": FineGrainedFp8,
     "gptq": Gptq,
+    "mxfp4": Mxfp4,
 }
 """The formats by their `quant_method`."""
 

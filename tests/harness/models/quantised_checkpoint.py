@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gguf
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationScheme
@@ -47,7 +48,8 @@ def write_quantised(
     change: Callable[[Tensors], None] | None = None,
     **changed: Any,
 ) -> Mapping[str, torch.Tensor]:
-    """Writes a model, with all linear layers but the head quantised; returns the values of their weights by layer.
+    """Writes a model, with all linear layers but the head quantised, or in MXFP4 its experts alone. Returns the values
+    of the weights by layer, those of experts by parameter.
 
     change: of all tensors, before they are written. changed: fields of the quantization_config
     """
@@ -58,11 +60,15 @@ def write_quantised(
         del tensors["lm_head.weight"]
     values = {}
     for name, module in model.named_modules():
-        if type(module) is nn.Linear and module is not head:
+        if type(module).__name__.endswith("Experts"):
+            values |= _quantise_experts(tensors, name, type(module).__name__, form)
+        elif type(module) is nn.Linear and module is not head and form.config["quant_method"] != "mxfp4":
             weight = tensors.pop(f"{name}.weight")
             layer = form.quantise(weight.float())
             values[name] = layer.values
             tensors |= {f"{name}.{own}": tensor for own, tensor in layer.stored.items()}
+    if any(type(module).__name__ == "MixtralExperts" for module in model.modules()):
+        tensors = {name.replace(".mlp.", ".block_sparse_moe."): tensor for name, tensor in tensors.items()}
     if change is not None:
         change(tensors)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, directory / "model.safetensors")
@@ -77,9 +83,32 @@ def with_values(model: PreTrainedModel, values: Mapping[str, torch.Tensor]) -> P
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.copy_(tensor.to(torch.bfloat16))
+        parameters = dict(model.named_parameters())
         for name, weight in values.items():
-            model.get_submodule(name).weight.copy_(weight)
+            (parameters[name] if name in parameters else parameters[f"{name}.weight"]).copy_(weight)
     return model
+
+
+def _quantise_experts(tensors: Tensors, name: str, kind: str, form: Form) -> Tensors:
+    """Replaces the experts of a layer by their quantised tensors; returns their values by parameter."""
+    both, down = (tensors.pop(f"{name}.{own}").float() for own in ("gate_up_proj", "down_proj"))
+    if kind == "GptOssExperts":  # whose biases stay as they are
+        values = {}
+        for own, weight in (("gate_up_proj", both), ("down_proj", down)):
+            layers = [form.quantise(each.t().contiguous()) for each in weight]
+            for part in layers[0].stored:
+                tensors[f"{name}.{own}_{part}"] = torch.stack([layer.stored[part] for layer in layers])
+            values[f"{name}.{own}"] = torch.stack([layer.values.t() for layer in layers])
+        return values
+    names = ("w1", "w3", "w2") if kind == "MixtralExperts" else ("gate_proj", "up_proj", "down_proj")
+    found: list[list[torch.Tensor]] = [[], [], []]
+    for index in range(len(both)):
+        for place, weight in enumerate((*both[index].chunk(2), down[index])):
+            layer = form.quantise(weight)
+            found[place].append(layer.values)
+            tensors |= {f"{name}.{index}.{names[place]}.{own}": each for own, each in layer.stored.items()}
+    gates, ups, downs = map(torch.stack, found)
+    return {f"{name}.gate_up_proj": torch.cat([gates, ups], 1), f"{name}.down_proj": downs}
 
 
 def _quantised(weight: torch.Tensor, bits: int, group: int, symmetric: bool) -> tuple[torch.Tensor, ...]:
@@ -218,6 +247,21 @@ def fp8(block: tuple[int, int] = (128, 128)) -> Form:
 
     config = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": list(block)}
     return Form(config, quantise, "fp8")
+
+
+def mxfp4() -> Form:
+    """The form of gpt-oss."""
+
+    def quantise(weight: torch.Tensor) -> Layer:
+        kind = gguf.GGMLQuantizationType.MXFP4
+        raw = gguf.quants.quantize(weight.numpy(), kind)
+        blocks = torch.from_numpy(raw).unflatten(1, (-1, 17))
+        numbers = torch.cat([blocks[..., 1:] & 15, blocks[..., 1:] >> 4], -1)
+        stored = {"blocks": numbers[..., ::2] | numbers[..., 1::2] << 4, "scales": blocks[..., 0].contiguous()}
+        return Layer(stored, torch.from_numpy(gguf.quants.dequantize(raw, kind)))
+
+    config = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    return Form(config, quantise, "mxfp4")
 
 
 FORMS: dict[str, Form] = {

@@ -1,6 +1,6 @@
 """Quantised checkpoints: models say what their weights' values say, with the same bits in any company."""
 
-import copy
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,8 @@ from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.block_linear import BlockLinear
 from speculative_engine.model.linear_weight import JoinedLinear
 from speculative_engine.model.packed_model import PackedModel, check_model_splits
-from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
-from tests.harness.models.quantised_checkpoint import FORMS, Tensors, with_values, write_quantised
+from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
+from tests.harness.models.quantised_checkpoint import FORMS, Tensors, mxfp4, with_values, write_quantised
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
 needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
@@ -132,14 +132,35 @@ def test_where_they_cannot_run(tmp_path: Path) -> None:
         check_model_splits(str(tmp_path), 2)
 
 
-def test_mixtures_of_experts_are_refused_by_a_tensor(tmp_path: Path) -> None:
-    model = tiny_model("Qwen3Moe", num_hidden_layers=1, **SIZES)
-    given = copy.deepcopy(model)
-    write_quantised(tmp_path, given, FORMS["W4A16"], change=drop_experts)
-    with pytest.raises(ModelLoadError, match=r"tensor model\.layers\.0\.mlp\.experts\.gate_up_proj is missing"):
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "form"), [("Qwen3Moe", "W4A16"), ("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4")]
+)
+def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
+    model = tiny_model(name, **SIZES, moe_intermediate_size=64)
+    given = EXPERTS_FORMS[form]
+    with_values(model, write_quantised(tmp_path, model, given))
+    ours = PackedModel.load(str(tmp_path), slots=1000)
+    assert ours.weight_type == given.weight_type
+    assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert run_self_test(ours).bit_exact
+    rows = walk(ours, [random_tokens(40, seed=seed) for seed in range(2)], [20, 5])
+    # Rounding sends a few rows to other experts, whose logits are others.
+    errors = sorted(distance(row, plain_logits(model, prefix)[-1]) for prefix, row in rows.items())
+    assert errors[len(errors) // 2] < 0.15
+
+
+EXPERTS_FORMS = FORMS | {"MXFP4": mxfp4()}
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.float() - expected).square().mean().sqrt() / expected.std())
+
+
+@pytest.mark.parametrize("part", ["blocks", "scales", "bias"])
+def test_experts_without_a_tensor_are_refused(part: str, tmp_path: Path) -> None:
+    name = f"model.layers.0.mlp.experts.down_proj_{part}"
+    model = tiny_model("GptOss", num_hidden_layers=1, layer_types=["full_attention"], **SIZES)
+    write_quantised(tmp_path, model, mxfp4(), change=lambda tensors: tensors.__delitem__(name))
+    with pytest.raises(ModelLoadError, match=f"tensor {re.escape(name)} is missing"):
         PackedModel.load(str(tmp_path), slots=100)
-
-
-def drop_experts(tensors: Tensors) -> None:
-    for name in [name for name in tensors if ".experts." in name]:
-        del tensors[name]

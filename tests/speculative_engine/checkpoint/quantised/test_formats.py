@@ -62,6 +62,7 @@ def weights(**changed: Any) -> dict[str, Any]:
         ("AWQ", {"quant_method": "bitsandbytes"}, "quant_method is 'bitsandbytes'"),
         ("AWQ", {"quant_method": None}, "quant_method is None"),
         ("AWQ", {"bits": 3}, "bits is 3"),
+        ("AWQ", {"quant_method": "mxfp4"}, "bits is 4"),
         ("AWQ", {"version": "gemv"}, "version is gemv"),
         ("AWQ", {"zero_point": False}, "zero_point is False"),
         ("AWQ", {"group_size": "many"}, "group_size is 'many'"),
