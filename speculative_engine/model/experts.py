@@ -135,14 +135,23 @@ def replace_experts(model: nn.Module, make_linear: MakeLinear, make_router: Make
 
     make_linear: for experts. make_router: for routers, whose weights stay as they are.
     """
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, StoredExperts):
-                setattr(parent, name, Experts(child.experts, child.activation, make_linear))
-            elif type(child).__name__ in EXPERTS:
-                setattr(parent, name, Experts(_experts_of(child), _activation(child), make_linear))
-            elif type(child).__name__ in EXPERTS.values():
-                setattr(parent, name, Router(child, make_router))
+    replaced = {"StoredExperts", *EXPERTS, *EXPERTS.values()}
+    # Holds no experts, so that each layer's weights are freed when they are replaced.
+    places = [
+        (parent, name)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if type(child).__name__ in replaced
+    ]
+    for parent, name in places:
+        child = getattr(parent, name)
+        if isinstance(child, StoredExperts):
+            made: nn.Module = Experts(child.experts, child.activation, make_linear)
+        elif type(child).__name__ in EXPERTS:
+            made = Experts(_experts_of(child), _activation(child), make_linear)
+        else:
+            made = Router(child, make_router)
+        setattr(parent, name, made)
 
 
 def _activation(experts: nn.Module) -> nn.Module:

@@ -152,11 +152,8 @@ class _ReadTensors:
         firsts, seconds = form.experts(both, count, 2 * width, hidden), form.experts(down, count, hidden, width)
         return [
             Expert(
-                *(
-                    # Outputs of gate and up take turns.
-                    StoredLinear(Mxfp4Weight(first.every_other(place)), of_both[place::2])
-                    for place in (0, 1)
-                ),
+                StoredLinear(Mxfp4Weight(first.every_other(0)), of_both[0::2]),  # outputs of gate and up take turns
+                StoredLinear(Mxfp4Weight(first.every_other(1)), of_both[1::2]),
                 StoredLinear(Mxfp4Weight(second), of_down),
             )
             for first, second, of_both, of_down in zip(firsts, seconds, *biases, strict=True)
