@@ -13,13 +13,15 @@
  *           step s + 4 in the high halves.
  *   high    the fifth bit (Q5_K): a line per block, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines
  *           per block, for steps 0 to 3 and 4 to 7, two bits per step
- *   scales  of a group of inputs: 16 float32 (GROUP4, GROUP8); of a block: 16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the
- *           superblock's (Q4_K, Q5_K), or 16 scales of its first and 16 of its second half (Q6_K), in 8 bits
+ *   scales  of a block: 16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the
+ *           superblock's (Q4_K, Q5_K), or 16 scales of its first and 16 of its second half (Q6_K), in 8 bits; of a group
+ *           of inputs: 16 float32 (GROUP4, GROUP8)
  *   supers  of a superblock of 256 inputs: 16 float16 scales (Q6_K), and 16 units of least values (Q4_K, Q5_K); of a
  *           group of inputs: 16 zero points (GROUP4, GROUP8), between 0 and the largest integer
  *
- * GROUP4 and GROUP8 are integers with a float32 scale and a zero point per group of any number of blocks, such as a whole
- * row; those of 8 bits are stored less 128. The other formats are those of GGUF (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
+ * GROUP4 and GROUP8 are integers with a float32 scale and a zero point per group of any number of blocks, such as all
+ * inputs; those of 8 bits are stored less 128. The other formats are those of GGUF
+ * (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
  */
 #include "gemm.h"
 #include "thread_pool.h"
@@ -38,10 +40,10 @@
 #define LEAST_ROUNDED 32768 /* elements, likewise */
 #define PREFETCH_AHEAD 4096 /* bytes */
 
-/* The value that stands for zero in unsigned weights. */
 #define EIGHT_BITS(TYPE) ((TYPE) == Q8_0_WEIGHT || (TYPE) == GROUP8_WEIGHT)
 #define IN_GROUPS(TYPE) ((TYPE) == GROUP4_WEIGHT || (TYPE) == GROUP8_WEIGHT)
 
+/* The value that stands for zero in unsigned weights. */
 #define ZERO_OF(TYPE) ((TYPE) == Q4_0_WEIGHT ? 8 : (TYPE) == Q6_K_WEIGHT ? 32 : (TYPE) == MXFP4_WEIGHT ? 12 : 0)
 
 /* Twice the values of MXFP4, plus 12. */
@@ -68,10 +70,11 @@ INLINE Rounded rounded_rows(const Gemm *p) {
 INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
     const int64_t blocks = p->inputs / BLOCK, supers = blocks / 8;
     const int64_t parts = IN_GROUPS(type) ? p->inputs / p->group : 0;
+    const int64_t of_super = type == Q6_K_WEIGHT ? 32 : type == Q4_K_WEIGHT || type == Q5_K_WEIGHT ? 64 : 0;
     const int64_t quants = blocks * (EIGHT_BITS(type) ? 512 : 256);
     const int64_t high = blocks * (type == Q5_K_WEIGHT ? 64 : type == Q6_K_WEIGHT ? 128 : 0);
     const int64_t scales = IN_GROUPS(type) ? parts * 64 : blocks * (type == MXFP4_WEIGHT ? 16 : 32);
-    const int64_t last = IN_GROUPS(type) ? parts * 16 : supers * (type == Q6_K_WEIGHT ? 32 : type == Q4_K_WEIGHT || type == Q5_K_WEIGHT ? 64 : 0);
+    const int64_t last = IN_GROUPS(type) ? parts * 16 : supers * of_super;
     const uint8_t *first = (const uint8_t *)p->weight + group * (quants + high + scales + last);
     return (Packed){first, first + quants, first + quants + high, first + quants + high + scales,
                     IN_GROUPS(type) ? (uint32_t)(p->group / BLOCK) : 0};
@@ -202,10 +205,9 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                     sum = left + right;
                     float scale;
                     if (IN_GROUPS(type)) {
-                        const int64_t at_scale = block / w.per_scale * GROUP + o;
-                        memcpy(&scale, w.scales + 4 * at_scale, sizeof scale);
-                        const int32_t off = w.supers[at_scale];
-                        sum -= (off - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
+                        const int64_t place = block / w.per_scale * GROUP + o;
+                        memcpy(&scale, w.scales + 4 * place, sizeof scale);
+                        sum -= (w.supers[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
                     } else if (type == MXFP4_WEIGHT) {
                         scale = half_of_power(w.scales[block * GROUP + o]);
                     } else if (type == Q6_K_WEIGHT) {
