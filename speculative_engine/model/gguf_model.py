@@ -10,7 +10,8 @@ from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.checkpoint.gguf_tensor import GgufTensor
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
 from speculative_engine.model.block_linear import BlockEmbedding
-from speculative_engine.model.linear_weight import BlockWeight, StoredLinear
+from speculative_engine.model.block_weight import BlockWeight
+from speculative_engine.model.linear_weight import StoredLinear
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

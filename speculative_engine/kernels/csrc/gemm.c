@@ -206,5 +206,6 @@ void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (voi
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
     if (p->type == BF16_WEIGHT) multiply_bf16(p, kind, threads);
     else if (p->type == INT8_WEIGHT) multiply_int8(p, kind, threads);
+    else if (p->type == FP8_WEIGHT) multiply_fp8(p, kind, threads);
     else multiply_blocks(p, kind, threads);
 }

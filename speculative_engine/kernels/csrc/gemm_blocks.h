@@ -19,7 +19,7 @@
  * signed where BLOCK_MADDUBS is set. */
 BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
     const int at = v * 4 * BLOCK_LANES;
-    if (type == Q8_0_WEIGHT) {
+    if (EIGHT_BITS(type)) {
         const BLOCK_INT bytes = BLOCK_LOAD(w->quants + (block * STEPS + step) * LINE + at);
         return BLOCK_MADDUBS ? bytes : BLOCK_XOR(bytes, BLOCK_BYTES(-128));
     }
@@ -41,17 +41,17 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, in
 }
 
 /* Whether the products of a whole block are summed in 16 bits, two sums per output, which they do not exceed. */
-#define BLOCK_NARROW(TYPE) (BLOCK_MADDUBS && ((TYPE) == Q4_0_WEIGHT || (TYPE) == Q4_K_WEIGHT))
+#define BLOCK_NARROW(TYPE) (BLOCK_MADDUBS && ((TYPE) == Q4_0_WEIGHT || (TYPE) == Q4_K_WEIGHT || (TYPE) == GROUP4_WEIGHT))
 
 /* Returns the sums of the products of half a block, in 16 bits where BLOCK_NARROW is set. Of others with BLOCK_MADDUBS,
  * as many steps are summed in 16 bits as do not exceed them. x: the row's quants of this half */
 BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(const BLOCK_INT *weights, const int8_t *x, int type) {
 #if BLOCK_MADDUBS
-    const int span = type == Q8_0_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
+    const int span = EIGHT_BITS(type) ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
     BLOCK_INT sum, pairs;
     for (int i = 0; i < STEPS / 2; i++) {
         const BLOCK_INT given = BLOCK_FOUR(x + STEP * i);
-        const BLOCK_INT products = type == Q8_0_WEIGHT
+        const BLOCK_INT products = EIGHT_BITS(type)
                                        ? BLOCK_PAIRS(BLOCK_ABS(weights[i]), BLOCK_SIGN(given, weights[i]))
                                        : BLOCK_PAIRS(weights[i], given);
         pairs = i % span ? BLOCK_ADD16(pairs, products) : products;
@@ -72,12 +72,18 @@ typedef struct {
     BLOCK_FLOAT scale; /* of the block or superblock */
     BLOCK_FLOAT least; /* of Q4_K and Q5_K */
     BLOCK_FLOAT left, right; /* of the halves of Q6_K, in units of `scale` */
+    BLOCK_FLOAT off; /* less the zero point of a group */
 } BLOCK_NAME(Factors);
 
 BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t block, int v, int type) {
     const uint8_t *scales = w->scales + block * 32;
     BLOCK_NAME(Factors) of;
-    if (type == MXFP4_WEIGHT) {
+    if (IN_GROUPS(type)) {
+        const int64_t at = (uint32_t)block / w->per_scale * GROUP + v * BLOCK_LANES;
+        const int moved = type == GROUP8_WEIGHT && BLOCK_MADDUBS ? 128 : 0;
+        of.scale = BLOCK_LOAD_FLOATS(w->scales + at * 4);
+        of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->supers + at)));
+    } else if (type == MXFP4_WEIGHT) {
         of.scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
     } else if (type == Q6_K_WEIGHT) {
         of.scale = BLOCK_HALVES(w->supers + block / 8 * 32 + v * 2 * BLOCK_LANES);
@@ -112,7 +118,8 @@ BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOC
 #else
         sum = BLOCK_TO_FLOAT(BLOCK_ADD(first, second));
 #endif
-        if (zero) sum = BLOCK_FMA(off, of_all, sum);
+        if (IN_GROUPS(type)) sum = BLOCK_FMA(of.off, of_all, sum);
+        else if (zero) sum = BLOCK_FMA(off, of_all, sum);
     }
     *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, units), sum, *total);
     if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
@@ -150,7 +157,7 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_FLOAT *totals, Ro
 /* Multiplies `count` rows by `groups` groups of outputs, constants in each inlined copy as `type` is. */
 BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups, int64_t row, int count, int type) {
     const int64_t blocks = p->inputs / BLOCK;
-    const int bytes = type == Q8_0_WEIGHT ? STEPS * LINE : STEPS / 2 * LINE;
+    const int bytes = EIGHT_BITS(type) ? STEPS * LINE : STEPS / 2 * LINE;
     Packed w[BLOCK_STREAMS];
     BLOCK_FLOAT totals[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS];
     for (int g = 0; g < groups; g++) {
@@ -203,6 +210,8 @@ BLOCK_TASK(q4_k, Q4_K_WEIGHT)
 BLOCK_TASK(q5_k, Q5_K_WEIGHT)
 BLOCK_TASK(q6_k, Q6_K_WEIGHT)
 BLOCK_TASK(mxfp4, MXFP4_WEIGHT)
+BLOCK_TASK(group4, GROUP4_WEIGHT)
+BLOCK_TASK(group8, GROUP8_WEIGHT)
 
 BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
@@ -211,7 +220,8 @@ BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first,
 
 static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {BLOCK_NAME(q8_0), BLOCK_NAME(q4_0), BLOCK_NAME(q4_k),
-                                 BLOCK_NAME(q5_k), BLOCK_NAME(q6_k), BLOCK_NAME(mxfp4)};
+                                 BLOCK_NAME(q5_k), BLOCK_NAME(q6_k), BLOCK_NAME(mxfp4),
+                                 BLOCK_NAME(group4), BLOCK_NAME(group8)};
     run(p, BLOCK_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], BLOCK_ROWS, threads);
 }
 
@@ -233,6 +243,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_LANES
 #undef BLOCK_LEFT
 #undef BLOCK_LOAD
+#undef BLOCK_LOAD_FLOATS
 #undef BLOCK_LOOK_UP
 #undef BLOCK_MADDUBS
 #undef BLOCK_MULTIPLY
