@@ -11,7 +11,7 @@ from torch import nn
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.huge_pages import in_huge_pages
-from speculative_engine.kernels.library import gemm_kind
+from speculative_engine.kernels.library import library
 
 TILE = 16
 """Outputs per tile of a packed weight, and pairs of inputs per tile (`csrc/tiles.h`)."""
@@ -27,7 +27,7 @@ def can_multiply(weight: torch.Tensor) -> bool:
         weight.dtype == torch.bfloat16
         and weight.device.type == "cpu"
         and weight.shape[1] % INPUT_BLOCK == 0
-        and gemm_kind() > 0
+        and library() is not None
     )
 
 

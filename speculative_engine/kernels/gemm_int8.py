@@ -17,7 +17,7 @@ from speculative_engine.kernels.library import BF16_PRODUCTS, gemm_kind
 
 def can_multiply_int8(weight: torch.Tensor) -> bool:
     """Whether `CompiledGemmInt8` supports a weight [outputs, inputs] on this machine."""
-    return weight.shape[1] % INPUT_BLOCK == 0 and gemm_kind() >= BF16_PRODUCTS
+    return weight.shape[1] % INPUT_BLOCK == 0 and gemm_kind() in BF16_PRODUCTS
 
 
 class CompiledGemmInt8(CompiledProduct):

@@ -11,7 +11,7 @@ import ctypes
 import torch
 
 from speculative_engine.kernels.library import BF16, loaded
-from speculative_engine.kernels.structs import Rope
+from speculative_engine.kernels.structs import Angles, Rope
 
 
 def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -54,6 +54,23 @@ def rope(
     )  # fmt: skip
     loaded().draftwire_rope(ctypes.addressof(call), torch.get_num_threads())
     return query
+
+
+def rotary_angles(
+    positions: torch.Tensor, frequencies: torch.Tensor, scaling: float, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Computes the cosines and sines of rotary position embeddings, [rows, dim] of `dtype`, times `scaling`.
+
+    positions: int64 [rows]. frequencies: float32 [dim / 2], radians per position. The halves of a row are equal.
+    """
+    rows, dim = len(positions), 2 * len(frequencies)
+    cosines, sines = torch.empty(rows, dim, dtype=dtype), torch.empty(rows, dim, dtype=dtype)
+    call = Angles(
+        positions.data_ptr(), frequencies.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
+        rows, dim, scaling, BF16[dtype],
+    )  # fmt: skip
+    loaded().draftwire_angles(ctypes.addressof(call), torch.get_num_threads())
+    return cosines, sines
 
 
 def silu_and_mul(both: torch.Tensor) -> torch.Tensor:

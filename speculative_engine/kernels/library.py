@@ -8,7 +8,6 @@ sources is refused: it could misread the structs of `structs.py` or compute diff
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import itertools
 import logging
 import platform
@@ -37,6 +36,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
     "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG)),
     "draftwire_rope": (None, (POINTER, FLAG)),
+    "draftwire_angles": (None, (POINTER, FLAG)),
     "draftwire_silu_and_mul": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG)),
     "draftwire_attention": (None, (POINTER, FLAG)),
     "draftwire_decoder_layer": (None, (POINTER, POINTER, POINTER, POINTER)),
@@ -45,11 +45,15 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 """Result and argument types of every library function that Python calls, as in `csrc/ops.h` and `thread_pool.h`."""
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
-"""Kinds of vectors; the index is the library's number for the kind."""
-_GEMMS: dict[Kernels, int] = {"avx2": 1, "avx512": 2, "avx512bf16": 3, "amx": 4}
-"""The library's numbers for kinds of gemm kernels."""
-BF16_PRODUCTS = 3
-"""The least of these numbers whose kernel uses the processor's bfloat16 products."""
+"""Kinds of vectors; the index is the library's number for the kind. On ARM there is one."""
+_GEMMS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512", "avx512bf16", "amx", "neon", "dotprod", "i8mm")
+"""Kinds of gemm kernels; the index is the library's number for the kind."""
+_OF_ARCHITECTURE = {"x86_64": _GEMMS[:5], "AMD64": _GEMMS[:5], "aarch64": (_GEMMS[0], *_GEMMS[5:])}
+"""The kinds of gemm kernels by architecture, slowest first."""
+PLAIN_GEMM = 0
+"""The number of plain C."""
+BF16_PRODUCTS = tuple(map(_GEMMS.index, ("avx512bf16", "amx")))
+"""The numbers of those that use the processor's bfloat16 products, whose sums have bits of their own."""
 
 _chosen: list[Kernels] = []
 """The kernels that this process uses; empty until they have been chosen."""
@@ -68,9 +72,9 @@ def available_kernels() -> tuple[Kernels, ...]:
     compiled = _compiled()
     if compiled is None:
         return ("torch",)
-    vectors = _VECTORS[: int(compiled.draftwire_vector_kind()) + 1]
-    most = int(compiled.draftwire_gemm_kind())
-    return ("torch", *vectors, *(name for name, kind in _GEMMS.items() if BF16_PRODUCTS <= kind <= most))
+    best = _GEMMS[int(compiled.draftwire_gemm_kind())]
+    kinds = _OF_ARCHITECTURE.get(platform.machine(), _GEMMS[:1])
+    return ("torch", *kinds[: kinds.index(best) + 1])
 
 
 def use_kernels(kernels: Kernels) -> None:
@@ -82,7 +86,8 @@ def use_kernels(kernels: Kernels) -> None:
     chosen = there[-1] if kernels == "auto" else kernels
     compiled = _compiled()
     if compiled is not None and chosen != "torch":
-        compiled.draftwire_use_vectors(_VECTORS.index(chosen if chosen in _VECTORS else "avx512"))
+        widest = int(compiled.draftwire_vector_kind())
+        compiled.draftwire_use_vectors(_VECTORS.index(chosen) if chosen in _VECTORS else widest)
     _chosen[:] = [chosen]
 
 
@@ -106,21 +111,9 @@ def library() -> ctypes.CDLL | None:
 
 
 def gemm_kind() -> int:
-    """The library's number for the gemm kernels in use; 0 for none, so that torch multiplies."""
-    return _GEMMS.get(kernels_in_use(), 0)
-
-
-@cache
-def library_digest() -> str:
-    """SHA-256 (hex) of the library's file, equal for builds of the same sources by the same compiler."""
-    return hashlib.sha256(LIBRARY.read_bytes()).hexdigest()
-
-
-def fuses_products() -> bool | None:
-    """Whether the compiled attention fuses multiplication and addition; None where that depends on the build alone."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return None
-    return kernels_in_use() != "baseline"
+    """The library's number for the gemm kernels in use; that of plain C if the library is not used."""
+    kernels = kernels_in_use()
+    return PLAIN_GEMM if kernels == "torch" else _GEMMS.index(kernels)
 
 
 @cache

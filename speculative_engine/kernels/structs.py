@@ -36,6 +36,17 @@ class Rope(ctypes.Structure):
     )
 
 
+class Angles(ctypes.Structure):
+    """Cosines and sines of rotary position embeddings."""
+
+    _fields_ = (
+        *_fields(POINTER, "positions frequencies cosines sines"),
+        *_fields(COUNT, "rows dim"),
+        *_fields(FLOAT, "scaling"),
+        *_fields(FLAG, "bf16"),
+    )
+
+
 class Attention(ctypes.Structure):
     """Attention over KV slots."""
 
@@ -100,7 +111,7 @@ class Sample(ctypes.Structure):
 WEIGHT_TYPES = ("bf16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "group4", "group8", "fp8")
 """The types of weights; the index is the library's number."""
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, Rope, Attention, Linear, Layer, Pass, Filters, Sample)
+STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, Rope, Angles, Attention, Linear, Layer, Pass, Filters, Sample)
 """The structs whose sizes are compared, in any order."""
 
 

@@ -15,12 +15,14 @@ from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
 from speculative_engine.kernels import attention as compiled_attention
+from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
 from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
 from speculative_engine.model.linear_weight import MakeLinear, joined
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
+from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies
 
 _WINDOWS: dict[str, Callable[[nn.Module], int | None]] = {
     "LlamaDecoderLayer": lambda attention: None,
@@ -33,7 +35,8 @@ norms of heads. Other layers are left unchanged."""
 
 
 def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
-    """Replaces the decoder layers and the last norm of `model`, in place, if compiled code supports all of them."""
+    """Replaces the decoder layers of `model`, the last norm and the rotary embedding, in place, if compiled code supports
+    all layers."""
     if library() is None or model.dtype not in BF16:
         return
     decoder = model.get_decoder()
@@ -43,6 +46,24 @@ def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
     for index, layer in enumerate(layers):
         layers[index] = FusedLayer(layer, make_linear)
     decoder.norm = FusedNorm(decoder.norm)
+    if has_fixed_frequencies(decoder.rotary_emb):
+        decoder.rotary_emb = RotaryAngles(decoder.rotary_emb)
+
+
+def runs_compiled(model: PreTrainedModel) -> bool:
+    """Whether compiled code computes all results of `model` that depend on the order or the precision of operations.
+
+    torch then only looks up embeddings and converts numbers, which is exact.
+    """
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    rest = {name for parent in (model, decoder) for name, _ in parent.named_children()}
+    return (
+        rest == {"model", "lm_head", "embed_tokens", "layers", "norm", "rotary_emb"}
+        and all(isinstance(layer, FusedLayer) and layer.compiled is not None for layer in decoder.layers)
+        and isinstance(decoder.norm, FusedNorm)
+        and isinstance(decoder.rotary_emb, RotaryAngles)
+        and isinstance(getattr(head, "product", None), CompiledProduct)
+    )
 
 
 def _can_fuse(layer: nn.Module) -> bool:

@@ -6,9 +6,11 @@ the other has begun.
 
 The hash covers a declaration and a trial. The declaration names the code that computes; it stands for numbers of rows
 and lengths of context that are not tried. The trial runs this code on this processor: sums of each linear layer's shape
-that consist of rounding errors alone, for 1 to 256 rows (see `row_range`), and the model's own logits, of prompts and
-single rows, after short and long contexts. The processor's model is not declared, since a processor that gives other
-bits shows in the trial. Threads, KV slots and limits are in neither, since they change no bit.
+that consist of rounding errors alone, for 1 to 256 rows (see `row_range`), the frequencies of rotary embeddings, and the
+model's own logits, of prompts and single rows, after short and long contexts. The processor's model is not declared,
+since a processor that gives other bits shows in the trial. Where compiled code computes the whole model (see
+`runs_compiled`), neither are its architecture and its vectors: that code gives the same bits on every processor.
+Threads, KV slots and limits are in neither, since they change no bit.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ import torch
 import transformers
 
 from speculative_engine.kernels import library as compiled_library
+from speculative_engine.kernels.build import source_hash
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.library import BF16_PRODUCTS
 from speculative_engine.model.block_linear import BlockLinear
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
+from speculative_engine.model.fused_layer import runs_compiled
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.rotary_angles import RotaryAngles
 from speculative_engine.model.row_exact import PackedProduct, RowExactLinear, TurnedProduct
 from speculative_engine.sampling.coupled_sampler import top_candidates
 from speculative_engine.sampling.sampling_batch import SamplingBatch
@@ -61,6 +66,9 @@ def model_numerics(model: PackedModel, ranks: int = 1) -> Numerics:
     found = hashlib.sha256(description.encode())
     for line in sorted(_tried_sums(model)):
         found.update(line.encode())
+    for each in model.model.modules():
+        if isinstance(each, RotaryAngles):
+            found.update(_bytes(each.frequencies))
     for logits in _probe(model):
         found.update(_bytes(logits))
         found.update(_bytes(_candidates(logits)))
@@ -70,29 +78,31 @@ def model_numerics(model: PackedModel, ranks: int = 1) -> Numerics:
 def _declared(model: PackedModel, ranks: int) -> list[str]:
     """The declaration: everything that may change bits for rows and contexts that the probe does not try."""
     found = [str(model.dtype).removeprefix("torch.")]
+    compiled = model.device.type == "cpu" and runs_compiled(model.model)
     if model.device.type == "cuda":
         found += _declared_of_gpu(model)
     else:
-        found += [f"cpu {platform.machine()}", *_declared_of_library()]
+        found += ["any cpu" if compiled else f"cpu {platform.machine()}", _declared_of_library()]
         products = {_name(type(layer.product)) for layer in _linear_layers(model)}
         blocks = {layer.product.weight_type for layer in model.model.modules() if isinstance(layer, BlockLinear)}
         found += [f"products by {name}" for name in sorted(products)]
         found += [f"products of {kind} blocks" for kind in sorted(blocks)]
-    found.append(f"torch {torch.__version__} {torch.backends.cpu.get_cpu_capability()}")
     found.append(f"transformers {transformers.__version__}")
-    found.append(" ".join(platform.libc_ver()).strip() or "libc unknown")
+    if compiled:
+        found.append(f"torch {torch.__version__.partition('+')[0]}")
+    else:
+        found.append(f"torch {torch.__version__} {torch.backends.cpu.get_cpu_capability()}")
+        found.append(" ".join(platform.libc_ver()).strip() or "libc unknown")
     if ranks > 1:
         found.append(f"{ranks} ranks")
     return found
 
 
-def _declared_of_library() -> list[str]:
+def _declared_of_library() -> str:
+    """The sources of the compiled library: neither the compiler nor the kind of vectors changes a bit."""
     if compiled_library.library() is None:
-        return ["no compiled library"]
-    # Kinds of vectors are not declared: their bits differ only by whether products are fused with sums.
-    fused = compiled_library.fuses_products()
-    how = "" if fused is None else ", fused sums" if fused else ", plain sums"
-    return [f"compiled library {compiled_library.library_digest()[:12]}{how}"]
+        return "no compiled library"
+    return f"compiled library {source_hash()[:12]}"
 
 
 def _declared_of_gpu(model: PackedModel) -> list[str]:
@@ -107,8 +117,8 @@ def _linear_layers(model: PackedModel) -> list[RowExactLinear]:
 
 def _name(product: type[torch.nn.Module]) -> str:
     if product is CompiledGemm:
-        # The kernels without bfloat16 products give the same bits with any kind of vectors.
-        return compiled_library.kernels_in_use() if compiled_library.gemm_kind() >= BF16_PRODUCTS else "fused sums"
+        # The kernels without bfloat16 products give the same bits with any instructions.
+        return compiled_library.kernels_in_use() if compiled_library.gemm_kind() in BF16_PRODUCTS else "fused sums"
     if product is PackedProduct:
         return "oneDNN"
     return "torch, turned" if product is TurnedProduct else "torch"

@@ -17,7 +17,7 @@ from transformers.utils import logging
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.field_error import FieldError
-from speculative_engine.kernels.library import LibraryMismatchError, gemm_kind, library
+from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.block_linear import BlockEmbedding, maker
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
@@ -86,7 +86,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
         return _DTYPES[name]
     if device.type == "cuda":
         return torch.bfloat16
-    return torch.bfloat16 if gemm_kind() > 0 or can_pack(torch.bfloat16) else torch.float32
+    return torch.bfloat16 if gemm_kind() > PLAIN_GEMM or can_pack(torch.bfloat16) else torch.float32
 
 
 class PackedModel:

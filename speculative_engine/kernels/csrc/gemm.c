@@ -7,51 +7,63 @@
  * The weight is packed as in tiles.h. A pair holds two inputs for each of 16 outputs.
  */
 #include "gemm.h"
-#include "thread_pool.h"
+#include "tiles.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#define LEAST_WIDENED 32768 /* elements; with fewer, waking a thread costs more than it saves */
+
+typedef uint32_t uvec4 __attribute__((vector_size(LANES), aligned(4), may_alias));
+
+#define FMA_NAME(NAME) plain_##NAME
+#define FMA_TARGET
+#define FMA_WIDTH 4
+#define FMA_ROWS 5
+#define FMA_WIDE_ROWS 2
+#define FMA_FEW 2
+#define FMA_VECTOR vec4
+#define FMA_LOAD(FROM) (*(const uvec4 *)(FROM))
+#define FMA_EVEN(PAIRS) (vec4)((PAIRS) << 16)
+#define FMA_ODD(PAIRS) (vec4)((PAIRS) & 0xffff0000)
+#define FMA_SET(X) ((float)(X) - (vec4){0})
+#define FMA_ADD fma_vec4
+#define FMA_STORE(TO, X) memcpy(TO, &(X), sizeof(vec4))
+#include "gemm_fma.h"
+
+#if defined(__x86_64__)
 
 #include <cpuid.h>
-#include <string.h>
+
+#include "dot_products.h"
+
+#if defined(__linux__)
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "tiles.h"
-#include "vectors.h"
+static int may_use_tiles(void) {
+    const long request_permission = 0x1023, tile_data = 18;
+    return !syscall(SYS_arch_prctl, request_permission, tile_data);
+}
+
+#else
+
+static int may_use_tiles(void) { return 0; }
+
+#endif
 
 #define PACED_ROWS 3               /* at most; more rows are slow enough by themselves */
 #define PACE 4                     /* pairs of inputs that are loaded at once */
 #define PACED_PREFETCH_BYTES 16384 /* prefetch distance */
 
-#define LEAST_WIDENED 32768        /* elements; with fewer, waking a thread costs more than it saves */
-
 int32_t draftwire_gemm_kind(void) {
     unsigned a, b, c, d;
-    if (draftwire_vector_kind() == BASELINE_VECTORS) return NO_GEMM;
+    if (draftwire_vector_kind() == BASELINE_VECTORS) return PLAIN_GEMM;
     if (draftwire_vector_kind() == AVX2_VECTORS) return AVX2_GEMM;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return AVX512_GEMM;
     const int amx = (d >> 22 & 1) && (d >> 24 & 1);
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl") ||
         !__builtin_cpu_supports("avx512vnni"))
         return AVX512_GEMM;
-    const long request_permission = 0x1023, tile_data = 18;
-    return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? AMX_GEMM : AVX512BF16_GEMM;
-}
-
-/* Stores the sums of a tile of outputs of a row, with the bias added, rounded. Skips outputs beyond the last. */
-INLINE void store_floats(const Gemm *p, int64_t row, int64_t output, const float *sums) {
-    const int64_t left = p->outputs - output;
-    if (left <= 0) return;
-    const size_t bytes = (left < TILE ? left : TILE) * sizeof(uint16_t);
-    uint16_t part[TILE] = {0};
-    vec x;
-    memcpy(&x, sums, sizeof x);
-    if (p->bias) {
-        memcpy(part, p->bias + output, bytes);
-        x = x + load_vec(part, 0, 1);
-    }
-    store_vec(part, 0, x, 1);
-    memcpy(p->out + row * p->stride + output, part, bytes);
+    return amx && may_use_tiles() ? AMX_GEMM : AVX512BF16_GEMM;
 }
 
 #define FMA_NAME(NAME) avx2_##NAME
@@ -192,14 +204,32 @@ void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
     if (kind == AMX_GEMM) for_all_groups(amx_groups, p, 2, threads);
     else if (kind == AVX512BF16_GEMM) for_all_groups(avx_groups, p, 2, threads);
     else if (kind == AVX512_GEMM) avx512_gemm(p, threads);
-    else avx2_gemm(p, threads);
+    else if (kind == AVX2_GEMM) avx2_gemm(p, threads);
+    else plain_gemm(p, threads);
 }
 
 #else
 
-int32_t draftwire_gemm_kind(void) { return NO_GEMM; }
+#if defined(__aarch64__) && defined(__linux__)
 
-void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+int32_t draftwire_gemm_kind(void) {
+    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return NEON_GEMM;
+    return getauxval(AT_HWCAP2) & HWCAP2_I8MM ? I8MM_GEMM : DOTPROD_GEMM;
+}
+
+#else
+
+int32_t draftwire_gemm_kind(void) { return PLAIN_GEMM; }
+
+#endif
+
+void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
+    (void)kind;
+    plain_gemm(p, threads);
+}
 
 #endif
 

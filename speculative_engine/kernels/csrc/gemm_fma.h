@@ -1,5 +1,5 @@
-/* The product of rows and a packed bfloat16 weight for processors without bfloat16 products: weights are widened to
- * float32 in registers and multiplied by fused multiply-add. gemm.c includes this file once per kind of vectors, with
+/* The product of rows and a packed bfloat16 weight without bfloat16 products: weights are widened to float32 in
+ * registers and multiplied by fused multiply-add. gemm.c includes this file once per kind of vectors, with
  *
  *   FMA_NAME(NAME)        the name of a function for this kind
  *   FMA_TARGET            the instructions that it uses
@@ -45,7 +45,7 @@ FMA_INLINE void FMA_NAME(add_block)(FMA_VECTOR *sums, const uint16_t *weight, co
         for (int v = 0; v < vectors; v++)
             at[v] = weight + v / FMA_VECTORS * TILE_ELEMENTS + pair * PAIR + v % FMA_VECTORS * 2 * FMA_WIDTH;
         for (int line = pair * tiles; line < (pair + 1) * tiles; line++)
-            if (line < lines) _mm_prefetch(next + line * 64, _MM_HINT_T1);
+            if (line < lines) __builtin_prefetch(next + line * 64, 0, 2);
         if (count <= FMA_FEW) {
             FMA_VECTOR even[FMA_FEW], odd[FMA_FEW];
             for (int r = 0; r < count; r++) even[r] = FMA_SET(rows[r]), odd[r] = FMA_SET(rows[count + r]);

@@ -10,11 +10,11 @@
 #include "gemm.h"
 #include "thread_pool.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 
 #include <stdlib.h>
 
-#include "tiles.h"
+#include "dot_products.h"
 
 #define LEAD 4 /* blocks that are converted ahead: tiles cannot be loaded from stores still in flight */
 #define RING 8 /* converted blocks that are kept if no later rows need them */

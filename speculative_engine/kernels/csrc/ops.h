@@ -29,16 +29,15 @@ typedef struct {
     int32_t type;
 } Gemm;
 
-/* The gemm kernels, slowest first. Those for AVX2 and for AVX-512 without bfloat16 products give the same bits. For
- * weights in blocks, all give the same bits. */
-enum { NO_GEMM, AVX2_GEMM, AVX512_GEMM, AVX512BF16_GEMM, AMX_GEMM };
+/* The gemm kernels; plain C, then those of x86 and those of ARM, slowest first. Those without bfloat16 products give the
+ * same bits, and so do all for weights in blocks. */
+enum { PLAIN_GEMM, AVX2_GEMM, AVX512_GEMM, AVX512BF16_GEMM, AMX_GEMM, NEON_GEMM, DOTPROD_GEMM, I8MM_GEMM };
 
-/* Returns the fastest gemm kernel that this processor supports; it supports all slower ones as well. Requests
- * permission from the operating system to use the tile registers. */
+/* Returns the fastest gemm kernel that this processor supports; it supports all slower ones of its architecture, and
+ * plain C, as well. Requests permission from the operating system to use the tile registers of AMX. */
 int32_t draftwire_gemm_kind(void);
 
-/* kind: at most what draftwire_gemm_kind returns; at least AVX2_GEMM for BF16_WEIGHT, and AVX512BF16_GEMM for
- * INT8_WEIGHT */
+/* kind: one that this processor supports; AVX512BF16_GEMM or AMX_GEMM for INT8_WEIGHT */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 
 /* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row */
@@ -62,6 +61,19 @@ typedef struct {
 } Rope;
 
 void draftwire_rope(const Rope *a, int32_t threads);
+
+/* The angles of rotary position embeddings: cosines and sines of position times frequency, a float32, in both halves of
+ * a row, times `scaling`. */
+typedef struct {
+    const int64_t *positions;  /* [rows] */
+    const float *frequencies;  /* [dim / 2] */
+    void *cosines, *sines;     /* [rows, dim] */
+    int64_t rows, dim;
+    float scaling;
+    int32_t bf16;
+} Angles;
+
+void draftwire_angles(const Angles *a, int32_t threads);
 
 /* out [rows, width] = silu(gate) * up, where both [rows, 2 * width] holds each row's gate and up */
 void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t width, int32_t bf16, int32_t threads);

@@ -5,6 +5,7 @@
  * until no further block can hold one of the best tokens. The result is exact, and independent of the other rows.
  */
 #include "filters.h"
+#include "logarithm.h"
 
 #define NOISE_BLOCK 64
 
@@ -35,7 +36,7 @@ static void philox(uint32_t index, uint32_t position, uint32_t domain, uint64_t 
     words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
-static double exponential(uint32_t bits) { return -log(((double)bits + 0.5) * 0x1p-32); }
+static double exponential(uint32_t bits) { return -logarithm(((double)bits + 0.5) * 0x1p-32); }
 
 INLINE float logit(const Sample *call, int64_t row, int64_t token) {
     int64_t at = row * call->stride + token;
@@ -46,21 +47,8 @@ INLINE float logit(const Sample *call, int64_t row, int64_t token) {
     return value;
 }
 
-INLINE vec larger(vec a, vec b) {
-    ivec more = a > b;
-    return (vec)(((ivec)a & more) | ((ivec)b & ~more));
-}
-
 /* Returns all ones where x is NaN. Compilers would split `x != x` into scalar comparisons. */
 INLINE uvec is_nan(vec x) { return (uvec)(((uvec)x & 0x7fffffff) > 0x7f800000); }
-
-INLINE float largest_of(vec parts) {
-    float kept[LANES];
-    memcpy(kept, &parts, sizeof kept);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) kept[i] = kept[i] > kept[i + width] ? kept[i] : kept[i + width];
-    return kept[0];
-}
 
 /* Stores the largest logit of each block. Returns the largest of all, or NaN if any logit is NaN. */
 INLINE float block_tops(const Sample *call, const Row *r, int bf16) {
@@ -72,7 +60,7 @@ INLINE float block_tops(const Sample *call, const Row *r, int bf16) {
         vec c = load_vec(call->logits, at + begin + 2 * LANES, bf16);
         vec d = load_vec(call->logits, at + begin + 3 * LANES, bf16);
         odd |= is_nan(a) | is_nan(b) | is_nan(c) | is_nan(d);
-        float top = largest_of(larger(larger(a, b), larger(c, d)));
+        float top = largest_of_vec(larger_vec(larger_vec(a, b), larger_vec(c, d)));
         r->top[begin / NOISE_BLOCK] = top;
         if (top > largest) largest = top;
     }
@@ -94,7 +82,7 @@ static void bound_blocks(Row *r) {
             philox((uint32_t)(b / 4), r->position, BLOCK_FIRST, r->seed, words);
             for (int lane = 0; lane < 4 && b + lane < r->blocks; lane++) {
                 r->first[b + lane] = exponential(words[lane]) * (1.0 / NOISE_BLOCK);
-                r->noise[b + lane] = (float)-log(r->first[b + lane]);
+                r->noise[b + lane] = (float)-logarithm(r->first[b + lane]);
             }
         }
         float scaled = r->top[b] / r->temperature;
@@ -107,8 +95,8 @@ static void bound_blocks(Row *r) {
 /* Returns the block with the highest bound. */
 INLINE int64_t most_promising(const Row *r) {
     vec most = load_vec(r->bound, 0, 0);
-    for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger(most, load_vec(r->bound, b, 0));
-    const float highest = largest_of(most);
+    for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger_vec(most, load_vec(r->bound, b, 0));
+    const float highest = largest_of_vec(most);
     int64_t best = 0;
     while (r->bound[best] != highest) best++;
     return best;
@@ -146,7 +134,7 @@ static int64_t open_block(const Sample *call, const Row *r, int64_t b, int64_t *
                     drawn = token / 4;
                     philox((uint32_t)drawn, r->position, TOKEN, r->seed, words);
                 }
-                noise = (float)-log(r->first[b] + exponential(words[token % 4]));
+                noise = (float)-logarithm(r->first[b] + exponential(words[token % 4]));
                 if (noise > most) noise = most; /* rounding of the logarithm may exceed it */
             }
         }
@@ -162,8 +150,8 @@ INLINE double log_mass(const Sample *call, const Row *r, float top, int bf16) {
     const int64_t at = r->row * call->stride;
     for (; c + LANES <= call->vocabulary; c += LANES)
         mass += (double)sum_vec(exp_vec(load_vec(call->logits, at + c, bf16) / r->temperature - top));
-    for (; c < call->vocabulary; c++) mass += exp((double)(logit(call, r->row, c) / r->temperature - top));
-    return log(mass);
+    for (; c < call->vocabulary; c++) mass += (double)exp_vec((vec){logit(call, r->row, c) / r->temperature - top})[0];
+    return logarithm(mass);
 }
 
 /* Finds the range of logit / temperature that the row keeps. */

@@ -1,15 +1,19 @@
 /* Vectors of 16 floats in the vector extension of GCC and Clang, compiled to AVX-512, AVX2, SSE or NEON.
  *
- * Results must be functions of their inputs, to the bit. The compiler must therefore not reorder sums, nor fuse
- * multiplication and addition in some places only: -ffast-math is not used, and -ffp-contract is off. attention.c
- * turns contraction on where that is safe. On x86, its baseline code is not fused, as that target lacks the
- * instruction. All other code computes the same bits with every kind of vectors.
+ * Results must be functions of their inputs, to the bit, the same with every kind of vectors, compiler and C library.
+ * The compiler must therefore neither reorder sums nor choose where to fuse multiplication and addition: -ffast-math is
+ * not used, -ffp-contract is off, and what is fused is written as fma. Of the C library's functions on floats, only
+ * those with exact results are called: sqrt and fma.
  */
 #ifndef DRAFTWIRE_VECTORS_H
 #define DRAFTWIRE_VECTORS_H
 
 #include <stdint.h>
 #include <string.h>
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 #define LANES 16
 
@@ -21,6 +25,13 @@ typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint16_t u16vec __attribute__((vector_size(2 * LANES), aligned(2)));
 
 #define INLINE static inline __attribute__((always_inline))
+
+/* The elements of two vectors of a type that have the given indices; those of the second follow those of the first. */
+#if defined(__clang__)
+#define SHUFFLE(TYPE, FIRST, SECOND, ...) __builtin_shufflevector(FIRST, SECOND, __VA_ARGS__)
+#else
+#define SHUFFLE(TYPE, FIRST, SECOND, ...) __builtin_shuffle(FIRST, SECOND, (TYPE){__VA_ARGS__})
+#endif
 
 /* The kinds of vectors that code is compiled for, narrowest first. draftwire_use_vectors selects one of them. */
 enum { BASELINE_VECTORS, AVX2_VECTORS, AVX512_VECTORS };
@@ -71,6 +82,46 @@ INLINE float sum_vec(vec parts) {
     return (left[0] + left[2]) + (left[1] + left[3]);
 }
 
+#if defined(__aarch64__)
+
+/* Returns a * b + c, rounded once. */
+INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) { return (vec4)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+
+#else
+
+typedef double double4 __attribute__((vector_size(2 * 4 * sizeof(float)), aligned(4)));
+typedef int64_t long4 __attribute__((vector_size(2 * 4 * sizeof(float)), aligned(4)));
+
+/* Returns a * b + c, rounded once, without an instruction for it; code for AVX2 and AVX-512 uses theirs.
+ *
+ * The product is exact in float64. The sum is rounded to odd: where it is not exact, the neighbour with an odd last bit is
+ * taken, and rounding that to float32 gives what rounding the exact sum gives (Boldo and Melquiond 2008). */
+INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) {
+    const double4 product = __builtin_convertvector(a, double4) * __builtin_convertvector(b, double4);
+    const double4 addend = __builtin_convertvector(c, double4), sum = product + addend, back = sum - product;
+    const double4 rest = (product - (sum - back)) + (addend - back); /* exact */
+    const long4 above = rest > 0, below = rest < 0, positive = sum > 0, bits = (long4)sum;
+    const long4 inexact_and_even = (above | below) & ((bits & 1) - 1);
+    const long4 away_from_zero = ~(above ^ positive);
+    return __builtin_convertvector((double4)(bits + (((away_from_zero & 2) - 1) & inexact_and_even)), vec4);
+}
+
+#endif
+
+/* Returns the larger elements, those of b where one is not a number. */
+INLINE vec larger_vec(vec a, vec b) {
+    ivec more = a > b;
+    return (vec)(((ivec)a & more) | ((ivec)b & ~more));
+}
+
+INLINE float largest_of_vec(vec parts) {
+    float kept[LANES];
+    memcpy(kept, &parts, sizeof kept);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) kept[i] = kept[i] > kept[i + width] ? kept[i] : kept[i + width];
+    return kept[0];
+}
+
 /* Returns e^x for x <= 0, and 0 below -87, by Cody and Waite's range reduction and a polynomial of degree 7. The error
  * is at most 2 units in the last place. */
 INLINE vec exp_vec(vec x) {
@@ -88,6 +139,20 @@ INLINE vec exp_vec(vec x) {
     p = p * f * f + f + 1.0f;
     vec power = (vec)((uvec)(whole + 127) << 23);
     return (vec)((ivec)(p * power) & ~small);
+}
+
+/* Returns the hyperbolic tangent: an odd polynomial of degree 11 below 0.625 (Cephes), else by e^(-2 |x|). */
+INLINE vec tanh_vec(vec x) {
+    const uvec sign = (uvec)x & 0x80000000;
+    const vec size = (vec)((uvec)x & 0x7fffffff), square = x * x;
+    const ivec small = size < 0.625f;
+    vec p = square * -5.70498872745e-3f + 2.06390887954e-2f;
+    p = p * square - 5.37397155531e-2f;
+    p = p * square + 1.33314422036e-1f;
+    p = p * square - 3.33332819422e-1f;
+    p = p * square * x + x;
+    const vec e = exp_vec(size * -2), large = (vec)((uvec)((1 - e) / (1 + e)) | sign);
+    return (vec)(((ivec)p & small) | ((ivec)large & ~small));
 }
 
 /* Returns the bits of x rounded to bfloat16 as torch rounds: to nearest, ties to even. */

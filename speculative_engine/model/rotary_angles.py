@@ -1,0 +1,36 @@
+"""The angles of rotary position embeddings in compiled code, with the same bits on every processor (`csrc/angles.c`)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from speculative_engine.kernels.layer_ops import rotary_angles
+
+_FIXED = {"default", "linear", "llama3", "yarn"}
+"""The types of embeddings whose frequencies do not depend on the length of the context."""
+
+
+class RotaryAngles(nn.Module):
+    """The rotary position embedding of a model, in place of one of transformers."""
+
+    def __init__(self, embedding: nn.Module):
+        """embedding: supported by `has_fixed_frequencies`"""
+        super().__init__()
+        self.scaling = float(embedding.attention_scaling)
+        self.frequencies: torch.Tensor
+        """float32 [dim / 2], radians per position, as transformers computed them."""
+        self.register_buffer("frequencies", embedding.inv_freq.float().contiguous(), persistent=False)
+
+    def forward(self, like: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """position_ids: int64 [batch, rows] -> cosines and sines [batch, rows, dim], of the dtype of `like`"""
+        cosines, sines = rotary_angles(
+            position_ids.reshape(-1).contiguous(), self.frequencies, self.scaling, like.dtype
+        )
+        shape = (*position_ids.shape, -1)
+        return cosines.view(shape), sines.view(shape)
+
+
+def has_fixed_frequencies(embedding: nn.Module) -> bool:
+    """Whether an embedding of transformers multiplies positions by frequencies that never change."""
+    return getattr(embedding, "rope_type", None) in _FIXED
