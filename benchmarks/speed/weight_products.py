@@ -3,10 +3,10 @@
     python -m benchmarks.speed.weight_products [--types bf16,q8_0,q4_k] [--rows 1,2,4,8,16] [--threads 1] [--runs 15]
         [--steps bf16,q8_0] [--json]
 
-Products are of random weights of 8192 outputs and 2048 inputs, as many as make 200 MB, so that each is read from memory.
-A plain step is one row of the bundled target, inflated (models/inflate.py), after 40 positions. The types take turns.
-Speed is the bytes of packed weights over the time. The share relates it to the fastest of several ways to read 256 MB,
-the products of the same run among them, with as many threads. Other work on the machine lowers all of these.
+Products are of random weights of 8192 outputs and 2048 inputs, as many as make 200 MB, so that each is read from
+memory. A plain step is one row of the bundled target, inflated (models/inflate.py), after 40 positions. Speed is the
+bytes of packed weights over the time. The share relates it to the fastest of several ways to read memory with as many
+threads, the products of the same run among them. Other work on the machine lowers all of these.
 """
 
 from __future__ import annotations
