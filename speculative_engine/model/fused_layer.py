@@ -35,8 +35,10 @@ norms of heads. Other layers are left unchanged."""
 
 
 def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
-    """Replaces the decoder layers of `model`, the last norm and the rotary embedding, in place, if compiled code supports
-    all layers."""
+    """Replaces the decoder layers of `model`, the last norm and the rotary embedding, in place.
+
+    Does nothing unless compiled code supports all layers.
+    """
     if library() is None or model.dtype not in BF16:
         return
     decoder = model.get_decoder()
