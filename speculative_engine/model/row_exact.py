@@ -13,6 +13,7 @@ from torch import nn
 from transformers.activations import ACT2CLS
 
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
+from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear_weight import MakeLinear, weight_of
 from speculative_engine.model.row_range import MOST_ROWS, row_range
 
@@ -149,6 +150,7 @@ def make_row_exact(model: nn.Module, make_linear: MakeLinear) -> None:
             weight = weight_of(child)
             if weight is not None:
                 replacement: nn.Module = make_linear(weight, None if child.bias is None else child.bias.data)
+                let_go_of(child)
             elif isinstance(child, _ACTIVATIONS):
                 replacement = RowExactActivation(child)
             else:
