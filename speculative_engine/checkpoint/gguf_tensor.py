@@ -10,6 +10,7 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from speculative_engine.checkpoint.gguf_header import PLAIN_TYPES
+from speculative_engine.kernels.huge_pages import empty_in_huge_pages
 
 _DTYPES = dict(zip(PLAIN_TYPES, (torch.float32, torch.float16, torch.bfloat16), strict=True))
 
@@ -39,13 +40,21 @@ class GgufTensor:
         # llama.cpp rotates neighbouring values, transformers those half a head apart: each head's two halves were
         # interleaved. A row is whole blocks, or one value of a bias.
         rows = self.mapped.view(self.permuted_heads, self.shape[0] // self.permuted_heads // 2, 2, -1)
-        return rows.transpose(1, 2).reshape(self.mapped.shape)
+        turned = rows.transpose(1, 2)
+        # In memory of its own, which is free again as soon as the weight is packed.
+        return empty_in_huge_pages(tuple(turned.shape), torch.uint8).copy_(turned).view(self.mapped.shape)
+
+    @property
+    def plain(self) -> torch.Tensor | None:
+        """The values in the type of the file, as `raw` has them; None for a tensor in blocks."""
+        dtype = _DTYPES.get(self.type)
+        return None if dtype is None else self.raw.view(dtype)
 
     def dequantised(self) -> torch.Tensor:
         """The values: a new float32 tensor of `shape`."""
-        dtype = _DTYPES.get(self.type)
-        if dtype is not None:
-            return self.raw.view(dtype).to(torch.float32, copy=True)
+        plain = self.plain
+        if plain is not None:
+            return plain.to(torch.float32, copy=True)
         with np.errstate(all="ignore"):  # a scale may be infinite or not a number
             values = dequantize(self.raw.numpy(), GGMLQuantizationType[self.type])
         return torch.from_numpy(values)

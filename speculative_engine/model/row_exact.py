@@ -87,9 +87,10 @@ class RowExactLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         kind = product_for(weight)
-        self.rows = row_range(kind, self.out_features, self.in_features, weight.dtype)
+        shape = self.out_features, self.in_features
+        self.rows = row_range(kind, *shape, weight.dtype, separate=kind is CompiledGemm)
         if self.rows.most < MOST_ROWS:
-            turned = row_range(TurnedProduct, self.out_features, self.in_features, weight.dtype)
+            turned = row_range(TurnedProduct, *shape, weight.dtype)
             if turned.most > self.rows.most:
                 kind, self.rows = TurnedProduct, turned
         self.product = kind(weight)
