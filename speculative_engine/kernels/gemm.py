@@ -48,4 +48,4 @@ class CompiledGemm(CompiledProduct):
 
 def _tiles(weight: torch.Tensor) -> torch.Tensor:
     """A view of a weight of whole groups in the order of a packed one."""
-    return weight.view(-1, 2, TILE, weight.shape[1] // INPUT_BLOCK, TILE, 2).permute(0, 3, 1, 4, 2, 5)
+    return weight.unflatten(0, (-1, 2, TILE)).unflatten(3, (-1, TILE, 2)).permute(0, 3, 1, 4, 2, 5)
