@@ -10,7 +10,6 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from speculative_engine.checkpoint.gguf_header import PLAIN_TYPES
-from speculative_engine.kernels.huge_pages import empty_in_huge_pages
 
 _DTYPES = dict(zip(PLAIN_TYPES, (torch.float32, torch.float16, torch.bfloat16), strict=True))
 
@@ -40,9 +39,7 @@ class GgufTensor:
         # llama.cpp rotates neighbouring values, transformers those half a head apart: each head's two halves were
         # interleaved. A row is whole blocks, or one value of a bias.
         rows = self.mapped.view(self.permuted_heads, self.shape[0] // self.permuted_heads // 2, 2, -1)
-        turned = rows.transpose(1, 2)
-        # In memory of its own, which is free again as soon as the weight is packed.
-        return empty_in_huge_pages(tuple(turned.shape), torch.uint8).copy_(turned).view(self.mapped.shape)
+        return rows.transpose(1, 2).reshape(self.mapped.shape)
 
     @property
     def plain(self) -> torch.Tensor | None:

@@ -40,12 +40,12 @@ class CompiledGemm(CompiledProduct):
         whole, left = divmod(outputs, OUTPUT_GROUP)
         shape = (whole + (left > 0), inputs // INPUT_BLOCK, 2, TILE, TILE, 2)
         tiles = empty_in_huge_pages(shape, weight.dtype)
-        tiles[:whole] = _tiles(weight[: whole * OUTPUT_GROUP])
+        tiles[:whole] = _tiles(weight[: whole * OUTPUT_GROUP], whole)
         if left:
-            tiles[whole:] = _tiles(nn.functional.pad(weight[-left:], (0, 0, 0, OUTPUT_GROUP - left)))
+            tiles[whole:] = _tiles(nn.functional.pad(weight[-left:], (0, 0, 0, OUTPUT_GROUP - left)), 1)
         super().__init__("bf16", tiles, outputs, inputs)
 
 
-def _tiles(weight: torch.Tensor) -> torch.Tensor:
+def _tiles(weight: torch.Tensor, groups: int) -> torch.Tensor:
     """A view of a weight of whole groups in the order of a packed one."""
-    return weight.unflatten(0, (-1, 2, TILE)).unflatten(3, (-1, TILE, 2)).permute(0, 3, 1, 4, 2, 5)
+    return weight.unflatten(0, (groups, 2, TILE)).unflatten(3, (-1, TILE, 2)).permute(0, 3, 1, 4, 2, 5)

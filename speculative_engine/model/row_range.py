@@ -55,9 +55,7 @@ def row_range(
     computes an output in the same way however many others there are; it is then tried for a few outputs, and for all of
     them with one number of rows. Results are cached.
     """
-    return _tried(
-        make, min(outputs, _MOST_OUTPUTS), inputs, dtype, separate, torch.get_num_threads(), kernels_in_use()
-    )
+    return _tried(make, min(outputs, _MOST_OUTPUTS), inputs, dtype, separate, torch.get_num_threads(), kernels_in_use())
 
 
 @lru_cache(maxsize=256)

@@ -40,7 +40,8 @@ def shares_weight(model: PreTrainedModel) -> bool:
     if type(embedding) is not nn.Embedding or type(head) is not nn.Linear or embedding.max_norm is not None:
         return False
     ours, theirs = embedding.weight, head.weight
-    return ours.shape == theirs.shape and ours.data_ptr() == theirs.data_ptr() and ours.nbytes >= _LEAST_BYTES
+    same = ours.shape == theirs.shape and ours.data_ptr() == theirs.data_ptr()
+    return bool(same and ours.nbytes >= _LEAST_BYTES)
 
 
 def look_up_in_head(model: PreTrainedModel) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.kernels.library import gemm_kind
+from speculative_engine.kernels.library import library
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.gguf_model import write_gguf
@@ -35,7 +35,7 @@ print(peak() - before, held)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or gemm_kind() == 0, reason="weights are not packed by compiled code")
+@pytest.mark.skipif(sys.platform != "linux" or library() is None, reason="weights are not packed by compiled code")
 @pytest.mark.parametrize(("source", "weights"), [("bf16", "checkpoint"), ("bf16", "q4_0"), ("Q8_0", "checkpoint")])
 def test_the_peak_is_that_of_the_weights(source: str, weights: str, tmp_path: Path) -> None:
     model = tiny_model("Llama", torch.bfloat16, **_SIZES)
