@@ -10,10 +10,11 @@ import torch
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm, can_multiply_blocks
+from speculative_engine.kernels.huge_pages import empty_in_huge_pages, stacked_in_huge_pages
 from speculative_engine.model.linear_weight import QuantisedWeight
 
-_ROWS_AT_ONCE = 1024
-"""Outputs that are converted at once, which bounds the memory for their float32 values."""
+_VALUES_AT_ONCE = 1 << 18
+"""Values that are converted at once, which bounds the memory for them as float32 numbers."""
 
 
 def in_blocks(weight: torch.Tensor, kind: BlockType) -> torch.Tensor:
@@ -21,16 +22,25 @@ def in_blocks(weight: torch.Tensor, kind: BlockType) -> torch.Tensor:
 
     kind: "q8_0" or "q4_0"; `inputs` must be a multiple of its blocks.
     """
-    parts = weight.split(_ROWS_AT_ONCE)
-    return torch.cat([torch.from_numpy(gguf.quants.quantize(part.float().numpy(), _gguf_type(kind))) for part in parts])
+    form = FORMATS[kind]
+    outputs, inputs = weight.shape
+    found = empty_in_huge_pages((outputs, inputs // form.inputs * form.size), torch.uint8)
+    at_once = max(1, _VALUES_AT_ONCE // inputs)
+    for part, into in zip(weight.split(at_once), found.split(at_once), strict=True):
+        into.copy_(torch.from_numpy(gguf.quants.quantize(part.float().numpy(), _gguf_type(kind))))
+    return found
 
 
 def from_blocks(weight: torch.Tensor, kind: BlockType) -> torch.Tensor:
     """The values of a weight in blocks, uint8 [outputs, bytes of a row]: bfloat16 [outputs, inputs]."""
-    parts = (np.ascontiguousarray(part.numpy()) for part in weight.split(_ROWS_AT_ONCE))
-    return torch.cat(
-        [torch.from_numpy(gguf.quants.dequantize(part, _gguf_type(kind))).to(torch.bfloat16) for part in parts]
-    )
+    form = FORMATS[kind]
+    outputs, width = weight.shape
+    found = torch.empty(outputs, width // form.size * form.inputs, dtype=torch.bfloat16)
+    at_once = max(1, _VALUES_AT_ONCE // found.shape[1])
+    for part, into in zip(weight.split(at_once), found.split(at_once), strict=True):
+        values = gguf.quants.dequantize(np.ascontiguousarray(part.numpy()), _gguf_type(kind))
+        into.copy_(torch.from_numpy(values))
+    return found
 
 
 def _gguf_type(kind: BlockType) -> gguf.GGMLQuantizationType:
@@ -70,4 +80,4 @@ class BlockWeight(QuantisedWeight):
         alike = [other for other in others if isinstance(other, BlockWeight) and other.kind == self.kind]
         if len(alike) < len(others):
             return None
-        return BlockWeight(self.kind, torch.cat([self.raw, *(other.raw for other in alike)]))
+        return BlockWeight(self.kind, stacked_in_huge_pages([self.raw, *(other.raw for other in alike)]))

@@ -11,6 +11,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
+from speculative_engine.kernels.huge_pages import stacked_in_huge_pages
 
 
 class QuantisedWeight(ABC):
@@ -100,7 +101,7 @@ def joined(linears: Sequence[nn.Module], make_linear: MakeLinear) -> nn.Module:
     bias = torch.cat(found) if found else None
     plain = [weight for weight in weights if isinstance(weight, torch.Tensor)]
     if len(plain) == len(weights):
-        return make_linear(torch.cat(plain), bias)
+        return make_linear(stacked_in_huge_pages(plain), bias)
     first, *others = [weight for weight in weights if isinstance(weight, QuantisedWeight)]
     whole = None if plain else first.with_outputs_of(others)
     if whole is not None:

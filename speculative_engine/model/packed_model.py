@@ -39,6 +39,7 @@ from speculative_engine.model.ranks.sharded_layers import keep_own_parts, split_
 from speculative_engine.model.ranks.split_check import SplitError, check_split
 from speculative_engine.model.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.model.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
 
@@ -162,6 +163,7 @@ class PackedModel:
             except SplitError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
+            tied = ranks is None and shares_weight(model)
             kind = weights if weights == "q8_0" or weights == "q4_0" else None
             make_plain = RowExactLinear if row_exact else PackedLinear
             make_linear = maker(Int8Linear if weights == "int8" else make_plain, kind)
@@ -173,6 +175,8 @@ class PackedModel:
                 make_row_exact(model, make_linear)
             else:
                 replace_linears(model, make_linear)
+            if tied:
+                look_up_in_head(model)
         elif weights != "checkpoint":
             try:
                 narrow_weights(model, 8 if weights == "int8" else 4)
