@@ -93,6 +93,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         checkpoint = Checkpoint.find(settings.model)
         tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
         model = load_part(settings, ranks, checkpoint)
+        trim_heap()  # of what packing has freed, before the KV cache is allocated
         report = run_self_test(model)  # every rank runs its part of it
         if settings.cuda_graphs:
             model.capture_graphs()
@@ -100,7 +101,6 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
             ranks.lead()
         numerics = model_numerics(model, settings.tensor_parallel)
         cost = measure_step_cost(model)
-    trim_heap()
     log.info(
         "model ready",
         parameters=model.parameters,

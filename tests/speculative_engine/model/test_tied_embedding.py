@@ -6,8 +6,7 @@ import torch
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model import tied_embedding
 from speculative_engine.model.tied_embedding import TiedEmbedding
-from tests.harness.engine.engines import packed, random_tokens, tiny_model
-from tests.harness.engine.walk import walk
+from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 
 pytestmark = pytest.mark.skipif(
     not can_multiply(torch.zeros(32, 32, dtype=torch.bfloat16)), reason="weights are not packed by compiled code"
