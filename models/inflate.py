@@ -34,6 +34,8 @@ from transformers import LlamaConfig
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
 _DEPTH = 12  # layers; what a shape should be near, because a call's fixed costs grow with the depth
 _MLP_RATIO = 8 / 3  # feed-forward width over hidden size, as in Llama
+_MLP_STEP = 256
+"""Multiple that wide feed-forward layers are of: superblocks of quantised weights have 256 inputs."""
 _SPREAD = 0.02  # standard deviation of the weights that do not matter
 
 
@@ -78,7 +80,9 @@ def choose_shape(small: Shape, parameters: int, embeddings: int, layers: int | N
         attention = Shape(hidden, 0, heads, kv_heads, small.head_dim, 0).attention_parameters()
         left = parameters - (embeddings + 1) * hidden
         depth = layers or max(small.layers, round(left / (attention + 3 * hidden * hidden * _MLP_RATIO)))
-        mlp = round((left / depth - attention) / (3 * hidden) / 32) * 32
+        exact = (left / depth - attention) / (3 * hidden)
+        step = _MLP_STEP if exact > 4 * _MLP_STEP else 32
+        mlp = round(exact / step) * step
         if mlp >= small.mlp and depth >= small.layers:
             oddness = abs(math.log(depth / _DEPTH)) + abs(math.log(mlp / hidden / _MLP_RATIO)) / 2
             candidates[oddness] = Shape(hidden, depth, heads, kv_heads, small.head_dim, mlp)

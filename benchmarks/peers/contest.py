@@ -32,8 +32,8 @@ class Contest:
     """All peers in one arrangement."""
 
     def __init__(self, arrangement: Arrangement, models: dict[str, str], prompts: Sequence[list[int]], tokens: int):
-        """models: directories of "target" and "draft", and the type of their "weights". tokens: number to decode for
-        each prompt."""
+        """models: directories of "target" and "draft", the type of their "weights", and the directory of llama.cpp's
+        programs, "llama_cpp", for peers that need these. tokens: number to decode for each prompt."""
         self._arrangement = arrangement
         self._models = models
         self._prompts = prompts
@@ -72,7 +72,7 @@ class Contest:
                 self._discard(key)
             self._stop_losers(peer, method, settings, tried)
         chosen = best(tried)
-        contestant = Contestant(name, method.precise, chosen or "", tried, "")
+        contestant = Contestant(name, method.precise, chosen or "", tried, "", peer.name)
         self.contestants.append(contestant)
         if chosen is None:
             contestant.failure = str(next(iter(tried.values())))

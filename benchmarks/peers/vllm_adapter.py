@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.pair_options import add_size_options
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.peers.catalogue import Method, Peer
@@ -73,12 +74,7 @@ def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
 def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
-    )
-    parser.add_argument(
-        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
-    )
+    add_size_options(parser)
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument(
         "--choosing-prompts", type=int, default=1, help="number of prompts that draft lengths are chosen on"

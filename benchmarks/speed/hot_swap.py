@@ -28,7 +28,7 @@ from pathlib import Path
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.machine import machine
-from benchmarks.harness.pair_options import cores
+from benchmarks.harness.pair_options import add_size_options, cores
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, StreamLoad
@@ -228,12 +228,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=1500)
     parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument(
-        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
-    )
-    parser.add_argument(
-        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models, in millions"
-    )
+    add_size_options(parser)
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--out", type=Path, help="where to write the files; default: a new temporary directory")

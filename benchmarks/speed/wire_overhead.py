@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
-from benchmarks.harness.pair_options import cores
+from benchmarks.harness.pair_options import add_size_options, cores
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
@@ -165,12 +165,7 @@ def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft", type=Path, default=MODELS / "draft")
-    parser.add_argument(
-        "--target-millions", type=float, default=400.0, help="parameters of the inflated target, in millions"
-    )
-    parser.add_argument(
-        "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model, in millions"
-    )
+    add_size_options(parser)
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--prompts", type=int, default=8)

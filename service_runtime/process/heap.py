@@ -2,6 +2,8 @@
 
 import asyncio
 import ctypes
+import resource
+import sys
 
 _COUNTED_BYTES = 1 << 16
 """Smallest message that counts; memory freed by smaller ones is worth keeping."""
@@ -19,6 +21,12 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # only glibc has it, and only glibc needs it
         trim(0)
+
+
+def peak_megabytes() -> int:
+    """Returns the most memory that this process has had at once, mapped files that it has read included."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)
 
 
 class HeapTrimmer:

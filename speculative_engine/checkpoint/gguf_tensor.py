@@ -41,11 +41,17 @@ class GgufTensor:
         rows = self.mapped.view(self.permuted_heads, self.shape[0] // self.permuted_heads // 2, 2, -1)
         return rows.transpose(1, 2).reshape(self.mapped.shape)
 
+    @property
+    def plain(self) -> torch.Tensor | None:
+        """The values in the type of the file, as `raw` has them; None for a tensor in blocks."""
+        dtype = _DTYPES.get(self.type)
+        return None if dtype is None else self.raw.view(dtype)
+
     def dequantised(self) -> torch.Tensor:
         """The values: a new float32 tensor of `shape`."""
-        dtype = _DTYPES.get(self.type)
-        if dtype is not None:
-            return self.raw.view(dtype).to(torch.float32, copy=True)
+        plain = self.plain
+        if plain is not None:
+            return plain.to(torch.float32, copy=True)
         with np.errstate(all="ignore"):  # a scale may be infinite or not a number
             values = dequantize(self.raw.numpy(), GGMLQuantizationType[self.type])
         return torch.from_numpy(values)

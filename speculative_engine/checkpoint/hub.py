@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
@@ -20,12 +22,18 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import disable_progress_bars
 
+from speculative_engine.checkpoint.hub_id import GGUF, SCHEME
+
 log = logging.getLogger(__name__)
 
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
 """Base class of the errors of the HTTP library that the installed hub client uses."""
 _TEXTS = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
 """Suffixes of the files other than weights: configuration, tokenizer, code."""
+_PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
+"""End of the name of one of several files of a model, as llama-gguf-split names them."""
+_MOST_NAMED = 20
+"""Most files that an error message names."""
 _CONFIG = "config.json"
 _MARKS = (_CONFIG, "tokenizer_config.json", "tokenizer.json")
 """Files by which a cached copy is found, in order."""
@@ -41,39 +49,70 @@ def fetch(repository: str, *, weights: bool = True) -> Path:
     weights: whether to fetch a whole model, weights included, or only a tokenizer. With HF_HUB_OFFLINE, or if the hub
     cannot be reached, only the cache is used. Takes as long as the download. Raises HubError.
     """
+    return _fetch(
+        repository,
+        repository,
+        cached=lambda: _cached(repository, weights=weights),
+        choose=lambda names: _checkpoint(repository, names, weights=weights),
+    ).parent
+
+
+def fetch_file(repository: str, file: str) -> Path:
+    """Returns the path, in the hub's cache, of a GGUF file of a repository's main branch; downloads it first if it is
+    missing there.
+
+    file: its path in the repository, with which the returned path ends. HF_HUB_OFFLINE, an unreachable hub and the time
+    it takes are as for `fetch`. Raises HubError, which names the repository's GGUF files if it has no such file.
+    """
+    return _fetch(
+        repository,
+        f"{repository}/{file}",
+        cached=lambda: _cached_file(repository, file),
+        choose=lambda names: _single(repository, names, file),
+    )
+
+
+def _fetch(
+    repository: str, wanted: str, cached: Callable[[], Path | None], choose: Callable[[list[str]], list[str]]
+) -> Path:
+    """Returns the path, in the hub's cache, of the first of some files; downloads those that are missing.
+
+    wanted: what messages call them. cached: looks for the first of them, if all are in the cache. choose: selects them
+    from the names of the repository's files. Raises HubError.
+    """
     _log_through_one_handler()
     if constants.HF_HUB_OFFLINE:
-        cached = _cached(repository, weights=weights)
-        if cached is None:
-            raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) has no {repository}")
-        return cached
-    log.info("fetching from the hub", extra={"repository": repository, "hub": constants.ENDPOINT})
+        found = cached()
+        if found is None:
+            raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) has no {wanted}")
+        return found
+    log.info("fetching from the hub", extra={"repository": wanted, "hub": constants.ENDPOINT})
     if not sys.stderr.isatty():  # progress bars would fill a log
         disable_progress_bars()
     try:
-        files = _files(repository, weights=weights)
+        files = choose(_names(repository))
     except _Unavailable as error:
-        cached = _cached(repository, weights=weights)
-        if cached is None:
+        found = cached()
+        if found is None:
             raise HubError(str(error)) from error
-        log.warning("taking the copy in the hub's cache", extra={"repository": repository, "reason": str(error)})
-        return cached
+        log.warning("taking the copy in the hub's cache", extra={"repository": wanted, "reason": str(error)})
+        return found
     try:
         # Without a revision, the first download also records in the cache the main branch's commit.
-        directory = Path(hf_hub_download(repository, files[0])).parent
+        first = Path(hf_hub_download(repository, files[0]))
         for name in files[1:]:
-            hf_hub_download(repository, name, revision=directory.name)
+            hf_hub_download(repository, name, revision=first.parent.name)
     except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
         raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error
-    return directory
+    return first
 
 
 class _Unavailable(Exception):
     """Raised if the hub does not answer, or answers with an error."""
 
 
-def _files(repository: str, *, weights: bool) -> list[str]:
-    """Names of the files to fetch, by one request with a timeout. Raises HubError and _Unavailable."""
+def _names(repository: str) -> list[str]:
+    """Names of a repository's files, sorted, by one request with a timeout. Raises HubError and _Unavailable."""
     try:
         info = HfApi().model_info(repository, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except GatedRepoError as error:
@@ -86,9 +125,17 @@ def _files(repository: str, *, weights: bool) -> list[str]:
         raise _Unavailable(f"the hub at {constants.ENDPOINT} rejected the request: {_line(error)}") from error
     except (_HTTP_ERROR, OSError) as error:
         raise _Unavailable(f"cannot reach the hub at {constants.ENDPOINT}: {_line(error)}") from error
-    names = sorted(file.rfilename for file in info.siblings or () if "/" not in file.rfilename)
+    return sorted(file.rfilename for file in info.siblings or ())
+
+
+def _checkpoint(repository: str, names: list[str], *, weights: bool) -> list[str]:
+    """The files of a checkpoint, or of its tokenizer alone; one by which a cached copy is found comes first."""
+    ggufs = [name for name in names if name.endswith(GGUF)]
+    names = [name for name in names if "/" not in name]
     texts = [name for name in names if name.endswith(_TEXTS)]
     if weights and _CONFIG not in texts:
+        if ggufs:
+            raise HubError(f"the repository has no {_CONFIG}, but GGUF files; name one: {_listed(repository, ggufs)}")
         raise HubError(f"not a checkpoint: the repository has no {_CONFIG}")
     # In the order in which `_cached` looks for them.
     texts.sort(key=lambda name: (_MARKS.index(name) if name in _MARKS else len(_MARKS), name))
@@ -106,16 +153,40 @@ def _weights(names: list[str]) -> list[str]:
     raise HubError("not a checkpoint: the repository has neither safetensors nor PyTorch weights")
 
 
+def _single(repository: str, names: list[str], file: str) -> list[str]:
+    """A GGUF file that holds a whole model, if it is among `names`. Raises HubError."""
+    if file not in names:
+        others = [name for name in names if name.endswith(GGUF)]
+        there = f"; its GGUF files are {_listed(repository, others)}" if others else ", and no other GGUF file"
+        raise HubError(f"the repository {repository} has no file {file}{there}")
+    part = _PART.search(file)
+    if part is not None and int(part[1]) > 1:
+        raise HubError(f"{file} is one of {int(part[1])} files; download and join them with llama-gguf-split --merge")
+    return [file]
+
+
+def _listed(repository: str, files: list[str]) -> str:
+    """Ids of files for a message, the first ones of many."""
+    named = ", ".join(f"{SCHEME}{repository}/{name}" for name in files[:_MOST_NAMED])
+    return named + (f" and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else "")
+
+
 def _cached(repository: str, *, weights: bool) -> Path | None:
-    """The cached copy; None if there is none, or only an incomplete one."""
+    """A file of the cached copy; None if there is none, or only an incomplete one."""
     for name in _MARKS:
-        try:
-            found = try_to_load_from_cache(repository, name)
-        except HFValidationError as error:
-            raise HubError(f"is not a hub id: {_line(error)}") from error
-        if isinstance(found, str) and (not weights or _has_weights(Path(found).parent)):
-            return Path(found).parent
+        found = _cached_file(repository, name)
+        if found is not None and (not weights or _has_weights(found.parent)):
+            return found
     return None
+
+
+def _cached_file(repository: str, name: str) -> Path | None:
+    """A file in the cache; None if it is not there."""
+    try:
+        found = try_to_load_from_cache(repository, name)
+    except HFValidationError as error:
+        raise HubError(f"is not a hub id: {_line(error)}") from error
+    return Path(found) if isinstance(found, str) else None
 
 
 def _has_weights(directory: Path) -> bool:

@@ -15,14 +15,21 @@ class CompiledProduct(nn.Module):
     """The product of rows and a weight that is packed once. Subclasses pack it."""
 
     def __init__(
-        self, weight_type: str, stored: torch.Tensor, outputs: int, inputs: int, scales: torch.Tensor | None = None
+        self,
+        weight_type: str,
+        stored: torch.Tensor,
+        outputs: int,
+        inputs: int,
+        scales: torch.Tensor | None = None,
+        group: int = 0,
     ):
-        """weight_type: one of WEIGHT_TYPES. stored: the packed weight. scales: float32, of the type "int8" alone"""
+        """weight_type: one of WEIGHT_TYPES. stored: the packed weight. scales: float32, of the type "int8" alone.
+        group: inputs per scale, of the types "group4", "group8" and "fp8" alone"""
         super().__init__()
         self.weight_type = weight_type
         self.number = WEIGHT_TYPES.index(weight_type)
         """The library's number for the type."""
-        self.outputs, self.inputs = outputs, inputs
+        self.outputs, self.inputs, self.group = outputs, inputs, group
         self.register_buffer("stored", stored, persistent=False)
         self.register_buffer("scales", scales, persistent=False)
 
@@ -34,7 +41,7 @@ class CompiledProduct(nn.Module):
         call = Gemm(
             rows.data_ptr(), self.stored.data_ptr(), None if self.scales is None else self.scales.data_ptr(),
             None if bias is None else bias.data_ptr(), out.data_ptr(), working.data_ptr(),
-            len(rows), self.outputs, self.outputs, self.inputs, self.number,
+            len(rows), self.outputs, self.outputs, self.inputs, self.group, self.number,
         )  # fmt: skip
         loaded().draftwire_gemm(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
         return out

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.huge_pages import in_huge_pages
+from speculative_engine.kernels.huge_pages import empty_in_huge_pages
 from speculative_engine.kernels.library import library
 
 TILE = 16
@@ -37,7 +37,15 @@ class CompiledGemm(CompiledProduct):
     def __init__(self, weight: torch.Tensor):
         """weight: bfloat16 [outputs, inputs], supported by `can_multiply`"""
         outputs, inputs = weight.shape
-        groups = -(-outputs // OUTPUT_GROUP)
-        whole = nn.functional.pad(weight, (0, 0, 0, groups * OUTPUT_GROUP - outputs))
-        tiles = whole.view(groups, 2, TILE, inputs // INPUT_BLOCK, TILE, 2).permute(0, 3, 1, 4, 2, 5)
-        super().__init__("bf16", in_huge_pages(tiles), outputs, inputs)
+        whole, left = divmod(outputs, OUTPUT_GROUP)
+        shape = (whole + (left > 0), inputs // INPUT_BLOCK, 2, TILE, TILE, 2)
+        tiles = empty_in_huge_pages(shape, weight.dtype)
+        tiles[:whole] = _tiles(weight[: whole * OUTPUT_GROUP], whole)
+        if left:
+            tiles[whole:] = _tiles(nn.functional.pad(weight[-left:], (0, 0, 0, OUTPUT_GROUP - left)), 1)
+        super().__init__("bf16", tiles, outputs, inputs)
+
+
+def _tiles(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """A view of a weight of whole groups in the order of a packed one."""
+    return weight.unflatten(0, (groups, 2, TILE)).unflatten(3, (-1, TILE, 2)).permute(0, 3, 1, 4, 2, 5)

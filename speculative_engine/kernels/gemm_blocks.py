@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.huge_pages import in_huge_pages
+from speculative_engine.kernels.huge_pages import empty_in_huge_pages
 from speculative_engine.kernels.library import library
 
 BlockType = Literal["q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4"]
@@ -27,6 +27,8 @@ _GROUP = 16
 """Outputs per group of a packed weight; the last group is padded with zeros."""
 _STEP = 4
 """Inputs of an output that follow each other in a packed weight."""
+_BYTES_AT_ONCE = 1 << 20
+"""Bytes of a weight that are packed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +131,21 @@ FORMATS: dict[BlockType, BlockFormat] = {
 def packed(kind: BlockType, weight: torch.Tensor) -> torch.Tensor:
     """Packs a weight, uint8 [outputs, bytes of a row], as `csrc/gemm_blocks.c` describes: uint8 [groups, bytes]."""
     form = FORMATS[kind]
-    missing = -len(weight) % _GROUP
-    groups = []
-    for first in range(0, len(weight), 1024):  # few at a time: unpacked values take much more memory than the weight
-        some = weight[first : first + 1024]
-        if first + 1024 >= len(weight) and missing:
-            some = torch.cat([some, some.new_zeros(missing, some.shape[1])])
+    outputs, width = weight.shape
+    of_unit = sum(part.nbytes for part in form.parts(weight.new_zeros(1, 1, form.size)))
+    found = empty_in_huge_pages((-(-outputs // _GROUP), _GROUP * width // form.size * of_unit), torch.uint8)
+    # Few outputs at a time: unpacked values take much more memory than the weight.
+    step = max(1, _BYTES_AT_ONCE // (_GROUP * width)) * _GROUP
+    for first in range(0, outputs, step):
+        some = weight[first : first + step]
+        missing = -len(some) % _GROUP
+        if missing:
+            some = torch.cat([some, some.new_zeros(missing, width)])
         parts = form.parts(some.unflatten(1, (-1, form.size)))
         grouped = [part.unflatten(0, (-1, _GROUP)) for part in parts]  # [groups, 16, blocks, lines or fields, bytes]
-        groups.append(torch.cat([part.permute(0, 2, 3, 1, 4).flatten(1) for part in grouped], 1))
-    return torch.cat(groups)
+        groups = found[first // _GROUP : (first + len(some)) // _GROUP]
+        torch.cat([part.permute(0, 2, 3, 1, 4).flatten(1) for part in grouped], 1, out=groups)
+    return found
 
 
 def can_multiply_blocks(kind: BlockType, inputs: int) -> bool:
@@ -153,4 +160,4 @@ class CompiledBlockGemm(CompiledProduct):
         """weight: uint8 [outputs, bytes of a row], supported by `can_multiply_blocks`"""
         form = FORMATS[kind]
         inputs = weight.shape[1] // form.size * form.inputs
-        super().__init__(kind, in_huge_pages(packed(kind, weight)), len(weight), inputs)
+        super().__init__(kind, packed(kind, weight), len(weight), inputs)

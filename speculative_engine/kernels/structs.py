@@ -20,7 +20,7 @@ class Gemm(ctypes.Structure):
 
     _fields_ = (
         *_fields(POINTER, "rows weight scales bias out working"),
-        *_fields(COUNT, "row_count outputs stride inputs"),
+        *_fields(COUNT, "row_count outputs stride inputs group"),
         *_fields(FLAG, "type"),
     )
 
@@ -62,7 +62,11 @@ class Attention(ctypes.Structure):
 class Linear(ctypes.Structure):
     """A linear layer of a decoder layer, or a part of one."""
 
-    _fields_ = (*_fields(POINTER, "weight scales bias next"), *_fields(COUNT, "outputs inputs"), *_fields(FLAG, "type"))
+    _fields_ = (
+        *_fields(POINTER, "weight scales bias next"),
+        *_fields(COUNT, "outputs inputs group"),
+        *_fields(FLAG, "type"),
+    )
 
 
 class Layer(ctypes.Structure):
@@ -104,7 +108,7 @@ class Sample(ctypes.Structure):
     )
 
 
-WEIGHT_TYPES = ("bf16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4")
+WEIGHT_TYPES = ("bf16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "group4", "group8", "fp8")
 """The types of weights; the index is the library's number."""
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, Rope, Angles, Attention, Linear, Layer, Pass, Filters, Sample)

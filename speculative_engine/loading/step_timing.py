@@ -13,9 +13,16 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-_LEAST_ROUNDS, _MOST_ROUNDS = 5, 20
-_SECONDS = 2.0
-"""Time for rounds beyond the least. Small models, whose times a busy moment distorts most, get more rounds in it."""
+_LEAST_TIMES, _MOST_TIMES = 2, 20
+_SECONDS = 3.0
+"""Time for all passes, divided equally among their kinds. Fast passes, whose times a busy moment distorts most, are
+timed more often in it."""
+_LONG_PASS = 0.25
+"""Seconds of a pass beyond which more rows are not tried. Their rows cost about as much each as the last ones tried."""
+_LEAST_ROWS = 4
+"""Rows that are tried however long they take."""
+_ONCE = 1.0
+"""Seconds of a pass that is timed only once."""
 _CONTEXT = 128
 _LONG_CONTEXT = 1024
 _ROWS_OF_LONG_CONTEXT = 16
@@ -26,14 +33,22 @@ def measure_step_cost(model: PackedModel) -> StepCost:
     """Times forward passes to determine the cost per row, per position that a row sees, and per position read.
 
     Times 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller), 16 rows after a context of 1024
-    (cost per position seen), and 16 rows that each have their own context (cost per position read).
+    (cost per position seen), and 16 rows that each have their own context (cost per position read). Where a pass takes
+    long, fewer rows are timed; StepCost extrapolates.
 
-    Passes alternate, and the fastest of several rounds counts: slower ones measure a busy machine, not the model. Frees
-    the slots that it takes.
+    Passes alternate, and the fastest of several counts: slower ones measure a busy machine, not the model. Takes a few
+    seconds, or the time of a few passes where a single one takes seconds. Frees the slots that it takes.
     """
     most = min(model.pool.capacity, model.context_length)
     context = max(0, min(_CONTEXT, model.pool.capacity // 2, most - _ROWS[-1]))
     rows = [count for count in _ROWS if count <= most - context]
+    held = model.pool.take(context + rows[-1])
+    try:
+        batches = [_batch(model, [held[:context]], held[context : context + count]) for count in rows]
+        times = _first_times(model, rows, batches)
+    finally:
+        model.pool.give_back(held)
+    rows = rows[: len(times)]
     few = min(_ROWS_OF_LONG_CONTEXT, rows[-1])
     longer = max(context, min(_LONG_CONTEXT, model.pool.capacity // 2, most - few))
     room = min(_MOST_SEQUENCES, model.pool.capacity // 2 // (context + 1))
@@ -45,13 +60,11 @@ def measure_step_cost(model: PackedModel) -> StepCost:
         contexts = [held[index * context : (index + 1) * context] for index in range(sequences)]
         own = held[sequences * context : sequences * (context + 1)]
         batches.append(_batch(model, contexts, own))
-        rounds: list[list[float]] = []
-        started = time.perf_counter()
-        while len(rounds) < _LEAST_ROUNDS or (len(rounds) < _MOST_ROUNDS and time.perf_counter() - started < _SECONDS):
-            rounds.append([_timed(model, batch) for batch in batches])
+        times += [[], []]
+        _time_again(model, batches, times)
     finally:
         model.pool.give_back(held)
-    *seconds, at_longer, of_sequences = [min(times) for times in zip(*rounds, strict=True)]
+    *seconds, at_longer, of_sequences = map(min, times)
     per_seen = 0.0
     if longer > context:
         per_seen = max(0.0, at_longer - seconds[rows.index(few)]) / (few * (longer - context))
@@ -65,6 +78,31 @@ def measure_step_cost(model: PackedModel) -> StepCost:
         alone = unseeing[rows.index(sequences)] + per_seen * sequences * (context + 1)
         per_read = max(0.0, of_sequences - alone) / ((sequences - 1) * context)
     return StepCost(rows, unseeing, per_seen, context, per_read)
+
+
+def _first_times(model: PackedModel, rows: Sequence[int], batches: Sequence[PackedBatch]) -> list[list[float]]:
+    """Times each batch once, in the order of their numbers of rows, up to the first that takes long."""
+    times: list[list[float]] = []
+    for count, batch in zip(rows, batches, strict=True):
+        times.append([_timed(model, batch)])
+        if count >= _LEAST_ROWS and times[-1][0] > _LONG_PASS:
+            break
+    return times
+
+
+def _time_again(model: PackedModel, batches: Sequence[PackedBatch], times: Sequence[list[float]]) -> None:
+    """Times batches by turns, each until it has been timed often enough or for its share of the time."""
+    share = _SECONDS / len(batches)
+
+    def is_due(taken: list[float]) -> bool:
+        if len(taken) < _LEAST_TIMES:
+            return not taken or taken[0] < _ONCE
+        return len(taken) < _MOST_TIMES and sum(taken) < share
+
+    while any(map(is_due, times)):
+        for batch, taken in zip(batches, times, strict=True):
+            if is_due(taken):
+                taken.append(_timed(model, batch))
 
 
 def _batch(model: PackedModel, contexts: Sequence[np.ndarray], slots: np.ndarray) -> PackedBatch:

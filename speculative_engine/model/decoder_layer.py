@@ -92,7 +92,7 @@ class CompiledLayer:
             following = None if found is None else ctypes.addressof(found)
             found = Linear(
                 product.stored.data_ptr(), _pointer(product.scales), _pointer(part.bias), following,
-                product.outputs, product.inputs, product.number,
+                product.outputs, product.inputs, product.group, product.number,
             )  # fmt: skip
             self._chained.append(found)
         assert found is not None, "a linear layer has a part"

@@ -19,6 +19,7 @@ from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
 from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
+from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear_weight import MakeLinear, joined
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
@@ -35,8 +36,10 @@ norms of heads. Other layers are left unchanged."""
 
 
 def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
-    """Replaces the decoder layers of `model`, the last norm and the rotary embedding, in place, if compiled code supports
-    all layers."""
+    """Replaces the decoder layers of `model`, the last norm and the rotary embedding, in place.
+
+    Does nothing unless compiled code supports all layers.
+    """
     if library() is None or model.dtype not in BF16:
         return
     decoder = model.get_decoder()
@@ -179,7 +182,9 @@ def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:
     part = getattr(parent, name)
     if not isinstance(part, SummedLinear):
         return _joined(parent, (name,), make_linear)
-    part.linear = joined([part.linear], make_linear)
+    linear = part.linear
+    part.linear = joined([linear], make_linear)
+    let_go_of(linear)
     return part
 
 
@@ -191,4 +196,5 @@ def _joined(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) 
     for name, part in zip(names, parts, strict=True):
         setattr(parent, name, _Outputs(whole, first, first + part.out_features))
         first += part.out_features
+        let_go_of(part)
     return whole

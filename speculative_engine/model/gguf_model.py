@@ -9,8 +9,11 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.checkpoint.gguf_tensor import GgufTensor
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
+from speculative_engine.kernels.huge_pages import empty_in_huge_pages, in_huge_pages
 from speculative_engine.model.block_linear import BlockEmbedding
-from speculative_engine.model.linear_weight import BlockWeight, StoredLinear
+from speculative_engine.model.block_weight import BlockWeight
+from speculative_engine.model.file_pages import let_go
+from speculative_engine.model.linear_weight import StoredLinear
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -43,13 +46,34 @@ def _loaded(module: nn.Module, weight: GgufTensor, bias: GgufTensor | None, dtyp
     """Gives a module its weights; returns it or its replacement."""
     kind = _block_type(weight)
     if kind is not None and isinstance(module, nn.Linear):
-        return StoredLinear(BlockWeight(kind, weight.raw), None if bias is None else bias.dequantised().to(dtype))
+        return StoredLinear(BlockWeight(kind, _blocks(weight)), None if bias is None else _plain(bias, dtype))
     if kind is not None and isinstance(module, nn.Embedding):
         return BlockEmbedding(BlockWeight(kind, weight.raw))
-    module.weight = nn.Parameter(weight.dequantised().to(dtype), requires_grad=False)
+    module.weight = nn.Parameter(_plain(weight, dtype), requires_grad=False)
     if bias is not None:
-        module.bias = nn.Parameter(bias.dequantised().to(dtype), requires_grad=False)
+        module.bias = nn.Parameter(_plain(bias, dtype), requires_grad=False)
     return module
+
+
+def _blocks(weight: GgufTensor) -> torch.Tensor:
+    """The blocks of a tensor, uint8 [outputs, bytes of a row]: a view of the mapped file where its order is right."""
+    if not weight.permuted_heads:
+        return weight.mapped
+    # In memory of its own, which is free again as soon as the weight is packed.
+    ordered = in_huge_pages(weight.raw)
+    let_go(weight.mapped)
+    return ordered
+
+
+def _plain(weight: GgufTensor, dtype: torch.dtype) -> torch.Tensor:
+    """The values of a tensor of plain numbers: a view of the mapped file where they have the type already."""
+    values = weight.plain
+    assert values is not None, "a tensor in blocks that belongs to no linear layer and no embedding"
+    if values.dtype == dtype:
+        return values
+    converted = empty_in_huge_pages(weight.shape, dtype).copy_(values)
+    let_go(weight.mapped)
+    return converted
 
 
 def _block_type(weight: GgufTensor) -> BlockType | None:

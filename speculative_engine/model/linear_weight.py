@@ -1,39 +1,51 @@
-"""The weights of linear layers as checkpoints have them: tensors, or blocks that are kept as they are."""
+"""The weights of linear layers as checkpoints have them: tensors, or quantised weights that are kept as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
+from speculative_engine.kernels.compiled_product import CompiledProduct
+from speculative_engine.kernels.huge_pages import stacked_in_huge_pages
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockWeight:
-    """A weight in blocks."""
+class QuantisedWeight(ABC):
+    """A quantised weight [outputs, inputs]. Its tensors may be views of a mapped file, which must not be written to."""
 
-    kind: BlockType
-    raw: torch.Tensor
-    """uint8 [outputs, bytes of a row]; may be a view of a mapped file, which must not be written to."""
-
-    @property
-    def outputs(self) -> int:
-        """Number of outputs."""
-        return len(self.raw)
+    outputs: int
+    """Number of outputs."""
+    inputs: int
+    """Number of inputs."""
 
     @property
-    def inputs(self) -> int:
-        """Number of inputs."""
-        form = FORMATS[self.kind]
-        return int(self.raw.shape[1]) // form.size * form.inputs
+    @abstractmethod
+    def type_name(self) -> str:
+        """The name of its type, such as "q4_0" or "int4"."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Its tensors, by name."""
+
+    @abstractmethod
+    def product(self) -> CompiledProduct | None:
+        """Packs it for compiled code; None if there is none for it."""
+
+    @abstractmethod
+    def values(self) -> torch.Tensor:
+        """Its values, bfloat16 [outputs, inputs]."""
+
+    @abstractmethod
+    def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
+        """One weight with its outputs and then those of `others`; None if their types are not all equal."""
 
 
-Weight: TypeAlias = torch.Tensor | BlockWeight
+Weight: TypeAlias = torch.Tensor | QuantisedWeight
 """A weight [outputs, inputs]."""
 
 MakeLinear = Callable[[Weight, torch.Tensor | None], nn.Module]
@@ -41,13 +53,14 @@ MakeLinear = Callable[[Weight, torch.Tensor | None], nn.Module]
 
 
 class StoredLinear(nn.Module):
-    """A linear layer as it lies in a checkpoint, with a weight in blocks. It is replaced before it runs."""
+    """A linear layer as it lies in a checkpoint, with a quantised weight. It is replaced before it runs."""
 
-    def __init__(self, weight: BlockWeight, bias: torch.Tensor | None):
+    def __init__(self, weight: QuantisedWeight, bias: torch.Tensor | None):
         super().__init__()
-        self.kind = weight.kind
+        self.stored = weight
         self.out_features, self.in_features = weight.outputs, weight.inputs
-        self.register_buffer("weight", weight.raw)
+        for name, tensor in weight.tensors.items():
+            self.register_buffer(name, tensor)
         self.register_buffer("bias", bias)
 
 
@@ -73,7 +86,7 @@ def parts_of(linear: nn.Module) -> list[nn.Module]:
 def weight_of(module: nn.Module) -> Weight | None:
     """The weight of a linear layer of transformers or of a checkpoint; None for other modules."""
     if isinstance(module, StoredLinear):
-        return BlockWeight(module.kind, module.weight)
+        return module.stored
     if isinstance(module, Conv1D):
         turned: torch.Tensor = module.weight.data.t().contiguous()
         return turned
@@ -82,17 +95,15 @@ def weight_of(module: nn.Module) -> Weight | None:
 
 def joined(linears: Sequence[nn.Module], make_linear: MakeLinear) -> nn.Module:
     """Makes one linear layer of several with the same inputs: a single product where their weights have one type."""
-    weights = [weight_of(linear) for linear in linears]
+    weights = [weight for weight in map(weight_of, linears) if weight is not None]
     biases = [None if linear.bias is None else linear.bias.data for linear in linears]
     found = [bias for bias in biases if bias is not None]
     bias = torch.cat(found) if found else None
-    if all(isinstance(weight, torch.Tensor) for weight in weights):
-        return make_linear(torch.cat([weight for weight in weights if isinstance(weight, torch.Tensor)]), bias)
-    kinds = {weight.kind if isinstance(weight, BlockWeight) else None for weight in weights}
-    (kind, *others) = kinds
-    if kind is not None and not others:
-        raw = torch.cat([weight.raw for weight in weights if isinstance(weight, BlockWeight)])
-        return make_linear(BlockWeight(kind, raw), bias)
-    return JoinedLinear(
-        [make_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True) if weight is not None]
-    )
+    plain = [weight for weight in weights if isinstance(weight, torch.Tensor)]
+    if len(plain) == len(weights):
+        return make_linear(stacked_in_huge_pages(plain), bias)
+    first, *others = [weight for weight in weights if isinstance(weight, QuantisedWeight)]
+    whole = None if plain else first.with_outputs_of(others)
+    if whole is not None:
+        return make_linear(whole, bias)
+    return JoinedLinear([make_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)])

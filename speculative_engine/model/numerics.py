@@ -5,12 +5,12 @@ summed. Two processes with equal numerics and equal weights give the same tokens
 the other has begun.
 
 The hash covers a declaration and a trial. The declaration names the code that computes; it stands for numbers of rows
-and lengths of context that are not tried. The trial runs this code on this processor: sums of each linear layer's shape
-that consist of rounding errors alone, for 1 to 256 rows (see `row_range`), the frequencies of rotary embeddings, and the
-model's own logits, of prompts and single rows, after short and long contexts. The processor's model is not declared,
-since a processor that gives other bits shows in the trial. Where compiled code computes the whole model (see
-`runs_compiled`), neither are its architecture and its vectors: that code gives the same bits on every processor.
-Threads, KV slots and limits are in neither, since they change no bit.
+and lengths of context that are not tried. The trial runs this code on this processor: sums of each linear layer's
+shape that consist of rounding errors alone, for 1 to 256 rows (see `row_range`), the frequencies of rotary
+embeddings, and the model's own logits, of prompts and single rows, after short and long contexts. The processor's
+model is not declared, since a processor that gives other bits shows in the trial. Where compiled code computes the
+whole model (see `runs_compiled`), neither are its architecture and its vectors: that code gives the same bits on
+every processor. Threads, KV slots and limits are in neither, since they change no bit.
 """
 
 from __future__ import annotations

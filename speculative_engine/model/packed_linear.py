@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear_weight import MakeLinear, weight_of
 from speculative_engine.model.row_exact import product_for
 
@@ -34,3 +35,4 @@ def replace_linears(model: nn.Module, make_linear: MakeLinear) -> None:
             weight = weight_of(child)
             if weight is not None:
                 setattr(parent, name, make_linear(weight, None if child.bias is None else child.bias.data))
+                let_go_of(child)

@@ -25,6 +25,7 @@ from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers
 from speculative_engine.model.gguf_model import gguf_model
 from speculative_engine.model.int8_linear import Int8Linear
@@ -32,11 +33,13 @@ from speculative_engine.model.linear_weight import StoredLinear
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_linear import PackedLinear, replace_linears
+from speculative_engine.model.quantised_model import quantisation_of, quantised_model
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts, split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
 from speculative_engine.model.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.model.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
 
@@ -66,6 +69,8 @@ def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_cod
         config = AutoConfig.from_pretrained(
             checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
         )
+        if quantisation_of(config) is not None:
+            raise SplitError("quantised checkpoints cannot be split among ranks (--tensor-parallel)")
         check_split(config, ranks)
     except SplitError as error:
         raise UnsupportedModelError(f"model {source}: {error}") from error
@@ -132,7 +137,9 @@ class PackedModel:
         self.device = model.device
         self.dtype = model.dtype
         stored = [each for each in model.modules() if isinstance(each, StoredLinear)]
-        self._block_types = Counter({each.kind: each.out_features * each.in_features for each in stored})
+        self._block_types: Counter[str] = Counter()
+        for each in stored:
+            self._block_types[each.stored.type_name] += each.out_features * each.in_features
         self.parameters = _parameters(model)
         head = model.get_output_embeddings()
         self.vocab_size, self.hidden_size = int(head.out_features), int(head.in_features)
@@ -156,16 +163,20 @@ class PackedModel:
             except SplitError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
+            tied = ranks is None and shares_weight(model)
             kind = weights if weights == "q8_0" or weights == "q4_0" else None
-            make_linear = maker(
-                RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear, kind
-            )
+            make_plain = RowExactLinear if row_exact else PackedLinear
+            make_linear = maker(Int8Linear if weights == "int8" else make_plain, kind)
+            if ranks is None:
+                replace_experts(model, make_linear, maker(make_plain, None))
             if buckets is None:
                 fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model, make_linear)
             else:
                 replace_linears(model, make_linear)
+            if tied:
+                look_up_in_head(model)
         elif weights != "checkpoint":
             try:
                 narrow_weights(model, 8 if weights == "int8" else 4)
@@ -228,6 +239,14 @@ class PackedModel:
             )
             if layers is not None:
                 keep_first_layers(config, layers)
+            if quantisation_of(config) is not None:
+                _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
+                model = quantised_model(
+                    checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers
+                )
+                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights)
+                loaded.checkpoint = checkpoint
+                return loaded
             if ranks is not None:
                 check_split(config, ranks.size)
             with (
@@ -391,16 +410,21 @@ def _from_gguf(
     file: GgufFile, place: torch.device, dtype: str, layers: int | None, ranks: RankGroup | None
 ) -> PreTrainedModel:
     """Makes the model of a GGUF file. Raises ModelLoadError."""
-    if place.type != "cpu":
-        raise ModelLoadError(f"model {file.path}: GGUF files run on CPUs only, not on {place.type}")
-    if ranks is not None:
-        raise UnsupportedModelError(f"model {file.path}: GGUF files cannot be split among ranks (--tensor-parallel)")
-    if dtype not in ("auto", "bfloat16"):
-        raise ModelLoadError(f"model {file.path}: GGUF files need dtype bfloat16, not {dtype}")
+    _check_quantised(f"model {file.path}: GGUF files", place, dtype, ranks)
     config = file.config()
     if layers is not None:
         keep_first_layers(config, layers)
     return gguf_model(file, config, torch.bfloat16)
+
+
+def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGroup | None) -> None:
+    """Raises ModelLoadError where quantised weights cannot be kept as they are. what: begins the message."""
+    if place.type != "cpu":
+        raise ModelLoadError(f"{what} run on CPUs only, not on {place.type}")
+    if ranks is not None:
+        raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
+    if dtype not in ("auto", "bfloat16"):
+        raise ModelLoadError(f"{what} need dtype bfloat16, not {dtype}")
 
 
 def _parameters(model: PreTrainedModel) -> int:
@@ -408,7 +432,8 @@ def _parameters(model: PreTrainedModel) -> int:
     found = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}
     for each in model.modules():
         if isinstance(each, StoredLinear):
-            found[each.weight.data_ptr()] = each.out_features * each.in_features
+            first = next(iter(each.stored.tensors.values()))
+            found[first.data_ptr()] = each.out_features * each.in_features
             if each.bias is not None:
                 found[each.bias.data_ptr()] = each.bias.numel()
         elif isinstance(each, BlockEmbedding):

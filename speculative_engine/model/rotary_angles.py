@@ -1,4 +1,4 @@
-"""The angles of rotary position embeddings in compiled code, with the same bits on every processor (`csrc/angles.c`)."""
+"""The angles of rotary embeddings in compiled code, with the same bits on every processor (`csrc/angles.c`)."""
 
 from __future__ import annotations
 

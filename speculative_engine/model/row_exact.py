@@ -13,6 +13,7 @@ from torch import nn
 from transformers.activations import ACT2CLS
 
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
+from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear_weight import MakeLinear, weight_of
 from speculative_engine.model.row_range import MOST_ROWS, row_range
 
@@ -86,9 +87,10 @@ class RowExactLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         kind = product_for(weight)
-        self.rows = row_range(kind, self.out_features, self.in_features, weight.dtype)
+        shape = self.out_features, self.in_features
+        self.rows = row_range(kind, *shape, weight.dtype, separate=kind is CompiledGemm)
         if self.rows.most < MOST_ROWS:
-            turned = row_range(TurnedProduct, self.out_features, self.in_features, weight.dtype)
+            turned = row_range(TurnedProduct, *shape, weight.dtype)
             if turned.most > self.rows.most:
                 kind, self.rows = TurnedProduct, turned
         self.product = kind(weight)
@@ -149,6 +151,7 @@ def make_row_exact(model: nn.Module, make_linear: MakeLinear) -> None:
             weight = weight_of(child)
             if weight is not None:
                 replacement: nn.Module = make_linear(weight, None if child.bias is None else child.bias.data)
+                let_go_of(child)
             elif isinstance(child, _ACTIVATIONS):
                 replacement = RowExactActivation(child)
             else:

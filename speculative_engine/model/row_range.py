@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import torch
 
+from speculative_engine.kernels.huge_pages import empty_in_huge_pages
 from speculative_engine.kernels.library import kernels_in_use
 
 Product = Callable[[torch.Tensor], torch.Tensor]
@@ -30,6 +31,8 @@ _TRIED = (
 )  # fmt: skip
 _MOST_OUTPUTS = 16384
 """Largest number of outputs that is tried; more give the same result, and trying all of them takes seconds."""
+_FEW_OUTPUTS = 256
+"""Outputs for which all numbers of rows are tried where a product's outputs do not depend on their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,16 @@ class RowRange:
     numbers of outputs and rows behave alike."""
 
 
-def row_range(make: Callable[[torch.Tensor], Product], outputs: int, inputs: int, dtype: torch.dtype) -> RowRange:
+def row_range(
+    make: Callable[[torch.Tensor], Product], outputs: int, inputs: int, dtype: torch.dtype, *, separate: bool = False
+) -> RowRange:
     """Tries products with a weight [outputs, inputs] of `dtype`, with the calling thread's number of threads.
 
-    make: takes a weight and returns its product, a function of rows [rows, inputs]. Results are cached.
+    make: takes a weight and returns its product, a function of rows [rows, inputs]. separate: whether the product
+    computes an output in the same way however many others there are; it is then tried for a few outputs, and for all of
+    them with one number of rows. Results are cached.
     """
-    return _tried(make, min(outputs, _MOST_OUTPUTS), inputs, dtype, torch.get_num_threads(), kernels_in_use())
+    return _tried(make, min(outputs, _MOST_OUTPUTS), inputs, dtype, separate, torch.get_num_threads(), kernels_in_use())
 
 
 @lru_cache(maxsize=256)
@@ -57,16 +64,19 @@ def _tried(
     outputs: int,
     inputs: int,
     dtype: torch.dtype,
+    separate: bool,
     threads: int,
     kernels: str,
 ) -> RowRange:
     weight, rows = _sensitive(outputs, inputs, dtype)
     product = make(weight)
+    digest = hashlib.sha256(product(rows[:_USUAL]).contiguous().view(torch.uint8).numpy()).hexdigest()
+    if separate:
+        product = make(weight[:_FEW_OUTPUTS])
     usual = torch.cat([product(part) for part in rows.split(_USUAL)])
     equal = {count: torch.equal(product(rows[:count]), usual[:count]) for count in _TRIED}
     least = next(low for low in _LEAST if all(equal[n] for n in _TRIED if low <= n <= _USUAL))
     most = max(high for high in _MOST if all(equal[n] for n in _TRIED if _USUAL <= n <= high))
-    digest = hashlib.sha256(usual[:_USUAL].contiguous().view(torch.uint8).numpy()).hexdigest()
     return RowRange(least, most, digest)
 
 
@@ -75,6 +85,10 @@ def _sensitive(outputs: int, inputs: int, dtype: torch.dtype) -> tuple[torch.Ten
     generator = torch.Generator().manual_seed(inputs * 31 + outputs)
     half = -(-inputs // 2)
     order = torch.randperm(2 * half, generator=generator)[:inputs]
-    weight = torch.randn(outputs, half, generator=generator)
+    # In place, and a few outputs at a time: the numbers of a large weight take much memory in float32.
+    numbers = empty_in_huge_pages((outputs, half), torch.float32).normal_(generator=generator)
     rows = torch.randn(MOST_ROWS, half, generator=generator)
-    return torch.cat([weight, -weight], 1)[:, order].to(dtype), torch.cat([rows, rows], 1)[:, order].to(dtype)
+    weight = empty_in_huge_pages((outputs, inputs), dtype)
+    for part, into in zip(numbers.split(_FEW_OUTPUTS), weight.split(_FEW_OUTPUTS), strict=True):
+        into.copy_(torch.cat([part, -part], 1)[:, order])
+    return weight, torch.cat([rows, rows], 1)[:, order].to(dtype)

@@ -7,6 +7,8 @@ import hashlib
 import torch
 from torch.distributed.tensor import DTensor
 
+from speculative_engine.model.file_pages import let_go
+
 _SAMPLES = 256
 """Weights sampled from each tensor; further training changes nearly all of them."""
 
@@ -27,4 +29,5 @@ def weights_fingerprint(model: torch.nn.Module, kept: str = "checkpoint") -> str
         values = whole.flatten()
         sample = values[:: max(1, values.numel() // _SAMPLES)]
         found.update(sample.to("cpu", torch.float64).numpy().tobytes())
+        let_go(whole)
     return found.hexdigest()

@@ -67,7 +67,8 @@ def test_a_large_model_is_wide_rather_than_only_deep() -> None:
     for parameters, fewest, most in ((3e8, 8, 16), (4e8, 12, 24), (1e9, 24, 48)):
         shape = choose_shape(target, int(parameters), embeddings=4096)
         assert shape.hidden == 1536 and fewest <= shape.layers <= most
-        assert shape.parameters(4096) == pytest.approx(parameters, rel=0.02)
+        assert shape.mlp % 256 == 0  # for weights in superblocks
+        assert shape.parameters(4096) == pytest.approx(parameters, rel=0.03)
 
 
 def test_the_weights_that_do_not_matter_are_real_numbers_and_seeded(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,12 @@ import gguf
 import gguf.quants
 import numpy as np
 
+from benchmarks.peers.llama_programs import llama_program
+
+WEIGHTS = ("bf16", "q8_0", "q4_0", "q4_k", "q4_k_m")
+"""Types of all matrices; q4_k_m is llama.cpp's mixture of Q4_K and Q6_K."""
+_BY_LLAMA_QUANTIZE = {"q4_k": ("--pure", "Q4_K_S"), "q4_k_m": ("Q4_K_M",)}
+"""Options of llama-quantize for the types that the library `gguf` does not write."""
 _LAYER = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
@@ -19,18 +26,35 @@ _LAYER = {
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def exported(model: str, cache: str, weights: str = "bf16") -> Path:
-    """Returns the model as one file, made once. Raises ValueError if the checkpoint's weights are not bfloat16.
+def exported(model: str, cache: str, weights: str = "bf16", llama_cpp: str = "") -> Path:
+    """Returns the model as one file, made once.
 
-    weights: the type of all matrices, "bf16", "q8_0" or "q4_0".
+    weights: one of WEIGHTS. llama_cpp: directory of llama.cpp's programs, which quantise to q4_k and q4_k_m. Raises
+    FileNotFoundError without them, RuntimeError with the last words of one that fails, and ValueError if the
+    checkpoint's weights are not bfloat16.
     """
     place = Path(cache) / f"{Path(model).name}-{weights}.gguf"
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         unfinished = place.with_name(f"{place.name}.{os.getpid()}")
-        _export(Path(model), unfinished, gguf.GGMLQuantizationType[weights.upper()])
-        unfinished.rename(place)
+        try:
+            if weights in _BY_LLAMA_QUANTIZE:
+                program = llama_program(llama_cpp, "llama-quantize")
+                _quantise(program, exported(model, cache), unfinished, *_BY_LLAMA_QUANTIZE[weights])
+            else:
+                _export(Path(model), unfinished, gguf.GGMLQuantizationType[weights.upper()])
+            unfinished.rename(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
     return place
+
+
+def _quantise(program: Path, source: Path, out: Path, *options: str) -> None:
+    """Runs llama-quantize. options: flags, then the type."""
+    command = [str(program), *options[:-1], str(source), str(out), options[-1]]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"{program.name} ends with status {ran.returncode}: {' '.join(ran.stderr.split()[-30:])}")
 
 
 def _export(model: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:

@@ -21,8 +21,9 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     atexit.register(running.close)
     verifying = running.enter_context(Services(threads=order["setting"]["verifier threads"]))
     drafting = running.enter_context(Services(threads=1))
+    cache, weights = order["cache"], order["weights"]
     target, draft = (
-        Path(order[name] if order["weights"] == "bf16" else exported(order[name], order["cache"], order["weights"]))
+        Path(order[name] if weights == "bf16" else exported(order[name], cache, weights, order["llama_cpp"]))
         for name in ("target", "draft")
     )
     verifier = verifying.verifier(target, *_SLOTS, "--no-prefix-cache", cores=order["cores"])
@@ -45,7 +46,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
             arrived(len(chunk.token_ids))
         return list(stream.result.token_ids)
 
-    return generate, f"weights {order['weights']}, KV cache bf16"
+    return generate, f"weights {weights}, KV cache bf16"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     """Starts the server. Each setting has its own process, since the server takes it at start."""
     cache, threads, setting = order["cache"], order["threads"], order["setting"]
     options = xllamacpp.CommonParams()
-    options.model.path = str(exported(order["target"], cache, order["weights"]))
+    options.model.path = str(exported(order["target"], cache, order["weights"], order["llama_cpp"]))
     options.n_ctx, options.n_parallel, options.n_gpu_layers, options.cache_ram_mib = order["max_length"], 1, 0, 0
     options.cache_type_k = options.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_BF16
     drafting = options.speculative
@@ -30,7 +30,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     if setting:
         drafting.types = [_TYPES[setting["spec-type"]]]
     if order["method"] == "draft model":
-        drafting.draft.mparams.path = str(exported(order["draft"], cache, order["weights"]))
+        drafting.draft.mparams.path = str(exported(order["draft"], cache, order["weights"], order["llama_cpp"]))
         drafting.draft.n_max = setting["spec-draft-n-max"]
     if setting.get("spec-type") == "ngram-simple":
         drafting.ngram_simple.size_n = setting["spec-ngram-simple-size-n"]

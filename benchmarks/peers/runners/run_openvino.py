@@ -63,12 +63,15 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         os.environ["ONEDNN_MAX_CPU_ISA"] = isa  # read with the first pipeline
     weights = "int8" if "int8" in method else "fp16"
     target = _exported(order["target"], weights, order["cache"])
+    # Without bfloat16 instructions it computes in float32, and refuses another type of keys and values then.
+    capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    precision = "bf16" if "BF16" in capabilities else "f32"
     properties = {
         "INFERENCE_NUM_THREADS": order["threads"],
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,  # the process is pinned already
-        "INFERENCE_PRECISION_HINT": "bf16",
-        "KV_CACHE_PRECISION": "bf16",
+        "INFERENCE_PRECISION_HINT": precision,
+        "KV_CACHE_PRECISION": precision,
     }
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.enable_prefix_caching = False
@@ -88,7 +91,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         given = pipeline.generate(openvino.Tensor(np.array([prompt], np.int64)), config, _Streamer(arrived))
         return list(given.tokens[0])
 
-    return generate, f"weights {_weight_types(target)}; arithmetic and KV cache bf16"
+    return generate, f"weights {_weight_types(target)}; arithmetic and KV cache {precision}"
 
 
 if __name__ == "__main__":

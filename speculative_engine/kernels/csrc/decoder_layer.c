@@ -11,7 +11,7 @@ static void multiply(const Layer *layer, const Linear *by, const Pass *pass, con
     for (const Linear *part = by; part; part = part->next) stride += part->outputs;
     for (; by; out += by->outputs, by = by->next) {
         const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->working,
-                        pass->rows, by->outputs, stride, by->inputs, by->type};
+                        pass->rows, by->outputs, stride, by->inputs, by->group, by->type};
         draftwire_gemm(&p, layer->kind, pass->threads);
     }
 }

@@ -72,6 +72,7 @@ int32_t draftwire_gemm_kind(void) {
 #define FMA_ROWS 5
 #define FMA_WIDE_ROWS 3
 #define FMA_FEW 3
+#define FMA_STREAMS 4
 #define FMA_VECTOR __m256
 #define FMA_LOAD(FROM) _mm256_loadu_si256((const __m256i *)(FROM))
 #define FMA_EVEN(PAIRS) _mm256_castsi256_ps(_mm256_slli_epi32(PAIRS, 16))
@@ -87,6 +88,7 @@ int32_t draftwire_gemm_kind(void) {
 #define FMA_ROWS 12
 #define FMA_WIDE_ROWS 12
 #define FMA_FEW 3
+#define FMA_STREAMS 1
 #define FMA_VECTOR __m512
 #define FMA_LOAD _mm512_loadu_si512
 #define FMA_EVEN(PAIRS) _mm512_castsi512_ps(_mm512_slli_epi32(PAIRS, 16))
@@ -234,5 +236,6 @@ void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
     if (p->type == BF16_WEIGHT) multiply_bf16(p, kind, threads);
     else if (p->type == INT8_WEIGHT) multiply_int8(p, kind, threads);
+    else if (p->type == FP8_WEIGHT) multiply_fp8(p, kind, threads);
     else multiply_blocks(p, kind, threads);
 }

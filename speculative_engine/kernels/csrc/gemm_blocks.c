@@ -14,10 +14,14 @@
  *   high    the fifth bit (Q5_K): a line per block, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines
  *           per block, for steps 0 to 3 and 4 to 7, two bits per step
  *   scales  of a block: 16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the
- *           superblock's (Q4_K, Q5_K), or 16 scales of its first and 16 of its second half (Q6_K), in 8 bits
- *   supers  of a superblock of 256 inputs: 16 float16 scales (Q6_K), and 16 units of least values (Q4_K, Q5_K)
+ *           superblock's (Q4_K, Q5_K), or 16 scales of its first and 16 of its second half (Q6_K), in 8 bits; of a group
+ *           of inputs: 16 float32 (GROUP4, GROUP8)
+ *   supers  of a superblock of 256 inputs: 16 float16 scales (Q6_K), and 16 units of least values (Q4_K, Q5_K); of a
+ *           group of inputs: 16 zero points (GROUP4, GROUP8), between 0 and the largest integer
  *
- * The formats are those of GGUF (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
+ * GROUP4 and GROUP8 are integers with a float32 scale and a zero point per group of any number of blocks, such as all
+ * inputs; those of 8 bits are stored less 128. The other formats are those of GGUF
+ * (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
  */
 #include "gemm.h"
 #include "thread_pool.h"
@@ -36,6 +40,9 @@
 #define LEAST_ROUNDED 32768 /* elements, likewise */
 #define PREFETCH_AHEAD 4096 /* bytes */
 
+#define EIGHT_BITS(TYPE) ((TYPE) == Q8_0_WEIGHT || (TYPE) == GROUP8_WEIGHT)
+#define IN_GROUPS(TYPE) ((TYPE) == GROUP4_WEIGHT || (TYPE) == GROUP8_WEIGHT)
+
 /* The value that stands for zero in unsigned weights. */
 #define ZERO_OF(TYPE) ((TYPE) == Q4_0_WEIGHT ? 8 : (TYPE) == Q6_K_WEIGHT ? 32 : (TYPE) == MXFP4_WEIGHT ? 12 : 0)
 
@@ -44,6 +51,7 @@
 
 typedef struct {
     const uint8_t *quants, *high, *scales, *supers;
+    uint32_t per_scale; /* blocks per group of inputs, of GROUP4 and GROUP8 */
 } Packed;
 
 /* The rows as they are multiplied, in the working memory. Each part has an entry per row and block. */
@@ -61,12 +69,15 @@ INLINE Rounded rounded_rows(const Gemm *p) {
 /* Returns the parts of a group of outputs. */
 INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
     const int64_t blocks = p->inputs / BLOCK, supers = blocks / 8;
-    const int64_t quants = blocks * (type == Q8_0_WEIGHT ? 512 : 256);
+    const int64_t parts = IN_GROUPS(type) ? p->inputs / p->group : 0;
+    const int64_t of_super = type == Q6_K_WEIGHT ? 32 : type == Q4_K_WEIGHT || type == Q5_K_WEIGHT ? 64 : 0;
+    const int64_t quants = blocks * (EIGHT_BITS(type) ? 512 : 256);
     const int64_t high = blocks * (type == Q5_K_WEIGHT ? 64 : type == Q6_K_WEIGHT ? 128 : 0);
-    const int64_t scales = blocks * (type == MXFP4_WEIGHT ? 16 : 32);
-    const int64_t last = supers * (type == Q6_K_WEIGHT ? 32 : type == Q4_K_WEIGHT || type == Q5_K_WEIGHT ? 64 : 0);
+    const int64_t scales = IN_GROUPS(type) ? parts * 64 : blocks * (type == MXFP4_WEIGHT ? 16 : 32);
+    const int64_t last = IN_GROUPS(type) ? parts * 16 : supers * of_super;
     const uint8_t *first = (const uint8_t *)p->weight + group * (quants + high + scales + last);
-    return (Packed){first, first + quants, first + quants + high, first + quants + high + scales};
+    return (Packed){first, first + quants, first + quants + high, first + quants + high + scales,
+                    IN_GROUPS(type) ? (uint32_t)(p->group / BLOCK) : 0};
 }
 
 /* Stores a row's sums of a group of outputs, with the bias added, rounded. Skips outputs beyond the last. */
@@ -84,28 +95,31 @@ INLINE void store_group(const Gemm *p, int64_t row, int64_t group, const float *
     memcpy(p->out + row * p->stride + output, part, bytes);
 }
 
-/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. */
+/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. The loops
+ * are over integers where they reduce, so that compilers turn them into vectors. */
 INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float *sums) {
-    float x[BLOCK], most = 0, bad = 0;
+    float x[BLOCK], most;
+    uint32_t largest = 0; /* sizes are ordered as their bits are */
     for (int i = 0; i < BLOCK; i++) {
-        const uint32_t bits = (uint32_t)from[i] << 16;
+        const uint32_t bits = (uint32_t)from[i] << 16, size = bits & 0x7fffffff;
         memcpy(x + i, &bits, sizeof bits);
-        const float size = x[i] < 0 ? -x[i] : x[i];
-        most = size > most ? size : most;
-        bad += x[i] * 0;
+        largest = size > largest ? size : largest;
     }
-    float per_unit = bad == 0 && most > 0 ? 127.0f / most : 0;
+    if (largest >= 0x7f800000) {
+        memset(quants, 0, BLOCK);
+        *unit = NAN, sums[0] = sums[1] = 0;
+        return;
+    }
+    memcpy(&most, &largest, sizeof most);
+    float per_unit = most > 0 ? 127.0f / most : 0;
     if (per_unit > FLT_MAX) per_unit = FLT_MAX; /* of a block of tiny elements */
-    *unit = bad == 0 ? most / 127.0f : NAN;
-    sums[0] = sums[1] = 0;
-    for (int i = 0; i < BLOCK; i++) {
-        const float scaled = bad == 0 ? x[i] * per_unit : 0;
-        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
-        const int32_t whole = (int32_t)((scaled + 12582912.0f) - 12582912.0f);
-        quants[i] = (int8_t)whole;
-        sums[0] += (float)whole;
-        if (i >= BLOCK / 2) sums[1] += (float)whole;
-    }
+    *unit = most / 127.0f;
+    int32_t whole[BLOCK], left = 0, right = 0;
+    /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
+    for (int i = 0; i < BLOCK; i++) whole[i] = (int32_t)((x[i] * per_unit + 12582912.0f) - 12582912.0f);
+    for (int i = 0; i < BLOCK; i++) quants[i] = (int8_t)whole[i];
+    for (int i = 0; i < BLOCK / 2; i++) left += whole[i], right += whole[i + BLOCK / 2];
+    sums[0] = (float)(left + right), sums[1] = (float)right;
 }
 
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
@@ -158,7 +172,7 @@ static float half_of_power(uint8_t exponent) {
 static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, int type) {
     static const uint8_t values[16] = {MXFP4_VALUES};
     const int at = o * STEP + i;
-    if (type == Q8_0_WEIGHT) return (int8_t)w->quants[(block * STEPS + step) * LINE + at];
+    if (EIGHT_BITS(type)) return (int8_t)w->quants[(block * STEPS + step) * LINE + at];
     const int low = w->quants[(block * STEPS / 2 + step % 4) * LINE + at] >> (step < 4 ? 0 : 4) & 15;
     if (type == MXFP4_WEIGHT) return values[low];
     if (type == Q5_K_WEIGHT) return low | (w->high[block * LINE + at] >> step & 1) << 4;
@@ -190,7 +204,11 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                         }
                     sum = left + right;
                     float scale;
-                    if (type == MXFP4_WEIGHT) {
+                    if (IN_GROUPS(type)) {
+                        const int64_t place = block / w.per_scale * GROUP + o;
+                        memcpy(&scale, w.scales + 4 * place, sizeof scale);
+                        sum -= (w.supers[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
+                    } else if (type == MXFP4_WEIGHT) {
                         scale = half_of_power(w.scales[block * GROUP + o]);
                     } else if (type == Q6_K_WEIGHT) {
                         scale = float_of_half(w.supers + block / 8 * 32 + 2 * o);
@@ -225,7 +243,9 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_NAME(NAME) avx2_##NAME
 #define BLOCK_TARGET __attribute__((target("avx2,fma,f16c")))
 #define BLOCK_LANES 8
-#define BLOCK_ROWS 8
+#define BLOCK_ROWS 16
+#define BLOCK_STREAMS 4
+#define BLOCK_PREFETCHES 0
 #define BLOCK_MADDUBS 1
 #define BLOCK_INT __m256i
 #define BLOCK_FLOAT __m256
@@ -234,6 +254,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_BYTES _mm256_set1_epi8
 #define BLOCK_ZERO _mm256_setzero_si256
 #define BLOCK_FLOATS _mm256_set1_ps
+#define BLOCK_LOAD_FLOATS(FROM) _mm256_loadu_ps((const float *)(FROM))
 #define BLOCK_AND _mm256_and_si256
 #define BLOCK_OR _mm256_or_si256
 #define BLOCK_XOR _mm256_xor_si256
@@ -271,6 +292,8 @@ BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
 #define BLOCK_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define BLOCK_LANES 16
 #define BLOCK_ROWS 8
+#define BLOCK_STREAMS 1
+#define BLOCK_PREFETCHES 1
 #define BLOCK_MADDUBS 0
 #define BLOCK_INT __m512i
 #define BLOCK_FLOAT __m512
@@ -279,6 +302,7 @@ BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
 #define BLOCK_BYTES _mm512_set1_epi8
 #define BLOCK_ZERO _mm512_setzero_si512
 #define BLOCK_FLOATS _mm512_set1_ps
+#define BLOCK_LOAD_FLOATS _mm512_loadu_ps
 #define BLOCK_AND _mm512_and_si512
 #define BLOCK_OR _mm512_or_si512
 #define BLOCK_XOR _mm512_xor_si512

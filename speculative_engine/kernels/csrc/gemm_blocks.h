@@ -4,7 +4,10 @@
  *   BLOCK_NAME(NAME)      the name of a function for this kind
  *   BLOCK_TARGET          the instructions that it uses
  *   BLOCK_LANES           outputs per vector
- *   BLOCK_ROWS            rows whose sums of a block are held in registers at once
+ *   BLOCK_ROWS            rows that are multiplied while a block of weights is in registers
+ *   BLOCK_STREAMS         groups of outputs that are read side by side, where the processor reads several streams
+ *                         faster than one
+ *   BLOCK_PREFETCHES      whether weights are prefetched; 0 where that makes the processor's own prefetching slower
  *   BLOCK_MADDUBS         1 where pairs of products are summed in 16 bits, which must not saturate; 0 where four
  *                         products are added to a sum of 32 bits
  *   BLOCK_INT, BLOCK_FLOAT and the operations on them
@@ -12,32 +15,11 @@
 #define BLOCK_INLINE BLOCK_TARGET static inline __attribute__((always_inline))
 #define BLOCK_VECTORS (GROUP / BLOCK_LANES)
 
-/* Adds the products of `span` steps to the sums of `count` rows. `is_signed`: whether weights are signed; without
- * BLOCK_MADDUBS they never are. x: the first row's quants; those of the next row follow BLOCK bytes later. */
-BLOCK_INLINE void BLOCK_NAME(add_steps)(BLOCK_INT *sums, const BLOCK_INT *weights, const int8_t *x, int count, int span,
-                                        int is_signed) {
-    for (int r = 0; r < count; r++, x += BLOCK) {
-#if BLOCK_MADDUBS
-        BLOCK_INT pairs;
-        for (int i = 0; i < span; i++) {
-            const BLOCK_INT given = BLOCK_FOUR(x + STEP * i);
-            const BLOCK_INT products = is_signed ? BLOCK_PAIRS(BLOCK_ABS(weights[i]), BLOCK_SIGN(given, weights[i]))
-                                                 : BLOCK_PAIRS(weights[i], given);
-            pairs = i ? BLOCK_ADD16(pairs, products) : products;
-        }
-        sums[r] = BLOCK_ADD(sums[r], BLOCK_SUM_PAIRS(pairs));
-#else
-        (void)is_signed;
-        for (int i = 0; i < span; i++) sums[r] = BLOCK_DOT(sums[r], weights[i], BLOCK_FOUR(x + STEP * i));
-#endif
-    }
-}
-
 /* Returns the unsigned weights of a step of a block: STEP inputs of each output of vector v. Weights of 8 bits are
  * signed where BLOCK_MADDUBS is set. */
 BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
     const int at = v * 4 * BLOCK_LANES;
-    if (type == Q8_0_WEIGHT) {
+    if (EIGHT_BITS(type)) {
         const BLOCK_INT bytes = BLOCK_LOAD(w->quants + (block * STEPS + step) * LINE + at);
         return BLOCK_MADDUBS ? bytes : BLOCK_XOR(bytes, BLOCK_BYTES(-128));
     }
@@ -58,103 +40,162 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, in
     return low;
 }
 
-/* Adds a block's products to the totals of `count` rows. */
-BLOCK_INLINE void BLOCK_NAME(add_block)(const Gemm *p, const Packed *w, BLOCK_FLOAT *totals, int64_t row,
-                                        int64_t block, int count, int type) {
-    const int64_t first = row * (p->inputs / BLOCK) + block * count;
-    const Rounded rounded = rounded_rows(p);
-    const int8_t *x = rounded.quants + first * BLOCK;
-    const float *units = rounded.units + first;
-    const float *sums_of_x = rounded.sums + 2 * first;
-    const int span = !BLOCK_MADDUBS ? 4 : type == Q8_0_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
-    for (int v = 0; v < BLOCK_VECTORS; v++) {
-        BLOCK_INT sums[2][BLOCK_ROWS];
-        for (int half = 0; half < 2; half++) {
-            BLOCK_INT *into = sums[type == Q6_K_WEIGHT ? half : 0];
-            if (half == 0 || type == Q6_K_WEIGHT)
-                for (int r = 0; r < count; r++) into[r] = BLOCK_ZERO();
-            for (int step = 4 * half; step < 4 * half + 4; step += span) {
-                BLOCK_INT weights[4];
-                for (int i = 0; i < span; i++) weights[i] = BLOCK_NAME(weights_of)(w, block, step + i, v, type);
-                BLOCK_NAME(add_steps)(into, weights, x + STEP * step, count, span, type == Q8_0_WEIGHT);
+/* Whether the products of a whole block are summed in 16 bits, two sums per output, which they do not exceed. */
+#define BLOCK_NARROW(TYPE) (BLOCK_MADDUBS && ((TYPE) == Q4_0_WEIGHT || (TYPE) == Q4_K_WEIGHT || (TYPE) == GROUP4_WEIGHT))
+
+/* Returns the sums of the products of half a block, in 16 bits where BLOCK_NARROW is set. Of others with BLOCK_MADDUBS,
+ * as many steps are summed in 16 bits as do not exceed them. x: the row's quants of this half */
+BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(const BLOCK_INT *weights, const int8_t *x, int type) {
+#if BLOCK_MADDUBS
+    const int span = EIGHT_BITS(type) ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
+    BLOCK_INT sum, pairs;
+    for (int i = 0; i < STEPS / 2; i++) {
+        const BLOCK_INT given = BLOCK_FOUR(x + STEP * i);
+        const BLOCK_INT products = EIGHT_BITS(type)
+                                       ? BLOCK_PAIRS(BLOCK_ABS(weights[i]), BLOCK_SIGN(given, weights[i]))
+                                       : BLOCK_PAIRS(weights[i], given);
+        pairs = i % span ? BLOCK_ADD16(pairs, products) : products;
+        if (i % span != span - 1 || BLOCK_NARROW(type)) continue;
+        sum = i < span ? BLOCK_SUM_PAIRS(pairs) : BLOCK_ADD(sum, BLOCK_SUM_PAIRS(pairs));
+    }
+    return BLOCK_NARROW(type) ? pairs : sum;
+#else
+    (void)type;
+    BLOCK_INT sum = BLOCK_ZERO();
+    for (int i = 0; i < STEPS / 2; i++) sum = BLOCK_DOT(sum, weights[i], BLOCK_FOUR(x + STEP * i));
+    return sum;
+#endif
+}
+
+/* The factors of a block for one vector of outputs. */
+typedef struct {
+    BLOCK_FLOAT scale; /* of the block or superblock */
+    BLOCK_FLOAT least; /* of Q4_K and Q5_K */
+    BLOCK_FLOAT left, right; /* of the halves of Q6_K, in units of `scale` */
+    BLOCK_FLOAT off; /* less the zero point of a group */
+} BLOCK_NAME(Factors);
+
+BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t block, int v, int type) {
+    const uint8_t *scales = w->scales + block * 32;
+    BLOCK_NAME(Factors) of;
+    if (IN_GROUPS(type)) {
+        const int64_t at = (uint32_t)block / w->per_scale * GROUP + v * BLOCK_LANES;
+        const int moved = type == GROUP8_WEIGHT && BLOCK_MADDUBS ? 128 : 0;
+        of.scale = BLOCK_LOAD_FLOATS(w->scales + at * 4);
+        of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->supers + at)));
+    } else if (type == MXFP4_WEIGHT) {
+        of.scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
+    } else if (type == Q6_K_WEIGHT) {
+        of.scale = BLOCK_HALVES(w->supers + block / 8 * 32 + v * 2 * BLOCK_LANES);
+        of.left = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + v * BLOCK_LANES));
+        of.right = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + GROUP + v * BLOCK_LANES));
+    } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
+        const uint8_t *supers = w->supers + block / 8 * 64 + v * 2 * BLOCK_LANES;
+        of.scale = BLOCK_MULTIPLY(BLOCK_HALVES(supers), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + v * BLOCK_LANES)));
+        of.least = BLOCK_MULTIPLY(BLOCK_HALVES(supers + 32),
+                                  BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + GROUP + v * BLOCK_LANES)));
+    } else {
+        of.scale = BLOCK_HALVES(scales + v * 2 * BLOCK_LANES);
+    }
+    return of;
+}
+
+/* Adds a block's sums, of its two halves, to a row's total. */
+BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOCK_INT second, float unit,
+                                       const float *sums_of_x, BLOCK_NAME(Factors) of, int type) {
+    const BLOCK_FLOAT units = BLOCK_FLOATS(unit), of_all = BLOCK_FLOATS(sums_of_x[0]);
+    const int zero = type == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
+    const BLOCK_FLOAT off = BLOCK_FLOATS(-zero);
+    BLOCK_FLOAT sum;
+    /* These are whole numbers below 2^24, so that float32 is exact. */
+    if (type == Q6_K_WEIGHT) {
+        const BLOCK_FLOAT of_right = BLOCK_FLOATS(sums_of_x[1]), of_left = BLOCK_SUBTRACT(of_all, of_right);
+        sum = BLOCK_FMA(of.left, BLOCK_FMA(off, of_left, BLOCK_TO_FLOAT(first)),
+                        BLOCK_MULTIPLY(of.right, BLOCK_FMA(off, of_right, BLOCK_TO_FLOAT(second))));
+    } else {
+#if BLOCK_MADDUBS
+        sum = BLOCK_TO_FLOAT(BLOCK_NARROW(type) ? BLOCK_SUM_PAIRS(BLOCK_ADD16(first, second)) : BLOCK_ADD(first, second));
+#else
+        sum = BLOCK_TO_FLOAT(BLOCK_ADD(first, second));
+#endif
+        if (IN_GROUPS(type)) sum = BLOCK_FMA(of.off, of_all, sum);
+        else if (zero) sum = BLOCK_FMA(off, of_all, sum);
+    }
+    *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, units), sum, *total);
+    if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
+        *total = BLOCK_NEGATIVE_FMA(BLOCK_MULTIPLY(of.least, units), of_all, *total);
+}
+
+/* Adds a block's products to the totals of `count` rows: first those of half the inputs, of all rows, so that weights
+ * stay in registers. Several rows share what they load between vectors of outputs. x: of the first row; the next row's
+ * quants, unit and sums follow */
+BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_FLOAT *totals, Rounded x, int64_t block, int count,
+                                        int type) {
+    const int vectors = count == 1 ? 1 : BLOCK_VECTORS;
+    for (int begin = 0; begin < BLOCK_VECTORS; begin += vectors) {
+        BLOCK_INT first[BLOCK_ROWS][BLOCK_VECTORS], weights[BLOCK_VECTORS][STEPS / 2];
+        BLOCK_NAME(Factors) factors[BLOCK_VECTORS];
+        for (int v = 0; v < vectors; v++)
+            for (int i = 0; i < STEPS / 2; i++) weights[v][i] = BLOCK_NAME(weights_of)(w, block, i, begin + v, type);
+        for (int r = 0; r < count; r++)
+            for (int v = 0; v < vectors; v++)
+                first[r][v] = BLOCK_NAME(half_sums)(weights[v], x.quants + r * BLOCK, type);
+        for (int v = 0; v < vectors; v++) {
+            factors[v] = BLOCK_NAME(factors_of)(w, block, begin + v, type);
+            for (int i = 0; i < STEPS / 2; i++)
+                weights[v][i] = BLOCK_NAME(weights_of)(w, block, STEPS / 2 + i, begin + v, type);
+        }
+        for (int r = 0; r < count; r++)
+            for (int v = 0; v < vectors; v++) {
+                const BLOCK_INT second = BLOCK_NAME(half_sums)(weights[v], x.quants + r * BLOCK + BLOCK / 2, type);
+                BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + begin + v, first[r][v], second, x.units[r],
+                                     x.sums + 2 * r, factors[v], type);
             }
-        }
-        const uint8_t *scales = w->scales + block * 32;
-        BLOCK_FLOAT scale, least;
-        BLOCK_FLOAT left, right;
-        if (type == MXFP4_WEIGHT) {
-            scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
-        } else if (type == Q6_K_WEIGHT) {
-            scale = BLOCK_HALVES(w->supers + block / 8 * 32 + v * 2 * BLOCK_LANES);
-            left = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + v * BLOCK_LANES));
-            right = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + GROUP + v * BLOCK_LANES));
-        } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
-            const uint8_t *supers = w->supers + block / 8 * 64 + v * 2 * BLOCK_LANES;
-            scale = BLOCK_MULTIPLY(BLOCK_HALVES(supers), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + v * BLOCK_LANES)));
-            least = BLOCK_MULTIPLY(BLOCK_HALVES(supers + 32),
-                                   BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + GROUP + v * BLOCK_LANES)));
-        } else {
-            scale = BLOCK_HALVES(scales + v * 2 * BLOCK_LANES);
-        }
-        const int zero = type == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
-        for (int r = 0; r < count; r++) {
-            BLOCK_FLOAT *total = totals + r * BLOCK_VECTORS + v;
-            const BLOCK_FLOAT unit = BLOCK_FLOATS(units[r]), of_all = BLOCK_FLOATS(sums_of_x[2 * r]);
-            /* These are whole numbers below 2^24, so that float32 is exact. */
-            BLOCK_FLOAT sum = BLOCK_TO_FLOAT(sums[0][r]);
-            if (type == Q6_K_WEIGHT) {
-                const BLOCK_FLOAT of_right = BLOCK_FLOATS(sums_of_x[2 * r + 1]), off = BLOCK_FLOATS(-zero);
-                const BLOCK_FLOAT of_left = BLOCK_SUBTRACT(of_all, of_right);
-                const BLOCK_FLOAT second = BLOCK_FMA(off, of_right, BLOCK_TO_FLOAT(sums[1][r]));
-                sum = BLOCK_FMA(left, BLOCK_FMA(off, of_left, sum), BLOCK_MULTIPLY(right, second));
-            } else if (zero) {
-                sum = BLOCK_FMA(BLOCK_FLOATS(-zero), of_all, sum);
-            }
-            *total = BLOCK_FMA(BLOCK_MULTIPLY(scale, unit), sum, *total);
-            if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
-                *total = BLOCK_NEGATIVE_FMA(BLOCK_MULTIPLY(least, unit), of_all, *total);
-        }
     }
 }
 
-/* Multiplies `count` rows, a constant in each inlined copy as `type` is, by a group of outputs. */
-BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, int count, int type) {
+/* Multiplies `count` rows by `groups` groups of outputs, constants in each inlined copy as `type` is. */
+BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups, int64_t row, int count, int type) {
     const int64_t blocks = p->inputs / BLOCK;
-    const Packed w = packed_group(p, group, type);
-    BLOCK_FLOAT totals[BLOCK_ROWS * BLOCK_VECTORS];
-    for (int i = 0; i < count * BLOCK_VECTORS; i++) totals[i] = BLOCK_FLOATS(0);
-    const int bytes = type == Q8_0_WEIGHT ? STEPS * LINE : STEPS / 2 * LINE;
+    const int bytes = EIGHT_BITS(type) ? STEPS * LINE : STEPS / 2 * LINE;
+    Packed w[BLOCK_STREAMS];
+    BLOCK_FLOAT totals[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS];
+    for (int g = 0; g < groups; g++) {
+        w[g] = packed_group(p, group + g, type);
+        for (int i = 0; i < count * BLOCK_VECTORS; i++) totals[g][i] = BLOCK_FLOATS(0);
+    }
+    const Rounded rounded = rounded_rows(p);
     for (int64_t block = 0; block < blocks; block++) {
-        for (int at = 0; at < bytes; at += 64)
-            __builtin_prefetch(w.quants + block * bytes + at + PREFETCH_AHEAD, 0, 2);
-        BLOCK_NAME(add_block)(p, &w, totals, row, block, count, type);
+        const int64_t at = row * blocks + block * count;
+        const Rounded x = {rounded.quants + at * BLOCK, rounded.units + at, rounded.sums + 2 * at};
+        for (int g = 0; g < groups; g++) {
+            if (BLOCK_PREFETCHES)
+                for (int line = 0; line < bytes; line += 64)
+                    __builtin_prefetch(w[g].quants + block * bytes + line + PREFETCH_AHEAD, 0, 2);
+            BLOCK_NAME(add_block)(w + g, totals[g], x, block, count, type);
+        }
     }
-    for (int r = 0; r < count; r++) {
-        float sums[GROUP];
-        for (int v = 0; v < BLOCK_VECTORS; v++) BLOCK_STORE(sums + v * BLOCK_LANES, totals[r * BLOCK_VECTORS + v]);
-        store_group(p, row + r, group, sums);
-    }
+    for (int g = 0; g < groups; g++)
+        for (int r = 0; r < count; r++) {
+            float sums[GROUP];
+            for (int v = 0; v < BLOCK_VECTORS; v++)
+                BLOCK_STORE(sums + v * BLOCK_LANES, totals[g][r * BLOCK_VECTORS + v]);
+            store_group(p, row + r, group + g, sums);
+        }
 }
-
-#define BLOCK_CASE(COUNT)                                                                                              \
-    case COUNT: BLOCK_NAME(multiply)(p, group, row, COUNT, type); break
 
 BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t first, int64_t last, int type) {
     const int64_t blocks = (p->row_count + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    for (int64_t group = first; group < last; group++)
+    for (int64_t group = first, next; group < last; group = next) {
+        next = last - group >= BLOCK_STREAMS ? group + BLOCK_STREAMS : group + 1;
         for (int64_t block = 0, row = 0, end; block < blocks; block++, row = end) {
             end = p->row_count * (block + 1) / blocks;
-            switch (end - row) {
-                BLOCK_CASE(1);
-                BLOCK_CASE(2);
-                BLOCK_CASE(3);
-                BLOCK_CASE(4);
-                BLOCK_CASE(5);
-                BLOCK_CASE(6);
-                BLOCK_CASE(7);
-                BLOCK_CASE(8);
-            }
+            const int count = (int)(end - row);
+            if (next - group == 1) BLOCK_NAME(multiply)(p, group, 1, row, count, type);
+            else if (count == 1) BLOCK_NAME(multiply)(p, group, BLOCK_STREAMS, row, 1, type);
+            else BLOCK_NAME(multiply)(p, group, BLOCK_STREAMS, row, count, type);
         }
+    }
 }
 
 #define BLOCK_TASK(NAME, TYPE)                                                                                         \
@@ -169,6 +210,8 @@ BLOCK_TASK(q4_k, Q4_K_WEIGHT)
 BLOCK_TASK(q5_k, Q5_K_WEIGHT)
 BLOCK_TASK(q6_k, Q6_K_WEIGHT)
 BLOCK_TASK(mxfp4, MXFP4_WEIGHT)
+BLOCK_TASK(group4, GROUP4_WEIGHT)
+BLOCK_TASK(group8, GROUP8_WEIGHT)
 
 BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
@@ -177,7 +220,8 @@ BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first,
 
 static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {BLOCK_NAME(q8_0), BLOCK_NAME(q4_0), BLOCK_NAME(q4_k),
-                                 BLOCK_NAME(q5_k), BLOCK_NAME(q6_k), BLOCK_NAME(mxfp4)};
+                                 BLOCK_NAME(q5_k), BLOCK_NAME(q6_k), BLOCK_NAME(mxfp4),
+                                 BLOCK_NAME(group4), BLOCK_NAME(group8)};
     run(p, BLOCK_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], BLOCK_ROWS, threads);
 }
 
@@ -186,7 +230,6 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_ADD16
 #undef BLOCK_AND
 #undef BLOCK_BYTES
-#undef BLOCK_CASE
 #undef BLOCK_DOT
 #undef BLOCK_E8M0
 #undef BLOCK_FLOAT
@@ -200,18 +243,22 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_LANES
 #undef BLOCK_LEFT
 #undef BLOCK_LOAD
+#undef BLOCK_LOAD_FLOATS
 #undef BLOCK_LOOK_UP
 #undef BLOCK_MADDUBS
 #undef BLOCK_MULTIPLY
 #undef BLOCK_NAME
+#undef BLOCK_NARROW
 #undef BLOCK_NEGATIVE_FMA
 #undef BLOCK_OR
 #undef BLOCK_PAIRS
+#undef BLOCK_PREFETCHES
 #undef BLOCK_RIGHT
 #undef BLOCK_ROWS
 #undef BLOCK_SIGN
 #undef BLOCK_SIGNED
 #undef BLOCK_STORE
+#undef BLOCK_STREAMS
 #undef BLOCK_SUM_PAIRS
 #undef BLOCK_TARGET
 #undef BLOCK_TASK

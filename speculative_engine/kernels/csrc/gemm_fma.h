@@ -7,6 +7,8 @@
  *   FMA_ROWS              rows whose sums of one tile are held in registers at once
  *   FMA_WIDE_ROWS         rows whose sums of both tiles of a group are held in registers at once
  *   FMA_FEW               rows whose elements are held in registers besides
+ *   FMA_STREAMS           groups of outputs that are read side by side for a single row, and half as many for up to
+ *                         FMA_FEW rows, where the processor reads several streams faster than one; otherwise 1
  *   FMA_VECTOR, FMA_LOAD, FMA_EVEN, FMA_ODD, FMA_SET, FMA_ADD, FMA_STORE
  *
  * Each sum adds the products in the order of inputs and rounds once per product. A row's bits therefore depend neither
@@ -95,6 +97,67 @@ FMA_INLINE void FMA_NAME(multiply)(const Gemm *p, int64_t group, int tile, int t
         }
 }
 
+#if FMA_STREAMS > 1
+/* Multiplies all rows, `count` of them, by `streams` groups of outputs, reading a cache line of each in turn. Nothing is
+ * prefetched, which would make the processor's own prefetching slower. */
+FMA_INLINE void FMA_NAME(multiply_side_by_side)(const Gemm *p, int64_t group, int streams, int count) {
+    const int64_t inputs = p->inputs, apart = OUTPUT_GROUP * inputs;
+    const uint16_t *weight = (const uint16_t *)p->weight + group * apart;
+    const float *rows = p->working;
+    const int size = streams * FMA_VECTORS * count; /* sums of a tile of each group */
+    FMA_VECTOR sums[2][FMA_STREAMS / 2 * FMA_VECTORS * FMA_FEW];
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < size; i++) sums[t][i] = FMA_SET(0);
+    for (int64_t k = 0; k < inputs; k += INPUT_BLOCK, rows += INPUT_BLOCK * count)
+        for (int t = 0; t < 2; t++, weight += TILE_ELEMENTS) {
+            FMA_VECTOR held[FMA_STREAMS / 2 * FMA_VECTORS * FMA_FEW];
+            for (int i = 0; i < size; i++) held[i] = sums[t][i];
+            for (int pair = 0; pair < TILE; pair++) {
+                FMA_VECTOR even[FMA_FEW], odd[FMA_FEW];
+                for (int r = 0; r < count; r++) {
+                    even[r] = FMA_SET(rows[2 * pair * count + r]);
+                    odd[r] = FMA_SET(rows[(2 * pair + 1) * count + r]);
+                }
+                for (int i = 0; i < streams * FMA_VECTORS; i++) {
+                    const uint16_t *at = weight + i / FMA_VECTORS * apart + pair * PAIR + i % FMA_VECTORS * 2 * FMA_WIDTH;
+                    for (int r = 0; r < count; r++) {
+                        FMA_VECTOR *sum = held + i * count + r;
+                        *sum = FMA_ADD(FMA_EVEN(FMA_LOAD(at)), even[r], *sum);
+                        *sum = FMA_ADD(FMA_ODD(FMA_LOAD(at)), odd[r], *sum);
+                    }
+                }
+            }
+            for (int i = 0; i < size; i++) sums[t][i] = held[i];
+        }
+    for (int t = 0; t < 2; t++)
+        for (int s = 0; s < streams; s++)
+            for (int r = 0; r < count; r++) {
+                float of_tile[TILE];
+                for (int v = 0; v < FMA_VECTORS; v++)
+                    FMA_STORE(of_tile + v * FMA_WIDTH, sums[t][(s * FMA_VECTORS + v) * count + r]);
+                store_floats(p, r, (group + s) * OUTPUT_GROUP + t * TILE, of_tile);
+            }
+}
+
+/* Multiplies all rows by groups of outputs side by side, if there are few rows and enough groups from `group` to
+ * `last` - 1. Returns the number of groups. */
+FMA_INLINE int FMA_NAME(several_groups)(const Gemm *p, int64_t group, int64_t last) {
+    const int streams = p->row_count == 1 ? FMA_STREAMS : FMA_STREAMS / 2;
+    if (p->row_count > FMA_FEW || last - group < streams) return 0;
+    switch (p->row_count) {
+        case 1: FMA_NAME(multiply_side_by_side)(p, group, FMA_STREAMS, 1); break;
+        case 2: FMA_NAME(multiply_side_by_side)(p, group, FMA_STREAMS / 2, 2); break;
+        case 3: FMA_NAME(multiply_side_by_side)(p, group, FMA_STREAMS / 2, 3); break;
+    }
+    return streams;
+}
+#else
+FMA_INLINE int FMA_NAME(several_groups)(const Gemm *p, int64_t group, int64_t last) {
+    (void)p, (void)group, (void)last;
+    return 0;
+}
+#endif
+
 #define FMA_CASE(COUNT)                                                                                                \
     case COUNT:                                                                                                        \
         if (COUNT <= FMA_WIDE_ROWS) {                                                                                  \
@@ -109,7 +172,10 @@ FMA_TARGET static void FMA_NAME(groups)(const void *call, int64_t first, int64_t
     const Gemm *p = call;
     const int64_t blocks = (p->row_count + FMA_ROWS - 1) / FMA_ROWS;
     (void)thread_id;
-    for (int64_t group = first; group < last; group++)
+    for (int64_t group = first, done; group < last; group += done) {
+        done = FMA_NAME(several_groups)(p, group, last);
+        if (done) continue;
+        done = 1;
         for (int64_t block = 0, row = 0, end; block < blocks; block++, row = end) {
             end = p->row_count * (block + 1) / blocks;
             switch (end - row) {
@@ -129,6 +195,7 @@ FMA_TARGET static void FMA_NAME(groups)(const void *call, int64_t first, int64_t
 #endif
             }
         }
+    }
 }
 
 static void FMA_NAME(gemm)(const Gemm *p, int32_t threads) {
@@ -139,6 +206,7 @@ static void FMA_NAME(gemm)(const Gemm *p, int32_t threads) {
 
 #undef FMA_CASE
 #undef FMA_FEW
+#undef FMA_STREAMS
 #undef FMA_INLINE
 #undef FMA_VECTORS
 #undef FMA_NAME

@@ -7,19 +7,25 @@
 
 #include <stdint.h>
 
-/* The types of weights: bfloat16; int8 with a scale per output; and quantised in blocks of 32 inputs. */
-enum { BF16_WEIGHT, INT8_WEIGHT, Q8_0_WEIGHT, Q4_0_WEIGHT, Q4_K_WEIGHT, Q5_K_WEIGHT, Q6_K_WEIGHT, MXFP4_WEIGHT };
+/* The types of weights: bfloat16; int8 with a scale per output; quantised in blocks of 32 inputs; integers of 4 or 8 bits
+ * with a scale and a zero point per group of inputs; and 8-bit floats with a scale per group of inputs. */
+enum {
+    BF16_WEIGHT, INT8_WEIGHT,
+    Q8_0_WEIGHT, Q4_0_WEIGHT, Q4_K_WEIGHT, Q5_K_WEIGHT, Q6_K_WEIGHT, MXFP4_WEIGHT,
+    GROUP4_WEIGHT, GROUP8_WEIGHT, FP8_WEIGHT
+};
 
 /* The product of rows and a packed weight. */
 typedef struct {
     const uint16_t *rows;      /* [row_count, inputs] */
-    const void *weight;        /* packed as in tiles.h, or as in gemm_blocks.c; the last group is padded with zeros */
+    const void *weight;        /* packed as in tiles.h, gemm_blocks.c or gemm_fp8.c; the last group is padded with zeros */
     const float *scales;       /* [groups * OUTPUT_GROUP] for INT8_WEIGHT, else NULL */
     const uint16_t *bias;      /* [outputs] or NULL */
     uint16_t *out;             /* [row_count, stride], of which `outputs` are written */
     float *working;            /* [row_count, inputs]: working memory */
     int64_t row_count, outputs, stride;
     int64_t inputs;            /* a multiple of 32; of 256 for weights with superblocks (Q4_K, Q5_K, Q6_K) */
+    int64_t group;             /* inputs per scale for GROUP4_WEIGHT, GROUP8_WEIGHT and FP8_WEIGHT, a multiple of 32 */
     int32_t type;
 } Gemm;
 
@@ -103,6 +109,7 @@ typedef struct Linear {
     const uint16_t *bias; /* or NULL */
     const struct Linear *next; /* the part with the outputs that follow, or NULL */
     int64_t outputs, inputs;
+    int64_t group;        /* as for Gemm */
     int32_t type;
 } Linear;
 

@@ -18,7 +18,7 @@ def timing(rate: float, tokens: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Timing:
 
 def contestant(name: str, *rates: float, precise: bool = True, failure: str | None = None) -> Contestant:
     runs = [[timing(rate), timing(rate)] for rate in rates]
-    return Contestant(name, precise, "K 3", {"K 3": 1.0}, "bfloat16", runs, failure)
+    return Contestant(name, precise, "K 3", {"K 3": 1.0}, "bfloat16", name.partition(" ")[0], runs, failure)
 
 
 def test_the_best_setting_is_the_fastest_that_ran() -> None:
@@ -53,6 +53,15 @@ def test_ratios_are_within_runs() -> None:
     assert prompts_too.median == pytest.approx(5 / (1 + 4 / 60))
 
 
+def test_the_best_speculation_of_each_peer_is_compared() -> None:
+    plain, slow, fast = contestant("us plain", 20.0), contestant("us two services", 30.0), contestant("us lookup", 60.0)
+    theirs = [contestant("them plain", 90.0), contestant("them draft", 40.0), contestant("them lookup", 20.0)]
+    others = [contestant("others plain", 90.0), contestant("others draft", failure="it does not load")]
+    shown = figures([plain, slow, fast, *theirs, *others], "us plain", "us two services")
+    assert shown["us best speculation / them best speculation"] == Spread(1.5, 1.5, 1.5, 1)
+    assert "us best speculation / others best speculation" not in shown
+
+
 def test_who_was_not_measured_is_named_with_the_reason() -> None:
     ours, plain = contestant("us two services", 40.0), contestant("us plain", 20.0)
     gone = contestant("them draft", failure="it does not load")
@@ -77,8 +86,9 @@ def test_processes_are_shared_where_a_peer_takes_its_setting_with_the_request() 
     assert keys(Peer("them", "them.py", (one, other), process_per_method=True, load_settings=None)) == 4
 
 
-def test_every_peer_has_its_runner_and_names_of_its_own() -> None:
-    everybody = peers(2)
+@pytest.mark.parametrize("llama_cpp", ["", "/opt/llama.cpp"])
+def test_every_peer_has_its_runner_and_names_of_its_own(llama_cpp: str) -> None:
+    everybody = peers(2, llama_cpp)
     assert all(find_spec(peer.runner) is not None for peer in everybody)
     assert [peer.name for peer in everybody if peer.environment is None] == ["draftwire"]
     for peer in everybody:

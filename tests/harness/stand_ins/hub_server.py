@@ -51,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not place.is_dir():
                 self._answer(404, b'{"error": "Repository not found"}', {"X-Error-Code": "RepoNotFound"}, body)
                 return
-            files = [{"rfilename": file.name} for file in sorted(place.iterdir())]
+            files = [{"rfilename": str(file.relative_to(place))} for file in sorted(place.rglob("*")) if file.is_file()]
             model = {"id": repository, "sha": COMMIT, "siblings": files, "private": False}
             self._answer(200, json.dumps(model).encode(), {"Content-Type": "application/json"}, body)
             return

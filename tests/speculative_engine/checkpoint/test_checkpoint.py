@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError, repository_of
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.harness.stand_ins.hub_server import COMMIT, SilentHub, serving_hub
+from tests.harness.stand_ins.hub_server import COMMIT, HubServer, SilentHub, serving_hub
 
 ROOT = Path(__file__).resolve().parents[3]
 DRAFT = ROOT / "models" / "draft"
@@ -28,7 +28,7 @@ def find(source: str, home: Path, **environment: str) -> subprocess.CompletedPro
         "    found = Checkpoint.find(sys.argv[1])\n"
         "except ModelLoadError as error:\n"
         "    sys.exit(str(error))\n"
-        "print(found.name, found.directory, found.from_hub)\n"
+        "print(found.name, found.gguf or found.directory, found.from_hub)\n"
     )
     own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
@@ -59,41 +59,6 @@ def home(tmp_path: Path) -> Path:
     made = tmp_path / "home"
     made.mkdir()
     return made
-
-
-@pytest.mark.parametrize(
-    ("source", "repository"),
-    [
-        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
-        ("hf://Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
-        ("hf://models/target", "models/target"),
-        ("hf://gpt2", "gpt2"),
-        ("gpt2", None),
-        ("models/target", None),
-        ("Models/target", None),
-        ("checkpoints/last", None),
-        ("./Qwen/Qwen3", None),
-        ("../target", None),
-        ("/models/target", None),
-        ("~/target", None),
-        ("a/b/c", None),
-        ("hf://a/b/c", None),
-        ("owner/", None),
-        ("", None),
-        ("..", None),
-        ("owner/../name", None),
-        ("owner/name?x=1", None),
-    ],
-)
-def test_which_names_are_of_the_hub(source: str, repository: str | None) -> None:
-    assert repository_of(source) == repository
-
-
-def test_what_begins_with_a_folder_that_is_here_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert repository_of("mine/target") == "mine/target"
-    (tmp_path / "mine").mkdir()
-    assert repository_of("mine/target") is None
 
 
 def test_a_directory_comes_before_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +111,8 @@ def test_without_leave_a_hub_id_is_refused() -> None:
         Checkpoint.find("lab/draft", hub=False)
     with pytest.raises(ModelLoadError, match=r"^model models/draft-9: no such directory$"):
         Checkpoint.find("models/draft-9", hub=False)
+    with pytest.raises(ModelLoadError, match=r"^model lab/draft/a\.gguf: no such file, .*--allow-hub-models$"):
+        Checkpoint.find("lab/draft/a.gguf", hub=False)
 
 
 @pytest.mark.parametrize("source", ["lab/draft", "hf://lab/draft"])
@@ -205,6 +172,67 @@ def test_what_the_hub_has_not_is_named(repositories: Path, home: Path) -> None:
         assert "not a checkpoint: the repository has no config.json" in (
             find("lab/notes", home, HF_ENDPOINT=hub.url).stderr
         )
+
+
+@pytest.fixture
+def gguf_repository(repositories: Path) -> Path:
+    """The repository lab/blocks, which has GGUF files only: one, one of 2 and, in a folder, one."""
+    folder = repositories / "lab" / "blocks"
+    (folder / "small").mkdir(parents=True)
+    (folder / "a-Q8_0.gguf").write_bytes(b"first")
+    (folder / "b-00001-of-00002.gguf").write_bytes(b"second")
+    (folder / "small" / "c.gguf").write_bytes(b"third")
+    return folder
+
+
+def fetched_files(hub: HubServer) -> set[str]:
+    """Paths of the files that were downloaded from a hub."""
+    return {request.split("/resolve/main/")[1] for request in hub.requests if request.startswith("GET /lab/")}
+
+
+@pytest.mark.parametrize("source", ["lab/blocks/a-Q8_0.gguf", "hf://lab/blocks/a-Q8_0.gguf"])
+def test_only_the_gguf_file_that_is_named_is_fetched(
+    source: str, repositories: Path, gguf_repository: Path, home: Path
+) -> None:
+    with serving_hub(repositories) as hub:
+        found = find(source, home, HF_ENDPOINT=hub.url)
+    assert found.returncode == 0, found.stderr
+    name, path, from_hub = found.stdout.split()
+    assert (name, Path(path).name, from_hub) == ("lab/blocks/a-Q8_0.gguf", "a-Q8_0.gguf", "True")
+    assert Path(path).read_bytes() == (gguf_repository / "a-Q8_0.gguf").read_bytes()
+    assert fetched_files(hub) == {"a-Q8_0.gguf"}
+    assert found.stderr.count("INFO fetching from the hub") == 1
+    away = find(source, home, HF_ENDPOINT=hub.url)
+    assert away.stdout == found.stdout and "WARNING taking the copy in the hub's cache" in away.stderr
+    offline = find(source, home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
+    assert (offline.stdout, offline.stderr) == (found.stdout, "")
+    other = find("lab/blocks/other.gguf", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
+    assert other.returncode == 1 and "has no lab/blocks/other.gguf" in other.stderr
+
+
+def test_a_gguf_file_in_a_folder_of_a_repository(repositories: Path, gguf_repository: Path, home: Path) -> None:
+    with serving_hub(repositories) as hub:
+        found = find("hf://lab/blocks/small/c.gguf", home, HF_ENDPOINT=hub.url)
+        assert found.returncode == 0, found.stderr
+        assert Path(found.stdout.split()[1]).read_bytes() == (gguf_repository / "small" / "c.gguf").read_bytes()
+        asked = len(hub.requests)
+        away = find("lab/blocks/small/c.gguf", home, HF_ENDPOINT=hub.url)
+    assert "no such file in" in away.stderr and "write hf://lab/blocks/small/c.gguf" in away.stderr
+    assert len(hub.requests) == asked
+
+
+def test_the_gguf_files_that_a_repository_has_are_named(repositories: Path, gguf_repository: Path, home: Path) -> None:
+    listed = "hf://lab/blocks/a-Q8_0.gguf, hf://lab/blocks/b-00001-of-00002.gguf, hf://lab/blocks/small/c.gguf"
+    with serving_hub(repositories) as hub:
+        wrong = find("lab/blocks/A-Q8_0.gguf", home, HF_ENDPOINT=hub.url)
+        assert f"the repository lab/blocks has no file A-Q8_0.gguf; its GGUF files are {listed}" in wrong.stderr
+        none = find("lab/draft/a.gguf", home, HF_ENDPOINT=hub.url)
+        assert "the repository lab/draft has no file a.gguf, and no other GGUF file" in none.stderr
+        whole = find("lab/blocks", home, HF_ENDPOINT=hub.url)
+        assert f"the repository has no config.json, but GGUF files; name one: {listed}" in whole.stderr
+        part = find("lab/blocks/b-00001-of-00002.gguf", home, HF_ENDPOINT=hub.url)
+        assert "b-00001-of-00002.gguf is one of 2 files; download and join them with llama-gguf-split" in part.stderr
+        assert fetched_files(hub) == set()
 
 
 def test_offline_asks_nobody(repositories: Path, home: Path) -> None:

@@ -35,13 +35,13 @@ def running(models: Path, console: Console) -> Iterator[tuple[Service, list[Serv
         with Loading(console) as loading:
             children.append(growing := Job("inflate", inflate, scratch))
             loading.show(growing, f"growing {TARGET} to {TARGET_SIZE} parameters")
-            for name in (EARLY, DRAFT):
-                children.append(drafter := Service(name, DRAFTER, models / name, scratch))
-                drafters.append(drafter)
-                loading.show(drafter, f"loading {name}")
+            drafters.append(_drafter(EARLY, models, scratch, children, loading))
             loading.wait(growing)
             children.append(verifier := Service(TARGET, VERIFIER, target, scratch, "--kv-slots", KV_SLOTS))
             loading.show(verifier, f"loading {TARGET}")
+            # One after the other: on two cores a third process would delay the target, which takes the longest.
+            loading.wait(*drafters)
+            drafters.append(_drafter(DRAFT, models, scratch, children, loading))
             loading.wait(verifier, *drafters)
         yield verifier, drafters
     except Exception:
@@ -59,3 +59,11 @@ def running(models: Path, console: Console) -> Iterator[tuple[Service, list[Serv
         for child in children:
             child.wait()
         signal.signal(signal.SIGTERM, before)
+
+
+def _drafter(name: str, models: Path, scratch: Path, children: list[Job], loading: Loading) -> Service:
+    """Starts a drafter and shows that it loads."""
+    drafter = Service(name, DRAFTER, models / name, scratch)
+    children.append(drafter)
+    loading.show(drafter, f"loading {name}")
+    return drafter

@@ -1,0 +1,210 @@
+"""The formats of compressed-tensors, which llm-compressor writes and vLLM reads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+
+from speculative_engine.checkpoint.quantised.fields import Fields
+from speculative_engine.checkpoint.quantised.stored_format import checked_float_group, checked_group
+from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerRows, IntegerWeight
+from speculative_engine.checkpoint.quantised.words import unpacked
+from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
+
+_FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "float-quantized")
+_MIXED = "mixed-precision"
+"""The format of a checkpoint whose groups have formats of their own."""
+_KNOWN = frozenset(["config_groups", "quant_method", "format", "quantization_status", "global_compression_ratio"])
+_KNOWN |= {"ignore", "version", "sparsity_config", "run_compressed"}
+_KNOWN_OF_WEIGHTS = frozenset(
+    ["num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "actorder"]
+)
+_KNOWN_OF_WEIGHTS |= {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"}  # how the weight was quantised
+_IN_ORDER, _REORDERED = ("weight", "static"), ("group", "dynamic")
+"""Orders in which inputs were quantised: those that leave the groups as they are, and those that do not."""
+_PATTERN = "re:"
+_FLOAT8 = torch.float8_e4m3fn
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """How a group of layers is stored."""
+
+    targets: tuple[str, ...]
+    format: str
+    bits: int
+    is_float: bool
+    symmetric: bool
+    strategy: str
+    group: int
+    """Inputs per scale, of the strategies "group" and "block"."""
+    block_outputs: int
+    """Outputs per scale, of the strategy "block"."""
+    reordered: bool
+    """Whether each input's group is stored."""
+
+
+class CompressedTensors:
+    """A checkpoint of compressed-tensors."""
+
+    def __init__(self, fields: Fields, files: TensorFiles):
+        """Raises ModelLoadError for a configuration that is not supported."""
+        fields.nothing_but(_KNOWN)
+        fields.one_of("quantization_status", (None, "compressed"))
+        if fields["sparsity_config"]:
+            sparsity = fields.part("sparsity_config")
+            sparsity.one_of("format", (None, "dense"))
+        form = fields.one_of("format", (*_FORMATS, _MIXED))
+        self._ignored = _targets(fields, "ignore")
+        groups = fields.part("config_groups")
+        self._schemes = [_scheme(groups.part(name), form) for name in groups.names()]
+        self._files = files
+
+    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | Float8Weight | None:
+        """The weight of a linear layer by its name; None if it is not quantised. Raises ModelLoadError."""
+        scheme = self._scheme_of(layer)
+        if scheme is None:
+            return None
+        if scheme.is_float:
+            return self._float8(scheme, layer, outputs, inputs)
+        return self._integers(scheme, layer, outputs, inputs)
+
+    def _scheme_of(self, layer: str) -> _Scheme | None:
+        """The scheme of a layer: by its name before a pattern that matches it, and that before its class."""
+        if any(_matches(layer, each) for each in self._ignored):
+            return None
+        found = [
+            (target.startswith(_PATTERN) + 2 * (target == "Linear"), index)
+            for index, scheme in enumerate(self._schemes)
+            for target in scheme.targets
+            if _matches(layer, target)
+        ]
+        return self._schemes[min(found)[1]] if found else None
+
+    def _integers(self, scheme: _Scheme, layer: str, outputs: int, inputs: int) -> IntegerWeight:
+        files, packed = self._files, scheme.format == "pack-quantized"
+        name = f"{layer}.weight_packed" if packed else f"{layer}.weight"
+        group = checked_group(files, name, inputs, scheme.group if scheme.strategy == "group" else inputs)
+        single = scheme.strategy == "tensor"
+        shapes: list[tuple[int, ...]] = [(1,), ()] if single else [(outputs, inputs // group)]
+        if packed:
+            words = (outputs, inputs * scheme.bits // 32)
+            found = {"weight_packed": files.tensor(name, [words], [torch.int32])}
+            shape = files.tensor(f"{layer}.weight_shape", [(2,)], [torch.int64, torch.int32])
+            if shape.tolist() != [outputs, inputs]:
+                raise files.refusal(f"{layer}.weight_shape", f"is {shape.tolist()}, not {[outputs, inputs]}")
+        else:
+            found = {"weight": files.tensor(name, [(outputs, inputs)], [torch.int8])}
+        found["weight_scale"] = files.tensor(f"{layer}.weight_scale", shapes, FLOATS)
+        if not scheme.symmetric:
+            zeros = f"{layer}.weight_zero_point"
+            if packed and not single:
+                of_words = (-(-outputs * scheme.bits // 32), inputs // group)
+                found["weight_zero_point"] = files.tensor(zeros, [of_words], [torch.int32])
+            else:
+                found["weight_zero_point"] = files.tensor(zeros, shapes, [torch.int8])
+        if scheme.reordered or f"{layer}.weight_g_idx" in files:
+            order = files.tensor(f"{layer}.weight_g_idx", [(inputs,)], [torch.int32, torch.int64])
+            if not torch.equal(order.long(), torch.arange(inputs) // group):
+                raise files.refusal(f"{layer}.weight_g_idx", "reorders inputs, which is not supported")
+        bits = scheme.bits if packed else 8
+        return _CompressedIntegers(outputs, inputs, bits, group, found, packed)
+
+    def _float8(self, scheme: _Scheme, layer: str, outputs: int, inputs: int) -> Float8Weight:
+        files, rows, group, name = self._files, scheme.block_outputs, scheme.group, f"{layer}.weight"
+        shapes: list[tuple[int, ...]] = [(-(-outputs // rows), -(-inputs // group))] if group else [(outputs, 1)]
+        if scheme.strategy == "tensor":
+            shapes, rows = [(1,), ()], outputs
+        found = {
+            "weight": files.tensor(name, [(outputs, inputs)], [_FLOAT8]),
+            "weight_scale": files.tensor(f"{layer}.weight_scale", shapes, FLOATS),
+        }
+        group = checked_float_group(files, name, inputs, group or inputs)
+        no_numbers = files.refusal(name, "has elements that are no numbers")
+        return Float8Weight(outputs, inputs, group, rows, found, "weight_scale", no_numbers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CompressedIntegers(IntegerWeight):
+    """Integers whose lowest value is stored as 0 if they are packed, and as such if not."""
+
+    packed: bool
+
+    def rows(self, first: int, last: int) -> IntegerRows:
+        lowest = 1 << (self.bits - 1)
+        if self.packed:
+            integers = unpacked(self.tensors["weight_packed"][first:last], self.bits)
+        else:
+            integers = self.tensors["weight"][first:last].view(torch.uint8) ^ lowest
+        scales = self.tensors["weight_scale"].float()
+        zeros = self.tensors.get("weight_zero_point")
+        if zeros is None:
+            zeros = torch.full((1, 1), lowest, dtype=torch.uint8)
+        elif zeros.dtype == torch.int32:  # packed along outputs
+            zeros = unpacked(zeros.t(), self.bits).t()[: self.outputs]
+        else:
+            zeros = (zeros + lowest).to(torch.uint8) if self.bits == 4 else zeros.view(torch.uint8) ^ lowest
+        whole = self.outputs, self.groups
+        return IntegerRows(integers, scales.expand(whole)[first:last], zeros.expand(whole)[first:last])
+
+
+def _matches(layer: str, target: str) -> bool:
+    if target.startswith(_PATTERN):
+        return re.match(target.removeprefix(_PATTERN), layer) is not None
+    return target in (layer, "Linear")
+
+
+def _targets(fields: Fields, name: str) -> list[str]:
+    """Reads names and patterns of layers. Raises ModelLoadError."""
+    found = fields.strings(name)
+    for each in found:
+        try:
+            re.compile(each.removeprefix(_PATTERN) if each.startswith(_PATTERN) else "")
+        except re.error as error:
+            raise fields.refusal(name, f"has a pattern that cannot be read: {error}") from error
+    return found
+
+
+def _scheme(fields: Fields, form: str) -> _Scheme:
+    """Reads a group of layers. Raises ModelLoadError."""
+    fields.nothing_but(("targets", "weights", "input_activations", "format"))
+    if fields["input_activations"]:
+        activations = fields.part("input_activations")
+        activations.one_of("dynamic", (True,))
+        activations.one_of("num_bits", (8, 16))
+    own = fields.one_of("format", (None, *_FORMATS))
+    if own is None and form == _MIXED:
+        raise fields.refusal("format", f"is missing, though the checkpoint's is {_MIXED}")
+    form = own or form
+    weights = fields.part("weights")
+    weights.nothing_but(_KNOWN_OF_WEIGHTS)
+    kind = weights.one_of("type", ("int", "float"))
+    if (kind == "float") != (form == "float-quantized") and form != "naive-quantized":
+        raise weights.refusal("type", f"is {kind}, which format {form} does not have")
+    bits = weights.one_of("num_bits", (8,) if kind == "float" else (4, 8))
+    strategy = weights["strategy"] or _strategy(weights["group_size"])
+    if strategy not in ("tensor", "channel", "block" if kind == "float" else "group"):
+        raise weights.refusal("strategy", f"is {strategy}, which is not supported for type {kind}")
+    block = weights["block_structure"] if strategy == "block" else [1, 0]
+    if not isinstance(block, list) or len(block) != 2 or not all(type(each) is int for each in block):
+        raise weights.refusal("block_structure", f"is {block}; must be two numbers")
+    if strategy == "block" and min(block) < 1:
+        raise weights.refusal("block_structure", f"is {block}; must be positive")
+    return _Scheme(
+        targets=tuple(_targets(fields, "targets")),
+        format=form,
+        bits=bits,
+        is_float=kind == "float",
+        symmetric=weights.one_of("symmetric", (True,) if kind == "float" else (True, False)),
+        strategy=strategy,
+        group=weights.size("group_size") if strategy == "group" else block[1],
+        block_outputs=block[0],
+        reordered=weights.one_of("actorder", (None, False, *_IN_ORDER, True, *_REORDERED)) in (True, *_REORDERED),
+    )
+
+
+def _strategy(group_size: object) -> str:
+    """The strategy where none is named."""
+    return "tensor" if group_size is None else "channel" if group_size == -1 else "group"

@@ -1,0 +1,69 @@
+"""The fields of a quantisation's configuration, each of which must be understood or the checkpoint is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from speculative_engine.checkpoint.tensor_files import TensorFiles
+
+_MOST_SHOWN = 60
+
+
+class Fields:
+    """The fields of a part of the configuration."""
+
+    def __init__(self, values: object, files: TensorFiles, path: str = ""):
+        """values: of the part, by name. path: of the part, with a dot at its end. Raises ModelLoadError."""
+        if not isinstance(values, Mapping):
+            raise files.field_refusal(path.rstrip("."), f"is {_shown(values)}, not an object")
+        self._values: Mapping[str, Any] = values
+        self._files = files
+        self._path = path
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values.get(name)
+
+    def refusal(self, name: str, why: str) -> Exception:
+        """A ModelLoadError that names a field."""
+        return self._files.field_refusal(f"{self._path}{name}", why)
+
+    def part(self, name: str) -> Fields:
+        """The fields within a field. Raises ModelLoadError if it has none."""
+        return Fields(self._values.get(name), self._files, f"{self._path}{name}.")
+
+    def names(self) -> Collection[str]:
+        """The names of the fields."""
+        return list(self._values)
+
+    def one_of(self, name: str, allowed: Collection[object]) -> Any:
+        """A field's value, None if it is missing. Raises ModelLoadError unless it is one of those allowed."""
+        value = self._values.get(name)
+        if not any(value == each and type(value) is type(each) for each in allowed):
+            raise self.refusal(name, f"is {_shown(value)}, which is not supported")
+        return value
+
+    def nothing_but(self, known: Collection[str]) -> None:
+        """Raises ModelLoadError if a field that is not known says anything."""
+        for name, value in self._values.items():
+            if name not in known and value not in (None, False, [], {}):
+                raise self.refusal(name, f"is {_shown(value)}, which is not supported")
+
+    def size(self, name: str) -> int:
+        """A field's value, a positive whole number. Raises ModelLoadError."""
+        value = self._values.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.refusal(name, f"is {_shown(value)}; must be a positive whole number")
+        return value
+
+    def strings(self, name: str) -> list[str]:
+        """A field's value, a list of strings; empty if it is missing. Raises ModelLoadError."""
+        value = self._values.get(name) or []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.refusal(name, f"is {_shown(value)}; must be a list of names")
+        return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -1,0 +1,37 @@
+"""What every format of quantised checkpoints has in common."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerWeight
+from speculative_engine.checkpoint.tensor_files import TensorFiles
+
+BLOCK = 32
+"""Inputs for which an activation has a unit of its own; groups of a weight consist of whole blocks."""
+
+
+class StoredFormat(Protocol):
+    """Finds the weights of linear layers in a checkpoint."""
+
+    def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | Float8Weight | None:
+        """The weight of a linear layer by its name; None if it is not quantised.
+
+        Raises ModelLoadError, which names the tensor or field, if it is damaged or not supported.
+        """
+
+
+def checked_group(files: TensorFiles, tensor: str, inputs: int, group: int) -> int:
+    """Returns the inputs per group, if a weight with so many inputs can be multiplied. Raises ModelLoadError."""
+    if group % BLOCK or inputs % group:
+        why = f"has {inputs} inputs in groups of {group}; groups must be whole, of a multiple of {BLOCK} inputs"
+        raise files.refusal(tensor, why)
+    return group
+
+
+def checked_float_group(files: TensorFiles, tensor: str, inputs: int, group: int) -> int:
+    """Returns the inputs per scale of a weight of 8-bit floats, whose last group may be shorter. Raises
+    ModelLoadError if it cannot be multiplied."""
+    if inputs % BLOCK or min(group, inputs) % BLOCK:
+        raise files.refusal(tensor, f"has {inputs} inputs in blocks of {group}; both must be multiples of {BLOCK}")
+    return min(group, inputs)

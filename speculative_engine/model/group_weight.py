@@ -1,0 +1,70 @@
+"""Weights of integers in groups, as checkpoints of integer formats have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from speculative_engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
+from speculative_engine.kernels.compiled_product import CompiledProduct
+from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
+from speculative_engine.kernels.library import library
+from speculative_engine.model.linear_weight import QuantisedWeight
+from speculative_engine.model.output_parts import in_parts
+
+_ROWS_AT_ONCE = 1024
+"""Outputs whose values are computed at once, which bounds the memory for their float32 values."""
+
+
+class GroupWeight(QuantisedWeight):
+    """A weight of integers in groups."""
+
+    def __init__(self, *parts: IntegerWeight):
+        """parts: weights with the same bits, inputs and groups, whose outputs follow each other"""
+        self.parts = parts
+        first = parts[0]
+        self.bits, self.group = first.bits, first.group
+        self.outputs, self.inputs = sum(part.outputs for part in parts), first.inputs
+
+    @property
+    def type_name(self) -> str:
+        """The name of its type."""
+        return f"int{self.bits}"
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Its tensors, by name; of a single part."""
+        (part,) = self.parts
+        return part.tensors
+
+    def rows(self, first: int, last: int) -> IntegerRows:
+        """Reads the outputs from `first` to `last` - 1."""
+        found = [part.rows(begin, end) for part, begin, end in in_parts(self.parts, first, last)]
+        return IntegerRows(*map(torch.cat, zip(*found, strict=True)))
+
+    def product(self) -> CompiledProduct | None:
+        """Packs it for compiled code; None if there is none for it."""
+        if library() is None:
+            return None
+        return CompiledGroupGemm(self.rows, self.bits, self.outputs, self.inputs, self.group)
+
+    def values(self) -> torch.Tensor:
+        """Its values, bfloat16 [outputs, inputs]."""
+        found = []
+        for first in range(0, self.outputs, _ROWS_AT_ONCE):
+            integers, scales, zeros = self.rows(first, min(first + _ROWS_AT_ONCE, self.outputs))
+            wholes = integers.unflatten(1, (-1, self.group)).float() - zeros[..., None].float()
+            found.append((wholes * scales[..., None]).flatten(1).to(torch.bfloat16))
+        return torch.cat(found)
+
+    def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
+        """One weight with its outputs and then those of `others`; None if their types are not all equal."""
+        alike = [each for each in others if isinstance(each, GroupWeight) and _kind(each) == _kind(self)]
+        if len(alike) < len(others):
+            return None
+        return GroupWeight(*self.parts, *(part for each in alike for part in each.parts))
+
+
+def _kind(weight: GroupWeight) -> tuple[int, int, int]:
+    return weight.bits, weight.group, weight.inputs

@@ -1,0 +1,47 @@
+"""Weights in blocks of MXFP4, as gpt-oss has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4Blocks
+from speculative_engine.kernels.compiled_product import CompiledProduct
+from speculative_engine.model.block_weight import BlockWeight
+from speculative_engine.model.linear_weight import QuantisedWeight
+
+
+class Mxfp4Weight(QuantisedWeight):
+    """A weight in blocks that are reordered, to GGUF's, when they are packed."""
+
+    def __init__(self, stored: Mxfp4Blocks):
+        self.stored = stored
+        self.outputs, blocks, half = stored.blocks.shape
+        self.inputs = 2 * half * blocks
+
+    @property
+    def type_name(self) -> str:
+        """The name of its type."""
+        return "mxfp4"
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Its tensors, by name."""
+        return {"blocks": self.stored.blocks, "scales": self.stored.exponents}
+
+    def product(self) -> CompiledProduct | None:
+        """Packs it for compiled code; None if there is none for it."""
+        return self._in_blocks().product()
+
+    def values(self) -> torch.Tensor:
+        """Its values, bfloat16 [outputs, inputs]."""
+        return self._in_blocks().values()
+
+    def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
+        """One weight with its outputs and then those of `others`; None if their types are not all equal."""
+        alike = [other._in_blocks() for other in others if isinstance(other, Mxfp4Weight)]
+        return self._in_blocks().with_outputs_of(alike) if len(alike) == len(others) else None
+
+    def _in_blocks(self) -> BlockWeight:
+        return BlockWeight("mxfp4", self.stored.as_gguf())

@@ -1,0 +1,63 @@
+"""Services that serve quantised checkpoints."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from draftwire import Client, Speculation
+from tests.harness.checkout import MODELS
+from tests.harness.models.quantised_checkpoint import FORMS, write_quantised
+from tests.harness.waiting import PATIENCE, sometimes
+
+if TYPE_CHECKING:
+    from tests.harness.services import RunningService
+
+PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n"]
+OPTIONS: dict[str, Any] = {"max_tokens": 48, "ignore_eos": True, "seed": 3}
+
+
+def quantised(place: Path, name: str, form: str) -> Path:
+    """Writes a bundled model, quantised."""
+    write_quantised(place, AutoModelForCausalLM.from_pretrained(MODELS / name), FORMS[form])
+    for file in MODELS.joinpath(name).iterdir():
+        if file.name.startswith(("tokenizer", "special_tokens", "generation", "chat_template")):
+            shutil.copy(file, place / file.name)
+    return place
+
+
+@pytest.mark.parametrize(("form", "weight_type"), [("W4A16", "int4"), ("FP8", "fp8")], ids=["int4", "fp8"])
+def test_a_checkpoint_is_served(
+    form: str,
+    weight_type: str,
+    tmp_path: Path,
+    start_verifier: Callable[..., "RunningService"],
+    start_drafter: Callable[..., "RunningService"],
+) -> None:
+    verifier = start_verifier(str(quantised(tmp_path / "target", "target", form)))
+    drafter = start_drafter(str(quantised(tmp_path / "draft", "draft", form)))
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        info = client.model_info()
+        assert (info.dtype, info.bit_exact) == (weight_type, True)
+        plain = {
+            (prompt, temperature): client.generate(
+                prompt, temperature=temperature, speculation=Speculation(enabled=False), **OPTIONS
+            )
+            for prompt in PROMPTS
+            for temperature in (0.0, 0.9)
+        }
+        client.drafters.attach(drafter.address, name="one")
+        assert client.drafters.list()[0].model.dtype == weight_type
+
+        def drafted() -> int:
+            accepted = 0
+            for (prompt, temperature), expected in plain.items():
+                found = client.generate(prompt, temperature=temperature, **OPTIONS)
+                assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
+                accepted += found.speculation.accepted_tokens
+            return accepted
+
+        sometimes(drafted, "drafts are accepted")
