@@ -1,9 +1,9 @@
-/* The angles of rotary position embeddings, by fixed operations: libraries of vector functions differ in last bits between
- * processors.
+/* The angles of rotary position embeddings, by fixed operations: libraries of vector functions differ in last bits
+ * between processors.
  *
  * Sines and cosines are computed in float64 and rounded to float32, which gives the nearest float32 but for about one
- * value in 2^28. The method and the coefficients are those of fdlibm (e_rem_pio2.c, k_sin.c and k_cos.c, Sun Microsystems
- * 1993). Angles beyond 2^20 quarter turns lose accuracy, not determinism.
+ * value in 2^28. The method and the coefficients are those of fdlibm (e_rem_pio2.c, k_sin.c and k_cos.c, Sun
+ * Microsystems 1993). Angles beyond 2^20 quarter turns lose accuracy, not determinism.
  */
 #include "ops.h"
 #include "thread_pool.h"

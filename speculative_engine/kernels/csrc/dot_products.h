@@ -1,5 +1,5 @@
-/* Code that the gemm kernels with bfloat16 products of AVX-512 and AMX share: the tile registers, the loops over rows, and
- * the storing of sums. */
+/* Code that the gemm kernels with bfloat16 products of AVX-512 and AMX share: the tile registers, the loops over rows,
+ * and the storing of sums. */
 #ifndef DRAFTWIRE_DOT_PRODUCTS_H
 #define DRAFTWIRE_DOT_PRODUCTS_H
 

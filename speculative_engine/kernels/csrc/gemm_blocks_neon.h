@@ -15,7 +15,7 @@
 /* Returns the weights of a step of a block: STEP inputs of each output of vector v, zero not yet subtracted. */
 NEON_INLINE int8x16_t NEON_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
     const int at = 16 * v;
-    if (type == Q8_0_WEIGHT) return vld1q_s8((const int8_t *)w->quants + (block * STEPS + step) * LINE + at);
+    if (EIGHT_BITS(type)) return vld1q_s8((const int8_t *)w->quants + (block * STEPS + step) * LINE + at);
     const uint8x16_t both = vld1q_u8(w->quants + (block * STEPS / 2 + step % 4) * LINE + at);
     uint8x16_t low = step < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
     if (type == MXFP4_WEIGHT) {
@@ -124,7 +124,16 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
     }
     for (int v = 0; v < NEON_VECTORS; v++) {
         float32x4_t scale, least = vdupq_n_f32(0);
-        if (type == MXFP4_WEIGHT) {
+        if (IN_GROUPS(type)) {
+            const int64_t place = block / w->per_scale * GROUP + 4 * v;
+            const int32x4_t stored_less = vdupq_n_s32(type == GROUP8_WEIGHT ? 128 : 0);
+            const int32x4_t zeros = vsubq_s32(NEON_NAME(bytes)(w->supers + place, 0), stored_less);
+            scale = vld1q_f32((const float *)w->scales + place);
+            for (int r = 0; r < count; r++) {
+                int32x4_t *sum = whole + r * NEON_VECTORS + v;
+                *sum = vmlsq_s32(*sum, zeros, vdupq_n_s32((int32_t)sums_of_x[2 * r]));
+            }
+        } else if (type == MXFP4_WEIGHT) {
             float found[4];
             for (int i = 0; i < 4; i++) found[i] = half_of_power(w->scales[block * GROUP + 4 * v + i]);
             scale = vld1q_f32(found);
@@ -133,7 +142,8 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
         } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
             const uint8_t *supers = w->supers + block / 8 * 64 + 8 * v;
             scale = vmulq_f32(NEON_NAME(halves)(supers), vcvtq_f32_s32(NEON_NAME(bytes)(scales + 4 * v, 0)));
-            least = vmulq_f32(NEON_NAME(halves)(supers + 32), vcvtq_f32_s32(NEON_NAME(bytes)(scales + GROUP + 4 * v, 0)));
+            const int32x4_t of_block = NEON_NAME(bytes)(scales + GROUP + 4 * v, 0);
+            least = vmulq_f32(NEON_NAME(halves)(supers + 32), vcvtq_f32_s32(of_block));
         } else {
             scale = NEON_NAME(halves)(scales + 8 * v);
         }
@@ -150,7 +160,7 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
 /* Multiplies `count` rows, a constant in each inlined copy as `type` is, by a group of outputs. */
 NEON_INLINE void NEON_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, int count, int type) {
     const int64_t blocks = p->inputs / BLOCK;
-    const int bytes = (type == Q8_0_WEIGHT ? STEPS : STEPS / 2) * LINE;
+    const int bytes = (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE;
     const Packed w = packed_group(p, group, type);
     float32x4_t totals[NEON_ROWS * NEON_VECTORS];
     for (int i = 0; i < count * NEON_VECTORS; i++) totals[i] = vdupq_n_f32(0);
@@ -192,6 +202,8 @@ NEON_TASK(q4_k, Q4_K_WEIGHT)
 NEON_TASK(q5_k, Q5_K_WEIGHT)
 NEON_TASK(q6_k, Q6_K_WEIGHT)
 NEON_TASK(mxfp4, MXFP4_WEIGHT)
+NEON_TASK(group4, GROUP4_WEIGHT)
+NEON_TASK(group8, GROUP8_WEIGHT)
 
 static void NEON_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
@@ -200,7 +212,8 @@ static void NEON_NAME(round_rows)(const void *call, int64_t first, int64_t last,
 
 static void NEON_NAME(gemm)(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {NEON_NAME(q8_0), NEON_NAME(q4_0), NEON_NAME(q4_k),
-                                 NEON_NAME(q5_k), NEON_NAME(q6_k), NEON_NAME(mxfp4)};
+                                 NEON_NAME(q5_k), NEON_NAME(q6_k), NEON_NAME(mxfp4),
+                                 NEON_NAME(group4), NEON_NAME(group8)};
     run(p, NEON_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], NEON_ROWS, threads);
 }
 

@@ -1,4 +1,5 @@
-/* The natural logarithm in float64, by fixed operations: C libraries differ in the last bit, between processors as well. */
+/* The natural logarithm in float64, by fixed operations: C libraries differ in the last bit, as do their versions for
+ * different processors. */
 #ifndef DRAFTWIRE_LOGARITHM_H
 #define DRAFTWIRE_LOGARITHM_H
 

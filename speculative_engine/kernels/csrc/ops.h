@@ -29,8 +29,8 @@ typedef struct {
     int32_t type;
 } Gemm;
 
-/* The gemm kernels; plain C, then those of x86 and those of ARM, slowest first. Those without bfloat16 products give the
- * same bits, and so do all for weights in blocks. */
+/* The gemm kernels: plain C, then those of x86 and those of ARM, slowest first. Those without bfloat16 products give
+ * the same bits, and so do all for weights in blocks. */
 enum { PLAIN_GEMM, AVX2_GEMM, AVX512_GEMM, AVX512BF16_GEMM, AMX_GEMM, NEON_GEMM, DOTPROD_GEMM, I8MM_GEMM };
 
 /* Returns the fastest gemm kernel that this processor supports; it supports all slower ones of its architecture, and

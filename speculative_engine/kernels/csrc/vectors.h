@@ -94,8 +94,8 @@ typedef int64_t long4 __attribute__((vector_size(2 * 4 * sizeof(float)), aligned
 
 /* Returns a * b + c, rounded once, without an instruction for it; code for AVX2 and AVX-512 uses theirs.
  *
- * The product is exact in float64. The sum is rounded to odd: where it is not exact, the neighbour with an odd last bit is
- * taken, and rounding that to float32 gives what rounding the exact sum gives (Boldo and Melquiond 2008). */
+ * The product is exact in float64. The sum is rounded to odd: where it is not exact, the neighbour with an odd last bit
+ * is taken, and rounding that to float32 gives what rounding the exact sum gives (Boldo and Melquiond 2008). */
 INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) {
     const double4 product = __builtin_convertvector(a, double4) * __builtin_convertvector(b, double4);
     const double4 addend = __builtin_convertvector(c, double4), sum = product + addend, back = sum - product;

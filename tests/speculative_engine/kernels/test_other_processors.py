@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.kernels import build, structs
+from speculative_engine.kernels import build
+from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm import CompiledGemm
-from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, packed
+from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
+from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
+from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
 from speculative_engine.kernels.library import available_kernels
 from tests.harness.engine.random_blocks import random_blocks
 
@@ -50,19 +53,35 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 def products() -> list[bytes]:
-    outputs, inputs = 37, 512
-    weights: list[tuple[int, torch.Tensor]] = [(0, CompiledGemm(random(outputs, inputs)).stored)]
+    outputs, inputs, group = 37, 512, 64
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randint(0, 126, (outputs, inputs), generator=generator, dtype=torch.uint8)
+    scales = torch.rand(outputs, inputs // group, generator=generator) * 0.01
     kinds: list[BlockType] = list(FORMATS)
-    for kind in kinds:
-        for byte in (None, 0x80, 0xFF):
-            weights.append(
-                (structs.WEIGHT_TYPES.index(kind), packed(kind, random_blocks(kind, outputs, inputs, byte=byte)))
-            )
-    return [
-        encoded(GEMM, (rows, outputs, inputs, kind), random(rows, inputs), weight, bias, bytes(2 * rows * outputs))
-        for kind, weight in weights
-        for rows, bias in ((1, None), (3, random(outputs)), (11, random(outputs)))
+    weights: list[CompiledProduct] = [CompiledGemm(random(outputs, inputs))]
+    weights += [
+        CompiledBlockGemm(kind, random_blocks(kind, outputs, inputs, byte=byte))
+        for kind in kinds
+        for byte in (None, 0x80, 0xFF)
     ]
+    floats = codes.view(torch.float8_e4m3fn)
+    zeros = codes[:, : inputs // group] % 16
+
+    def integers(first: int, last: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return codes[first:last] % 16, scales[first:last], zeros[first:last]
+
+    weights += [CompiledGroupGemm(integers, bits, outputs, inputs, group) for bits in (4, 8)]
+    weights.append(
+        CompiledFp8Gemm(lambda first, last: (floats[first:last], scales[first:last]), outputs, inputs, group)
+    )
+    return [
+        encoded(
+            GEMM, (rows, outputs, inputs, weight.group, weight.number), random(rows, inputs), weight.stored, bias,
+            bytes(2 * rows * outputs),
+        )
+        for weight in weights
+        for rows, bias in ((1, None), (3, random(outputs)), (11, random(outputs)))
+    ]  # fmt: skip
 
 
 def operations(bf16: bool) -> list[bytes]:
@@ -72,7 +91,9 @@ def operations(bf16: bool) -> list[bytes]:
     angles = random(rows, 64, dtype=dtype), random(rows + 1, 64, dtype=dtype)[1:]
     stored = bytes(kv_heads * SLOTS * 64 * size)
     found = [
-        encoded(NORM, (rows, 96, 1e-5, bf16), random(rows, 96, dtype=dtype), random(96, dtype=dtype), bytes(rows * 96 * size)),
+        encoded(
+            NORM, (rows, 96, 1e-5, bf16), random(rows, 96, dtype=dtype), random(96, dtype=dtype), bytes(rows * 96 * size)
+        ),
         encoded(
             ROPE, (rows, heads, kv_heads, 64, SLOTS, 0.125, 1e-6, bf16), projected, *angles, random(64, dtype=dtype),
             random(64, dtype=dtype), torch.arange(3, 3 + rows), bytes(heads * rows * 64 * 4), stored, stored,
@@ -105,7 +126,7 @@ def operations(bf16: bool) -> list[bytes]:
                 torch.tensor([0, 0, rows]),
                 torch.arange(rows),
                 torch.arange(SLOTS - rows, SLOTS) + 1,
-            )  # fmt: skip
+            )
         )
     return found
 
@@ -134,7 +155,8 @@ def emulated(calls: Path) -> Path:
     program = calls.with_name("emulated")
     command = [
         str(COMPILER), *(flag for flag in build.FLAGS if flag != "-shared"), '-DDRAFTWIRE_SOURCE_HASH="of a test"',
-        f"-I{build.SOURCES}", str(DRIVER), *map(str, sorted(build.SOURCES.glob("*.c"))), "-o", str(program), *build.LINKED,
+        f"-I{build.SOURCES}", str(DRIVER), *map(str, sorted(build.SOURCES.glob("*.c"))),
+        "-o", str(program), *build.LINKED,
     ]  # fmt: skip
     subprocess.run(command, check=True, timeout=build.COMPILE_SECONDS)
     return program
