@@ -92,7 +92,8 @@ def operations(bf16: bool) -> list[bytes]:
     stored = bytes(kv_heads * SLOTS * 64 * size)
     found = [
         encoded(
-            NORM, (rows, 96, 1e-5, bf16), random(rows, 96, dtype=dtype), random(96, dtype=dtype), bytes(rows * 96 * size)
+            NORM, (rows, 96, 1e-5, bf16), random(rows, 96, dtype=dtype), random(96, dtype=dtype),
+            bytes(rows * 96 * size),
         ),
         encoded(
             ROPE, (rows, heads, kv_heads, 64, SLOTS, 0.125, 1e-6, bf16), projected, *angles, random(64, dtype=dtype),
