@@ -129,7 +129,7 @@ class CompiledLayer:
             lanes.counts.ctypes.data,
             *(each.data_ptr() for each in (narrow, wide, gated, query, attended, scores, working)),
             rows, cache.capacity + 1, size.longest, len(lanes.lanes), size.scores,
-            threads,
+            threads, KV_TYPES[cache.stored_dtype(hidden)],
         )  # fmt: skip
         return _Shared(hidden, angles, (cosines, sines, batch), about, ctypes.addressof(about))
 
