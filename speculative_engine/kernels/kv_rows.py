@@ -24,6 +24,9 @@ _LARGEST = 127
 _BIAS = 128
 """The value that is added to the quants in the low bytes."""
 
+_NAN = 0x7FC0
+"""The bfloat16 scale of a block with an infinite element or a NaN."""
+
 
 def stored_width(dim: int) -> int:
     """Bytes of a row of `dim` elements, a multiple of BLOCK."""
@@ -57,12 +60,13 @@ def rounded(rows: torch.Tensor) -> torch.Tensor:
     blocks = rows.float().unflatten(-1, (-1, BLOCK))
     scales = (blocks.abs().amax(-1, keepdim=True) / _LARGEST).to(torch.bfloat16).float()
     scales = torch.where(scales < torch.finfo(torch.float32).smallest_normal, 0.0, scales)
-    scales = torch.where(blocks.isfinite().all(-1, keepdim=True), scales, torch.nan)
-    quants = torch.where(scales > 0, (blocks * (1 / scales)).round(), 0.0).to(torch.int16)
+    finite = blocks.isfinite().all(-1, keepdim=True)
+    quants = torch.where((scales > 0) & finite, (blocks * (1 / scales)).round(), 0.0).to(torch.int16)
     low, high = quants.chunk(2, -1)
     words = (low + _BIAS) | (high << 8)
-    parts = [words.flatten(-2).view(STORED), scales.squeeze(-1).to(torch.bfloat16).view(STORED)]
-    return torch.cat(parts, -1)
+    # Set as bits, since torch has several for NaN.
+    scale_bits = scales.to(torch.bfloat16).view(torch.int16).masked_fill(~finite, _NAN)
+    return torch.cat([words.flatten(-2).view(STORED), scale_bits.squeeze(-1).view(STORED)], -1)
 
 
 def widened(stored: torch.Tensor) -> torch.Tensor:

@@ -12,8 +12,8 @@ INLINE void write_kv_rows_body(const void *call, int64_t first, int64_t last, in
         for (int64_t h = 0; h < a->heads; h++)
             for (int64_t at = 0; at < a->dim; at += KV_BLOCK) {
                 const int64_t from = h * a->head_stride + r * a->row_stride + at;
-                store_vec(block, 0, load_vec(a->from, from, a->bf16), 0);
-                store_vec(block, LANES, load_vec(a->from, from + LANES, a->bf16), 0);
+                store_vec(block, 0, load_vec(a->source, from, a->bf16), 0);
+                store_vec(block, LANES, load_vec(a->source, from + LANES, a->bf16), 0);
                 round_kv_block(block, kv_row(a->to, h * a->capacity + a->slots[r], a->dim, Q8_0_KV), a->dim, at);
             }
 }
