@@ -35,7 +35,7 @@ def stored_width(dim: int) -> int:
 
 def elements(stored: torch.Tensor) -> int:
     """Elements of a row of keys or values of any type."""
-    width = stored.shape[-1]
+    width: int = stored.shape[-1]
     return width // (BLOCK + _SCALE_BYTES) * BLOCK if stored.dtype == STORED else width
 
 

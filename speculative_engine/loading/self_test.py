@@ -70,8 +70,8 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
             far_exact = _try_far_neighbour(model, script.paths[-1])
         except UnsupportedModelError:
             raise
-        except KvDtypeError as error:
-            raise _refusal(model, str(error)) from error
+        except KvDtypeError as problem:
+            raise _refusal(model, str(problem)) from problem
         except Exception as problem:
             # Model code may raise anything when it is run in a way that it was not written for.
             raise _refusal(model, f"its code fails in a packed pass: {type(problem).__name__}: {problem}") from problem

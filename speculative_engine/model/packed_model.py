@@ -116,10 +116,11 @@ class PackedModel:
 
         row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
         weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only, q8_0 and
-        q4_0 for CPUs only. kv_dtype: all but "auto" for CPUs only. buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with
-        ranks, whose collectives are not captured. reproducible: give all passes the same number of rows, instead of
-        buckets, so that a row has the same bits in any batch on GPUs as well. ranks: the group of ranks that
-        from_pretrained has split the model among, seen from this one.
+        q4_0 for CPUs only. kv_dtype: type of keys and values in the KV cache; all but "auto" are for CPUs only.
+        buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose
+        collectives are not captured. reproducible: give all passes the same number of rows, instead of buckets, so that
+        a row has the same bits in any batch on GPUs as well. ranks: the group of ranks that from_pretrained has split
+        the model among, seen from this one.
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
@@ -216,9 +217,10 @@ class PackedModel:
     ) -> PackedModel:
         """Loads a model from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError.
 
-        slots: tokens that fit into the KV cache. row_exact, weights, kv_dtype, reproducible: see the constructor. layers: number
-        of first layers to load, without reading the others; None for all. ranks: the group of which this process loads
-        its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one is lost.
+        slots: tokens that fit into the KV cache. row_exact, weights, kv_dtype, reproducible: see the constructor.
+        layers: number of first layers to load, without reading the others; None for all. ranks: the group of which this
+        process loads its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one
+        is lost.
         """
         if weights != "checkpoint" and dtype == "auto":
             dtype = "bfloat16"

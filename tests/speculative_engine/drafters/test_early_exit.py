@@ -52,9 +52,7 @@ class TestNoTokenDependsOnIt:
     @pytest.mark.parametrize("kv_dtype", ["auto", "q8_0"])
     def test_with_fused_layers(self, kv_dtype: KvDtype) -> None:
         sizes = {"hidden_size": 128, "head_dim": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
-        fused = packed(
-            early_model("Llama", torch.bfloat16, intermediate_size=192, **sizes), 1000, kv_dtype=kv_dtype
-        )
+        fused = packed(early_model("Llama", torch.bfloat16, intermediate_size=192, **sizes), 1000, kv_dtype=kv_dtype)
         expected = generate(engine_with(None, fused), SPECS, together=False).tokens
         result = generate(engine_with(2, fused), SPECS)
         assert result.tokens == expected
