@@ -253,7 +253,7 @@ class PackedModel:
                 model = quantised_model(
                     checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers
                 )
-                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights)
+                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights, kv_dtype=kv_dtype)
                 loaded.checkpoint = checkpoint
                 return loaded
             if ranks is not None:
