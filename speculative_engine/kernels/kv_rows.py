@@ -21,9 +21,6 @@ KV_TYPES = {torch.float32: 0, torch.bfloat16: 1, STORED: 2}
 """The library's number for the type of keys and values, by the dtype of their tensors."""
 _SCALE_BYTES = 2
 _LARGEST = 127
-_BIAS = 128
-"""The value that is added to the quants in the low bytes."""
-
 _NAN = 0x7FC0
 """The bfloat16 scale of a block with an infinite element or a NaN."""
 
@@ -61,18 +58,15 @@ def rounded(rows: torch.Tensor) -> torch.Tensor:
     scales = (blocks.abs().amax(-1, keepdim=True) / _LARGEST).to(torch.bfloat16).float()
     scales = torch.where(scales < torch.finfo(torch.float32).smallest_normal, 0.0, scales)
     finite = blocks.isfinite().all(-1, keepdim=True)
-    quants = torch.where((scales > 0) & finite, (blocks * (1 / scales)).round(), 0.0).to(torch.int16)
-    low, high = quants.chunk(2, -1)
-    words = (low + _BIAS) | (high << 8)
+    quants = torch.where((scales > 0) & finite, (blocks * (1 / scales)).round(), 0.0).to(STORED)
     # Set as bits, since torch has several for NaN.
     scale_bits = scales.to(torch.bfloat16).view(torch.int16).masked_fill(~finite, _NAN)
-    return torch.cat([words.flatten(-2).view(STORED), scale_bits.squeeze(-1).view(STORED)], -1)
+    return torch.cat([quants.flatten(-2), scale_bits.squeeze(-1).view(STORED)], -1)
 
 
 def widened(stored: torch.Tensor) -> torch.Tensor:
     """The values of rounded rows, STORED [..., width], as float32 [..., dim]."""
     dim = elements(stored)
-    words = stored[..., :dim].contiguous().view(torch.int16).unflatten(-1, (-1, BLOCK // 2))
+    quants = stored[..., :dim].unflatten(-1, (-1, BLOCK))
     scales = stored[..., dim:].contiguous().view(torch.bfloat16).float()
-    quants = torch.cat([(words & 255) - _BIAS, words >> 8], -1)
     return (quants * scales.unsqueeze(-1)).flatten(-2)

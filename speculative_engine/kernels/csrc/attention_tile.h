@@ -82,12 +82,13 @@ ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *see
                 else memcpy(rows + i, from, sizeof(INTS) / 2);
             }
             ATTEND_NAME(transpose)(rows);
-            FLOATS scales;
+            FLOATS scales = {0};
             for (int i = 0; i < ATTEND_WIDTH && i < left; i++) {
                 FLOATS *to = out + (word + i) * (4 / size) * ATTEND_VECTORS + v;
                 if (type == Q8_0_KV) {
-                    if (i % (KV_BLOCK / 4) == 0)
-                        scales = ATTEND_NAME(key_scales)(a, seen, base, v * ATTEND_WIDTH, count, (word + i) / (KV_BLOCK / 4));
+                    const int64_t element = (word + i) * 4;
+                    if (i == 0 || element % KV_BLOCK == 0)
+                        scales = ATTEND_NAME(key_scales)(a, seen, base, v * ATTEND_WIDTH, count, element / KV_BLOCK);
                     for (int k = 0; k < 4; k++) {
                         const SIGNED quants = (SIGNED)(rows[i] << (24 - 8 * k)) >> 24;
                         to[k * ATTEND_VECTORS] = __builtin_convertvector(quants, FLOATS) * scales;
