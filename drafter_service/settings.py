@@ -8,6 +8,7 @@ from drafter_service.verifiers.shares import parse_weights
 from service_runtime.process.address import Address, ListenAddress, PeerAddress
 from service_runtime.process.rank_settings import RankSettings
 from service_runtime.process.settings import PeerAddresses, StringList, Variable
+from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.model.weight_names import QuantisedWeights, Weights
 
 _WILDCARDS = ("0.0.0.0", "::")
@@ -32,6 +33,9 @@ class DrafterSettings(RankSettings):
     weights: Weights = "checkpoint"
     """Format of the linear layers' weights: as --dtype says; 8-bit integers; (GPU only) 4-bit integers; or (CPU only)
     blocks of 8 or 4 bits, q8_0 and q4_0. All but the first need bfloat16."""
+    kv_dtype: KvDtype = "auto"
+    """Type of keys and values in the KV cache: that of the model, or (CPU only) q8_0, 8-bit integers in blocks of 32
+    with a scale each."""
     layers: int | None = Field(default=None, ge=1)
     """Draft with only this many first layers of the model, e.g. of the target's checkpoint; others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -91,6 +95,10 @@ class DrafterSettings(RankSettings):
             raise ValueError(f"--weights: {self.weights} applies to draft models, not to --medusa-heads")
         if self.weights != "checkpoint" and self.dtype not in ("bfloat16", "auto"):
             raise ValueError(f"--weights: {self.weights} requires --dtype bfloat16, got {self.dtype}")
+        if self.kv_dtype != "auto" and self.medusa_heads:
+            raise ValueError(f"--kv-dtype: {self.kv_dtype} applies to draft models, not to --medusa-heads")
+        if self.kv_dtype != "auto" and self.device != "cpu":
+            raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
         if self.tensor_parallel > 1:
             if self.medusa_heads:
                 raise ValueError("--tensor-parallel: --medusa-heads cannot be split")

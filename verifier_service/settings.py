@@ -10,6 +10,7 @@ from service_runtime.process.address import ListenAddress
 from service_runtime.process.rank_settings import RankSettings
 from service_runtime.process.settings import StringList
 from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.model.weight_names import TargetWeights
 
 
@@ -27,6 +28,9 @@ class VerifierSettings(RankSettings):
     weights: TargetWeights = "checkpoint"
     """Format of the linear layers' weights: as --dtype says, or (CPU only) blocks of 8 or 4 bits; these need
     bfloat16."""
+    kv_dtype: KvDtype = "auto"
+    """Type of keys and values in the KV cache: that of the model, or (CPU only) q8_0, 8-bit integers in blocks of 32
+    with a scale each."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     """Device of the model: cpu, cuda or cuda:N."""
     cuda_graphs: bool = True
@@ -88,6 +92,12 @@ class VerifierSettings(RankSettings):
             raise ValueError(f"--weights: {self.weights} requires --device cpu, got {self.device}")
         if self.tensor_parallel > 1:
             raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
+        return self
+
+    @model_validator(mode="after")
+    def _kv_dtype_is_possible(self) -> Self:
+        if self.kv_dtype != "auto" and self.device != "cpu":
+            raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
         return self
 
     @model_validator(mode="after")

@@ -57,23 +57,18 @@ def stored_bytes(products: Sequence[CompiledProduct]) -> int:
 
 
 def products_of(kind: str) -> list[CompiledProduct]:
-    """Returns products of one type, too large together for a cache. Raises KeyError for another type's name."""
-    make: Callable[[], CompiledProduct]
-    if kind == "bf16":
-        plain = torch.randn(_OUTPUTS, _INPUTS).to(torch.bfloat16)
-        make = lambda: CompiledGemm(plain)  # noqa: E731
-    else:
-        block: BlockType = next(each for each in FORMATS if each == kind)
-        raw = random_blocks(block, _OUTPUTS, _INPUTS)
-        make = lambda: CompiledBlockGemm(block, raw)  # noqa: E731
-    found = [make()]
+    """Returns products of one of the types that `--types` allows, together too large for a cache."""
+    found: list[CompiledProduct] = []
+    plain = torch.randn(_OUTPUTS, _INPUTS).to(torch.bfloat16)
+    blocks: BlockType | None = next((each for each in FORMATS if each == kind), None)
+    raw = plain if blocks is None else random_blocks(blocks, _OUTPUTS, _INPUTS)
     while stored_bytes(found) < _BYTES:
-        found.append(make())
+        found.append(CompiledGemm(plain) if blocks is None else CompiledBlockGemm(blocks, raw))
     return found
 
 
 class Readers:
-    """Ways to read memory that do no more than that."""
+    """Several ways of reading a large buffer, to find out how fast this machine reads memory."""
 
     def __init__(self) -> None:
         self._words = torch.zeros(_READ // 8, dtype=torch.int64)

@@ -14,7 +14,7 @@ from speculative_engine.drafters.base import TreeDraft, TreeDrafter
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, RunningSequence
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.field_error import FieldError
-from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.round_worth import RoundWorth
@@ -230,7 +230,7 @@ def weights_share(target: PackedModel, layers: int) -> float:
 def _try_out(view: PackedModel, layers: int) -> None:
     """Runs a trial pass on a pool and a cache of its own, beside the engine's passes. Raises ModelLoadError."""
     trial = copy.copy(view)
-    trial.pool, trial.cache = SlotPool(1), KvCache(1)
+    trial.pool, trial.cache = SlotPool(1), view.cache.empty(1)
     builder = BatchBuilder()
     slots = trial.pool.take(1)
     builder.add_lane(slots[:0], [builder.add_row(0, 0, int(slots[0]), wants_logits=True)])

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from speculative_engine.kernels.library import BF16, LANES, library, loaded
+from speculative_engine.kernels.kv_rows import KV_TYPES, elements
+from speculative_engine.kernels.library import LANES, library, loaded
 from speculative_engine.kernels.structs import Attention
 
 _QUERIES = 16
@@ -59,10 +60,10 @@ def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
     """Whether the compiled code supports keys and values of this device, dtype and shape."""
     return (
         keys.device.type == "cpu"
-        and keys.dtype in BF16
-        and keys.shape[-1] % LANES == 0
-        and keys.shape[-1] <= MOST_DIM
-        and values.shape[-1] % LANES == 0
+        and keys.dtype in KV_TYPES
+        and elements(keys) % LANES == 0
+        and elements(keys) <= MOST_DIM
+        and elements(values) % LANES == 0
         and library() is not None
     )
 
@@ -78,10 +79,12 @@ def attend(
 ) -> torch.Tensor:
     """Computes the attention of each row to the slots that it sees; float32 [rows, heads, value_dim].
 
-    query: scaled, float32 [heads, rows, key_dim], contiguous. keys and values: [kv_heads, slots, dim], contiguous.
+    query: scaled, float32 [heads, rows, key_dim], contiguous. keys and values: [kv_heads, slots, dim], contiguous; or
+    rows of `kv_rows`, [kv_heads, slots, width].
     """
     heads, row_count, key_dim = query.shape
-    kv_heads, slots, value_dim = values.shape
+    kv_heads, slots, _ = values.shape
+    value_dim = elements(values)
     out = torch.empty(row_count, heads, value_dim, dtype=torch.float32)
     shared = heads // kv_heads
     size = ScratchSize.of(lanes, shared)
@@ -94,7 +97,7 @@ def attend(
         lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
         row_count, kv_heads, shared, slots, key_dim, value_dim,
         size.longest, window or 0, len(lanes.lanes), size.scores,
-        softcap or 0.0, BF16[keys.dtype],
+        softcap or 0.0, KV_TYPES[keys.dtype],
     )  # fmt: skip
     loaded().draftwire_attention(ctypes.addressof(call), threads)
     return out

@@ -10,6 +10,7 @@ import ctypes
 
 import torch
 
+from speculative_engine.kernels.kv_rows import KV_TYPES, elements
 from speculative_engine.kernels.library import BF16, loaded
 from speculative_engine.kernels.structs import Angles, Rope
 
@@ -39,18 +40,19 @@ def rope(
 
     projected: [rows, (heads + 2 * kv_heads) * dim], queries, keys and values; may be overwritten. cosines and sines:
     [rows, dim]. norms: weights [dim] of the query-head norm and of the key-head norm, and their epsilon; None in models
-    without these norms. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim]. Returns queries times `scale`,
-    float32 [heads, rows, dim].
+    without these norms. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim], or rows of `kv_rows`. Returns
+    queries times `scale`, float32 [heads, rows, dim].
     """
     rows, width = projected.shape
-    kv_heads, capacity, dim = keys.shape
+    kv_heads, capacity, _ = keys.shape
+    dim = elements(keys)
     heads = width // dim - 2 * kv_heads
     query = torch.empty(heads, rows, dim, dtype=torch.float32)
     query_weight, key_weight, eps = (norms[0].data_ptr(), norms[1].data_ptr(), norms[2]) if norms else (None, None, 0.0)
     call = Rope(
         projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
         query.data_ptr(), keys.data_ptr(), values.data_ptr(),
-        rows, heads, kv_heads, dim, capacity, scale, eps, BF16[projected.dtype],
+        rows, heads, kv_heads, dim, capacity, scale, eps, BF16[projected.dtype], KV_TYPES[keys.dtype],
     )  # fmt: skip
     loaded().draftwire_rope(ctypes.addressof(call), torch.get_num_threads())
     return query

@@ -36,6 +36,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
     "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG)),
     "draftwire_rope": (None, (POINTER, FLAG)),
+    "draftwire_write_kv": (None, (POINTER, FLAG)),
     "draftwire_angles": (None, (POINTER, FLAG)),
     "draftwire_silu_and_mul": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG)),
     "draftwire_attention": (None, (POINTER, FLAG)),

@@ -32,6 +32,18 @@ class Rope(ctypes.Structure):
         *_fields(POINTER, "projected cosines sines query_weight key_weight slots query keys values"),
         *_fields(COUNT, "rows heads kv_heads dim capacity"),
         *_fields(FLOAT, "scale eps"),
+        *_fields(FLAG, "bf16 kv_type"),
+    )
+
+
+class KvRows(ctypes.Structure):
+    """Keys or values that are written to their slots in 8 bits."""
+
+    _fields_ = (
+        *_fields(POINTER, "source"),
+        *_fields(COUNT, "head_stride row_stride"),
+        *_fields(POINTER, "slots to"),
+        *_fields(COUNT, "heads rows dim capacity"),
         *_fields(FLAG, "bf16"),
     )
 
@@ -55,7 +67,7 @@ class Attention(ctypes.Structure):
         *_fields(COUNT, "row_count kv_heads shared slots key_dim value_dim"),
         *_fields(COUNT, "longest window lane_count scratch_size"),
         *_fields(FLOAT, "softcap"),
-        *_fields(FLAG, "bf16"),
+        *_fields(FLAG, "kv_type"),
     )
 
 
@@ -88,7 +100,7 @@ class Pass(ctypes.Structure):
         *_fields(POINTER, "hidden cosines sines slots seen lanes lane_rows counts"),
         *_fields(POINTER, "narrow wide gated query attended scores working"),
         *_fields(COUNT, "rows capacity longest lane_count scratch_size"),
-        *_fields(FLAG, "threads"),
+        *_fields(FLAG, "threads kv_type"),
     )
 
 
@@ -111,7 +123,9 @@ class Sample(ctypes.Structure):
 WEIGHT_TYPES = ("bf16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "group4", "group8", "fp8")
 """The types of weights; the index is the library's number."""
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, Rope, Angles, Attention, Linear, Layer, Pass, Filters, Sample)
+STRUCTS: tuple[type[ctypes.Structure], ...] = (
+    Gemm, Rope, KvRows, Angles, Attention, Linear, Layer, Pass, Filters, Sample
+)  # fmt: skip
 """The structs whose sizes are compared, in any order."""
 
 

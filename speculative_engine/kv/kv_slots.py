@@ -12,6 +12,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from speculative_engine.kernels.kv_rows import BLOCK, STORED, stored_width, write_rows
+from speculative_engine.kv.kv_dtype import KvDtype
+
 PADDING_SLOT = 0
 """A slot that belongs to no sequence; padded keys point at it and are masked."""
 SLOT_BLOCK = 64
@@ -23,6 +26,10 @@ _STAGGER = 112
 
 class OutOfSlotsError(Exception):
     """More slots were requested than are free."""
+
+
+class KvDtypeError(Exception):
+    """Raised for keys or values that cannot be stored in the cache's type; the message names the layer."""
 
 
 class SlotReserve(Protocol):
@@ -168,11 +175,13 @@ class SlotList:
 class KvCache:
     """Keys and values of all slots: per layer two tensors [kv_heads, capacity + 1, head_dim].
 
-    Heads come first so that gathering a context yields, for each head, one contiguous block of keys.
+    Heads come first so that gathering a context yields, for each head, one contiguous block of keys. With dtype "q8_0"
+    the tensors are those of `kernels/kv_rows.py`, int8 [kv_heads, capacity + 1, width].
     """
 
-    def __init__(self, capacity: int):
+    def __init__(self, capacity: int, dtype: KvDtype = "auto"):
         self.capacity = capacity
+        self.dtype = dtype
         self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._scratch: dict[str, torch.Tensor] = {}
 
@@ -194,17 +203,46 @@ class KvCache:
         return held[:size].view(shape)
 
     def layer(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns a layer's key and value tensors, created on first use like `key` and `value` [kv_heads, tokens,
-        dim]."""
+        """Returns a layer's key and value tensors, created on first use for `key` and `value` [kv_heads, tokens, dim].
+
+        Raises KvDtypeError.
+        """
         pair = self._layers.get(index)
         if pair is None:
-            pair = (self._make(key), self._make(value))
+            pair = (self._make(key, f"keys of layer {index}"), self._make(value, f"values of layer {index}"))
             self._layers[index] = pair
         return pair
 
-    def _make(self, like: torch.Tensor) -> torch.Tensor:
+    def write(
+        self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes `key` and `value` [kv_heads, tokens, dim] to slots, int64 [tokens], of a layer; returns its tensors.
+
+        Raises KvDtypeError.
+        """
+        pair = self.layer(index, key, value)
+        for stored, rows in zip(pair, (key, value), strict=True):
+            if stored.dtype == STORED:
+                write_rows(rows, slots, stored)
+            else:
+                stored.index_copy_(1, slots, rows)
+        return pair
+
+    def empty(self, capacity: int) -> KvCache:
+        """An empty cache of the same type."""
+        return KvCache(capacity, self.dtype)
+
+    def _make(self, like: torch.Tensor, what: str) -> torch.Tensor:
+        heads, _, dim = like.shape
+        dtype = like.dtype
+        if self.dtype == "q8_0":
+            if dim % BLOCK:
+                raise KvDtypeError(
+                    f"the {what} have {dim} elements a head, and q8_0 needs a multiple of {BLOCK} (--kv-dtype)"
+                )
+            dim, dtype = stored_width(dim), STORED
         # Zeros, not garbage: a masked key contributes 0 * value, and 0 * NaN would be NaN.
-        return torch.zeros(like.shape[0], self.capacity + 1, like.shape[2], dtype=like.dtype, device=like.device)
+        return torch.zeros(heads, self.capacity + 1, dim, dtype=dtype, device=like.device)
 
     @property
     def layers(self) -> int:

@@ -8,6 +8,7 @@ from typing import cast, get_args
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.field_error import FieldError
+from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.weight_names import Weights
@@ -22,12 +23,16 @@ class LocalModelOptions:
     """Directory or hub id of a causal model with the target's tokenizer; required."""
     weights: str = "checkpoint"
     """Weights of the linear layers, as for the drafter service's `--weights`."""
+    kv_dtype: str = "auto"
+    """Type of keys and values in the KV cache, as for the drafter service's `--kv-dtype`."""
 
     def __post_init__(self) -> None:
         if not self.model:
             raise FieldError("model", "must be given: the directory or hub id of a draft model")
         if self.weights not in get_args(Weights):
             raise FieldError("weights", f"must be one of {', '.join(get_args(Weights))}, got {self.weights!r}")
+        if self.kv_dtype not in get_args(KvDtype):
+            raise FieldError("kv_dtype", f"must be one of {', '.join(get_args(KvDtype))}, got {self.kv_dtype!r}")
 
 
 def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bool = True) -> LocalModelDrafter:
@@ -39,6 +44,7 @@ def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bo
         device=str(target.device),
         row_exact=False,
         weights=cast(Weights, options.weights),
+        kv_dtype=cast(KvDtype, options.kv_dtype),
     )
     ours, theirs = Tokenizer.load(checkpoint).sha256, Tokenizer.load(target.checkpoint or target.name).sha256
     if ours != theirs:

@@ -17,8 +17,9 @@ import torch
 
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.kv.kv_slots import KvDtypeError, SlotPool
 from speculative_engine.loading.attention_probe import PROBE_NAME, noted_calls
+from speculative_engine.loading.rounded_attention import ROUNDED_NAMES
 from speculative_engine.model.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
@@ -69,6 +70,8 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
             far_exact = _try_far_neighbour(model, script.paths[-1])
         except UnsupportedModelError:
             raise
+        except KvDtypeError as problem:
+            raise _refusal(model, str(problem)) from problem
         except Exception as problem:
             # Model code may raise anything when it is run in a way that it was not written for.
             raise _refusal(model, f"its code fails in a packed pass: {type(problem).__name__}: {problem}") from problem
@@ -84,7 +87,7 @@ def _refusal(model: PackedModel, reason: str) -> UnsupportedModelError:
 def _workbench(model: PackedModel) -> Iterator[None]:
     """Gives the model a small pool, with gaps between its slots, and a small cache within the context."""
     pool, cache = model.pool, model.cache
-    model.pool, model.cache = SlotPool(2 * _SLOTS), KvCache(2 * _SLOTS)
+    model.pool, model.cache = SlotPool(2 * _SLOTS), cache.empty(2 * _SLOTS)
     model.pool.give_back(np.random.default_rng(_SEED).permutation(model.pool.take(2 * _SLOTS))[:_SLOTS])
     try:
         yield
@@ -100,6 +103,8 @@ def _probe_layers(model: PackedModel) -> None:
     with noted_calls() as calls:
         try:
             _chain_logits(model, [1, 0, 1])
+        except KvDtypeError:
+            raise
         except Exception as problem:
             raise _refusal(
                 model,
@@ -299,6 +304,8 @@ def _plain_logits(model: PackedModel, paths: list[list[int]], attention: str) ->
         model.model.set_attn_implementation(attention)
     except (ValueError, ImportError):
         return None
+    if model.cache.dtype != "auto":
+        model.model.set_attn_implementation(ROUNDED_NAMES[attention])
     longest = max(map(len, paths))
     # Shorter paths are padded with any token, which no earlier token of a causal model sees.
     padded = torch.tensor([path + [0] * (longest - len(path)) for path in paths], device=model.device)

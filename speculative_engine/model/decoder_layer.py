@@ -15,6 +15,7 @@ from torch import nn
 
 from speculative_engine.kernels.attention import ScratchSize
 from speculative_engine.kernels.compiled_product import CompiledProduct
+from speculative_engine.kernels.kv_rows import KV_TYPES
 from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.kernels.structs import Layer, Linear, Pass
 from speculative_engine.model.linear_weight import parts_of
@@ -103,13 +104,13 @@ class CompiledLayer:
 
         index: the layer's index in the model.
         """
+        keys, values = under_way.cache.layer(index, self._like, self._like)
         shared = under_way.shared
         if not isinstance(shared, _Shared) or shared.hidden is not hidden or shared.angles is not angles:
-            shared = under_way.shared = self._share(hidden, angles, under_way)
-        keys, values = under_way.cache.layer(index, self._like, self._like)
+            shared = under_way.shared = self._share(hidden, angles, under_way, KV_TYPES[keys.dtype])
         loaded().draftwire_decoder_layer(self._address, shared.address, keys.data_ptr(), values.data_ptr())
 
-    def _share(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass) -> _Shared:
+    def _share(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass, kv_type: int) -> _Shared:
         batch, cache = under_way.packed_batch, under_way.cache
         rows, heads, dim = hidden.shape[1], self._heads, self._parts.dim
         cosines, sines = (each[0].contiguous() for each in angles)
@@ -129,7 +130,7 @@ class CompiledLayer:
             lanes.counts.ctypes.data,
             *(each.data_ptr() for each in (narrow, wide, gated, query, attended, scores, working)),
             rows, cache.capacity + 1, size.longest, len(lanes.lanes), size.scores,
-            threads,
+            threads, kv_type,
         )  # fmt: skip
         return _Shared(hidden, angles, (cosines, sines, batch), about, ctypes.addressof(about))
 

@@ -87,6 +87,8 @@ def _declared(model: PackedModel, ranks: int) -> list[str]:
         blocks = {layer.product.weight_type for layer in model.model.modules() if isinstance(layer, BlockLinear)}
         found += [f"products by {name}" for name in sorted(products)]
         found += [f"products of {kind} blocks" for kind in sorted(blocks)]
+        if model.cache.dtype != "auto":
+            found.append(f"keys and values in {model.cache.dtype}")
     found.append(f"transformers {transformers.__version__}")
     if compiled:
         found.append(f"torch {torch.__version__.partition('+')[0]}")

@@ -19,6 +19,7 @@ import torch
 from transformers import AttentionInterface
 
 from speculative_engine.kernels import attention as compiled_attention
+from speculative_engine.kernels.kv_rows import STORED, elements, widened
 from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
@@ -87,9 +88,7 @@ def packed_attention(
     """
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
-    keys, values = cache.layer(module.layer_idx, key[0], value[0])
-    keys.index_copy_(1, batch.slots, key[0])
-    values.index_copy_(1, batch.slots, value[0])
+    keys, values = cache.write(module.layer_idx, batch.slots, key[0], value[0])
     if isinstance(batch, BucketedBatch):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         part = attend_bucket(
@@ -118,14 +117,18 @@ def _multiply_blocks(
     Processes a few heads at a time, so that gathered and widened blocks are multiplied while still in the processor's
     cache. Each block is a separate product, so this changes no bits.
     """
-    kv_heads, _, dim = stored.shape
+    kv_heads, _, width = stored.shape
+    dim = elements(stored)
     blocks = group.lanes * group.blocks
     step = max(1, _PIECE_ELEMENTS // (blocks * KEY_BLOCK * dim)) if left.device.type == "cpu" else kv_heads
     for head in range(0, kv_heads, step):
         heads = stored[head : head + step]
         shape = (len(heads), blocks * KEY_BLOCK, dim)
-        right = torch.index_select(heads, 1, group.keys, out=cache.scratch("gathered", shape, stored))
-        if right.dtype != left.dtype:
+        gathered = cache.scratch("gathered", (*shape[:2], width), stored)
+        right = torch.index_select(heads, 1, group.keys, out=gathered)
+        if right.dtype == STORED:
+            right = widened(right)
+        elif right.dtype != left.dtype:
             right = cache.scratch("widened", shape, left).copy_(right)
         right = right.view(-1, KEY_BLOCK, dim)
         piece = slice(head * blocks, head * blocks + len(right))
@@ -172,7 +175,7 @@ def _attend(
     total = _sum_blocks(weights.sum(dim=-1, keepdim=True))
     if s_aux is not None:
         total = total + torch.exp(sinks - highest).squeeze(2)
-    summed = cache.scratch("summed", (count, shared * queries, values.shape[-1]), query)
+    summed = cache.scratch("summed", (count, shared * queries, elements(values)), query)
     summed = _multiply_blocks(cache, values, group, weights.view(count, -1, KEY_BLOCK), False, summed)
     summed = _sum_blocks(summed.view(kv_heads, lanes, blocks, shared, queries, -1)) / total
     return summed.permute(1, 3, 0, 2, 4).reshape(lanes * queries, heads, -1)

@@ -18,6 +18,7 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.field_error import FieldError
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
+from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.block_linear import BlockEmbedding, maker
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
@@ -106,6 +107,7 @@ class PackedModel:
         *,
         row_exact: bool = True,
         weights: Weights = "checkpoint",
+        kv_dtype: KvDtype = "auto",
         buckets: StepBuckets | None = None,
         reproducible: bool = False,
         ranks: RankGroup | None = None,
@@ -114,10 +116,11 @@ class PackedModel:
 
         row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
         weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only, q8_0 and
-        q4_0 for CPUs only. buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with
-        ranks, whose collectives are not captured. reproducible: give all passes the same number of rows, instead of
-        buckets, so that a row has the same bits in any batch on GPUs as well. ranks: the group of ranks that
-        from_pretrained has split the model among, seen from this one.
+        q4_0 for CPUs only. kv_dtype: type of keys and values in the KV cache; all but "auto" are for CPUs only.
+        buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose
+        collectives are not captured. reproducible: give all passes the same number of rows, instead of buckets, so that
+        a row has the same bits in any batch on GPUs as well. ranks: the group of ranks that from_pretrained has split
+        the model among, seen from this one.
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
@@ -129,6 +132,10 @@ class PackedModel:
             raise UnsupportedModelError(
                 f"model {self.name}: weights {weights} need {needed}, not {_name_of(model.dtype)} on "
                 f"{model.device.type}"
+            )
+        if kv_dtype != "auto" and not on_cpu:
+            raise UnsupportedModelError(
+                f"model {self.name}: keys and values in {kv_dtype} (--kv-dtype) need a CPU, not {model.device.type}"
             )
         assert not row_exact or weights in get_args(TargetWeights), "such weights are for drafters"
         self.weights = weights
@@ -154,7 +161,7 @@ class PackedModel:
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
         with ranks.exchange() if ranks is not None else nullcontext():
-            self.fingerprint = weights_fingerprint(model, weights)
+            self.fingerprint = weights_fingerprint(model, weights, kv_dtype)
         """Differs between models whose output would differ; see `weights_fingerprint`."""
         self._ranks = ranks
         if ranks is not None:
@@ -184,7 +191,7 @@ class PackedModel:
                 raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)
-        self.cache = KvCache(slots)
+        self.cache = KvCache(slots, kv_dtype)
         self.steps: BucketedSteps | FixedRows | None = None
         """Runs steps in fixed sizes; None where steps have any size."""
         if reproducible:
@@ -203,15 +210,17 @@ class PackedModel:
         trust_remote_code: bool = False,
         row_exact: bool = True,
         weights: Weights = "checkpoint",
+        kv_dtype: KvDtype = "auto",
         layers: int | None = None,
         reproducible: bool = False,
         ranks: RankGroup | None = None,
     ) -> PackedModel:
         """Loads a model from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError.
 
-        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: number
-        of first layers to load, without reading the others; None for all. ranks: the group of which this process loads
-        its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one is lost.
+        slots: tokens that fit into the KV cache. row_exact, weights, kv_dtype, reproducible: see the constructor.
+        layers: number of first layers to load, without reading the others; None for all. ranks: the group of which this
+        process loads its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one
+        is lost.
         """
         if weights != "checkpoint" and dtype == "auto":
             dtype = "bfloat16"
@@ -231,7 +240,7 @@ class PackedModel:
         try:
             if checkpoint.gguf is not None:
                 model = _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
-                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights)
+                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights, kv_dtype=kv_dtype)
                 loaded.checkpoint = checkpoint
                 return loaded
             config = AutoConfig.from_pretrained(
@@ -244,7 +253,7 @@ class PackedModel:
                 model = quantised_model(
                     checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers
                 )
-                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights)
+                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights, kv_dtype=kv_dtype)
                 loaded.checkpoint = checkpoint
                 return loaded
             if ranks is not None:
@@ -273,7 +282,14 @@ class PackedModel:
             ranks.loaded()
         model = model.to(place)
         loaded = cls(
-            model, slots, name=source, row_exact=row_exact, weights=weights, reproducible=reproducible, ranks=ranks
+            model,
+            slots,
+            name=source,
+            row_exact=row_exact,
+            weights=weights,
+            kv_dtype=kv_dtype,
+            reproducible=reproducible,
+            ranks=ranks,
         )
         loaded.checkpoint = checkpoint
         return loaded
@@ -313,6 +329,11 @@ class PackedModel:
         if self._block_types:
             return self._block_types.most_common(1)[0][0]
         return _name_of(self.dtype) if self.weights == "checkpoint" else self.weights
+
+    @property
+    def kv_dtype(self) -> str:
+        """Name of the type of keys and values in the KV cache: the model's dtype, or "q8_0"."""
+        return _name_of(self.dtype) if self.cache.dtype == "auto" else self.cache.dtype
 
     @property
     def group_size(self) -> int:

@@ -10,6 +10,7 @@ from draftwire import Client, Speculation
 from speculative_engine.kernels.library import available_kernels
 from tests.harness.checkout import MODELS
 from tests.harness.models.gguf_model import write_checkpoint_as_gguf
+from tests.harness.served_checkpoint import assert_drafts_change_nothing
 from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
@@ -38,25 +39,8 @@ def test_files_are_served(
     with Client(verifier.address, timeout=PATIENCE) as client:
         info = client.model_info()
         assert (info.model_id, info.dtype, info.bit_exact) == ("target.gguf", "q8_0", True)
-        plain = {
-            (prompt, temperature): client.generate(
-                prompt, temperature=temperature, speculation=Speculation(enabled=False), **OPTIONS
-            )
-            for prompt in PROMPTS
-            for temperature in (0.0, 0.9)
-        }
-        client.drafters.attach(drafter.address, name="one")
+        assert_drafts_change_nothing(client, drafter, OPTIONS)
         assert client.drafters.list()[0].model.dtype == "q4_0"
-
-        def drafted() -> int:
-            accepted = 0
-            for (prompt, temperature), expected in plain.items():
-                found = client.generate(prompt, temperature=temperature, **OPTIONS)
-                assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
-                accepted += found.speculation.accepted_tokens
-            return accepted
-
-        sometimes(drafted, "drafts are accepted")
 
 
 @pytest.mark.skipif("baseline" not in available_kernels(), reason="there is no compiled library")

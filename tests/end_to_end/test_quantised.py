@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from draftwire import Client, Speculation
+from draftwire import Client
 from tests.harness.checkout import MODELS
 from tests.harness.models.quantised_checkpoint import FORMS, write_quantised
-from tests.harness.waiting import PATIENCE, sometimes
+from tests.harness.served_checkpoint import assert_drafts_change_nothing
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n"]
 OPTIONS: dict[str, Any] = {"max_tokens": 48, "ignore_eos": True, "seed": 3}
 
 
@@ -42,22 +42,5 @@ def test_a_checkpoint_is_served(
     with Client(verifier.address, timeout=PATIENCE) as client:
         info = client.model_info()
         assert (info.dtype, info.bit_exact) == (weight_type, True)
-        plain = {
-            (prompt, temperature): client.generate(
-                prompt, temperature=temperature, speculation=Speculation(enabled=False), **OPTIONS
-            )
-            for prompt in PROMPTS
-            for temperature in (0.0, 0.9)
-        }
-        client.drafters.attach(drafter.address, name="one")
+        assert_drafts_change_nothing(client, drafter, OPTIONS)
         assert client.drafters.list()[0].model.dtype == weight_type
-
-        def drafted() -> int:
-            accepted = 0
-            for (prompt, temperature), expected in plain.items():
-                found = client.generate(prompt, temperature=temperature, **OPTIONS)
-                assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
-                accepted += found.speculation.accepted_tokens
-            return accepted
-
-        sometimes(drafted, "drafts are accepted")

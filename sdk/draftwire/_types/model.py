@@ -36,14 +36,17 @@ class ModelInfo:
     bit_exact: bool
     """Whether the load-time self-test found logits to be bit-identical alone and in every batch tried."""
     fingerprint: str
-    """Hash (hex) of the weights, their data type and the tokenizer; equal hashes mean the same model. Empty if the
-    service does not report it."""
+    """Hash (hex) of the weights, their data type, that of the KV cache if it is not the model's own, and the tokenizer;
+    equal hashes mean the same model. Empty if the service does not report it."""
     numerics: str = field(default="", kw_only=True)
     """Hash (hex) of everything that determines the bits of a result: kernels, libraries, device, and the outcome of a
     trial computation. Verifiers with equal fingerprints and numerics give the same tokens. Empty for drafters, and if
     the service does not report it."""
     numerics_description: str = field(default="", kw_only=True)
     """Human-readable description of ``numerics``."""
+    kv_dtype: str = field(default="", kw_only=True)
+    """Data type of keys and values in the KV cache: ``float32``, ``bfloat16``, ``float16`` or ``q8_0``. Empty if the
+    service does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
         fingerprint=message.fingerprint,
         numerics=message.numerics,
         numerics_description=message.numerics_description,
+        kv_dtype=message.kv_dtype,
     )
 
 
@@ -153,6 +157,7 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
         fingerprint=model.fingerprint,
         numerics=model.numerics,
         numerics_description=model.numerics_description,
+        kv_dtype=model.kv_dtype,
         build=message.build,
         limits=Limits(
             max_sequences=limits.max_sequences,

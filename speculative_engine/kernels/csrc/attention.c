@@ -5,6 +5,7 @@
  * The same code computes it whatever rows are computed with it, and all kinds of vectors give the same bits.
  */
 #include "ops.h"
+#include "kv_rows.h"
 #include "vectors.h"
 #include "thread_pool.h"
 
@@ -12,7 +13,6 @@
 
 #define QUERIES 16 /* of one lane per tile: keys are read once for all of them */
 #define GROUP 4    /* heads whose sums are held in registers at once */
-#define MOST_DIM 512
 #define LEAST_PRODUCTS 262144 /* with fewer, waking a thread costs more than it saves */
 
 /* One head of one query of a tile. */
@@ -66,6 +66,7 @@ static int64_t tiles_of(const Attention *a, int64_t lane) {
 #define ATTEND_TARGET __attribute__((target("avx512f")))
 #define ATTEND_WIDTH 16
 #define ATTEND_CHUNKS 4
+#define ATTEND_SIGNED(FROM) (avx512_signed)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))
 #define ATTEND_FMA(A, B, C) (avx512_floats)_mm512_fmadd_ps((__m512)(A), (__m512)(B), (__m512)(C))
 #include "attention_tile.h"
 
@@ -73,6 +74,7 @@ static int64_t tiles_of(const Attention *a, int64_t lane) {
 #define ATTEND_TARGET __attribute__((target("avx2,fma")))
 #define ATTEND_WIDTH 8
 #define ATTEND_CHUNKS 2
+#define ATTEND_SIGNED(FROM) (avx2_signed)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
 #define ATTEND_FMA(A, B, C) (avx2_floats)_mm256_fmadd_ps((__m256)(A), (__m256)(B), (__m256)(C))
 #include "attention_tile.h"
 
@@ -82,6 +84,7 @@ static int64_t tiles_of(const Attention *a, int64_t lane) {
 #define ATTEND_TARGET
 #define ATTEND_WIDTH 4
 #define ATTEND_CHUNKS 4
+#define ATTEND_SIGNED signed_vec4
 #define ATTEND_FMA fma_vec4
 #include "attention_tile.h"
 

@@ -4,16 +4,19 @@
  *   ATTEND_TARGET         the instructions that it uses
  *   ATTEND_WIDTH          floats per vector
  *   ATTEND_CHUNKS         vectors of value elements that are summed at once
+ *   ATTEND_SIGNED(FROM)   a vector of 8-bit integers in memory, widened to 32 bits
  *   ATTEND_FMA(A, B, C)   A * B + C, rounded once
  */
 #define ATTEND_INLINE ATTEND_TARGET static inline __attribute__((always_inline))
 #define ATTEND_VECTORS (LANES / ATTEND_WIDTH)
 #define FLOATS ATTEND_NAME(floats)
 #define INTS ATTEND_NAME(ints)
+#define SIGNED ATTEND_NAME(signed)
 #define BITS ATTEND_NAME(bits)
 
 typedef float FLOATS __attribute__((vector_size(4 * ATTEND_WIDTH), aligned(4)));
 typedef uint32_t INTS __attribute__((vector_size(4 * ATTEND_WIDTH), aligned(4)));
+typedef int32_t SIGNED __attribute__((vector_size(4 * ATTEND_WIDTH), aligned(4)));
 typedef uint16_t BITS __attribute__((vector_size(2 * ATTEND_WIDTH), aligned(2)));
 
 #if ATTEND_WIDTH == 16
@@ -52,11 +55,20 @@ ATTEND_INLINE void ATTEND_NAME(transpose)(INTS *rows) {
     ATTEND_SWAP(rows, 1)
 }
 
+/* Returns the scales of a block of Q8_0_KV keys, one per key, from key `first` on; zeros beyond `count`. */
+ATTEND_INLINE FLOATS ATTEND_NAME(key_scales)(const Attention *a, const int64_t *seen, int64_t base, int first,
+                                             int64_t count, int64_t block) {
+    FLOATS scales = {0};
+    for (int i = 0; i < ATTEND_WIDTH && first + i < count; i++)
+        scales[i] = kv_scale(kv_row(a->keys, base + seen[first + i], a->key_dim, Q8_0_KV), a->key_dim, block);
+    return scales;
+}
+
 /* Loads LANES keys, transposed: out[d * ATTEND_VECTORS + v] holds dimension d of the keys of vector v. Keys beyond
- * `count` are zeros. Those in bfloat16 are transposed as pairs of dimensions. */
+ * `count` are zeros. Those in bfloat16 are transposed as pairs of dimensions, those in 8 bits by four. */
 ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *seen, int64_t base, int64_t count,
-                                          int bf16, FLOATS *out) {
-    const int64_t size = bf16 ? 2 : 4, words = a->key_dim * size / 4; /* of 4 bytes, per key */
+                                          int type, FLOATS *out) {
+    const int64_t size = kv_element_size(type), words = a->key_dim * size / 4; /* of 4 bytes, per key */
     for (int v = 0; v < ATTEND_VECTORS; v++)
         for (int64_t word = 0; word < words; word += ATTEND_WIDTH) {
             const int64_t left = words - word; /* 8 at least */
@@ -65,14 +77,23 @@ ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *see
                 const int key = v * ATTEND_WIDTH + i;
                 rows[i] = (INTS){0};
                 if (key >= count) continue;
-                const char *from = (const char *)a->keys + (base + seen[key]) * a->key_dim * size + word * 4;
+                const uint8_t *from = kv_row(a->keys, base + seen[key], a->key_dim, type) + word * 4;
                 if (left >= ATTEND_WIDTH) memcpy(rows + i, from, sizeof(INTS));
                 else memcpy(rows + i, from, sizeof(INTS) / 2);
             }
             ATTEND_NAME(transpose)(rows);
+            FLOATS scales = {0};
             for (int i = 0; i < ATTEND_WIDTH && i < left; i++) {
                 FLOATS *to = out + (word + i) * (4 / size) * ATTEND_VECTORS + v;
-                if (bf16) {
+                if (type == Q8_0_KV) {
+                    const int64_t element = (word + i) * 4;
+                    if (i == 0 || element % KV_BLOCK == 0)
+                        scales = ATTEND_NAME(key_scales)(a, seen, base, v * ATTEND_WIDTH, count, element / KV_BLOCK);
+                    for (int k = 0; k < 4; k++) {
+                        const SIGNED quants = (SIGNED)(rows[i] << (24 - 8 * k)) >> 24;
+                        to[k * ATTEND_VECTORS] = __builtin_convertvector(quants, FLOATS) * scales;
+                    }
+                } else if (type == BF16_KV) {
                     to[0] = (FLOATS)(rows[i] << 16);
                     to[ATTEND_VECTORS] = (FLOATS)(rows[i] & 0xffff0000);
                 } else {
@@ -98,24 +119,29 @@ ATTEND_INLINE void ATTEND_NAME(score)(const Head *heads, int count, const FLOATS
         memcpy(heads[i].weights + position, sums + i * ATTEND_VECTORS, LANES * sizeof(float));
 }
 
-ATTEND_INLINE FLOATS ATTEND_NAME(load)(const void *from, int64_t at, int bf16) {
-    if (bf16) {
+/* Loads a vector of a row of values of `dim` elements, from one on. */
+ATTEND_INLINE FLOATS ATTEND_NAME(load)(const uint8_t *row, int64_t dim, int64_t element, int type) {
+    if (type == Q8_0_KV) {
+        const FLOATS scale = kv_scale(row, dim, element / KV_BLOCK) - (FLOATS){0};
+        return __builtin_convertvector(ATTEND_SIGNED(row + element), FLOATS) * scale;
+    }
+    if (type == BF16_KV) {
         BITS bits;
-        memcpy(&bits, (const uint16_t *)from + at, sizeof bits);
+        memcpy(&bits, row + 2 * element, sizeof bits);
         return (FLOATS)(__builtin_convertvector(bits, INTS) << 16);
     }
     FLOATS whole;
-    memcpy(&whole, (const float *)from + at, sizeof whole);
+    memcpy(&whole, row + 4 * element, sizeof whole);
     return whole;
 }
 
 ATTEND_INLINE void ATTEND_NAME(add_range)(const Attention *a, const int64_t *seen, int64_t base, int64_t first,
                                           int64_t last, int64_t element, const Head *heads, int count, int chunks,
-                                          int bf16, FLOATS sum[GROUP][ATTEND_CHUNKS]) {
+                                          int type, FLOATS sum[GROUP][ATTEND_CHUNKS]) {
     for (int64_t p = first; p < last; p++) {
-        const int64_t at = (base + seen[p]) * a->value_dim + element;
+        const uint8_t *row = kv_row(a->values, base + seen[p], a->value_dim, type);
         for (int c = 0; c < chunks; c++) {
-            const FLOATS value = ATTEND_NAME(load)(a->values, at + c * ATTEND_WIDTH, bf16);
+            const FLOATS value = ATTEND_NAME(load)(row, a->value_dim, element + c * ATTEND_WIDTH, type);
             for (int i = 0; i < count; i++) {
                 const FLOATS weight = heads[i].weights[p] - (FLOATS){0};
                 sum[i][c] = ATTEND_FMA(value, weight, sum[i][c]);
@@ -127,7 +153,7 @@ ATTEND_INLINE void ATTEND_NAME(add_range)(const Attention *a, const int64_t *see
 /* Sums the weighted values that `count` heads see, in the order of positions: `chunks` vectors of them, from an element
  * on. */
 ATTEND_INLINE void ATTEND_NAME(add_part)(const Attention *a, const int64_t *seen, int64_t base, int64_t element,
-                                         const Head *heads, int count, int chunks, int bf16) {
+                                         const Head *heads, int count, int chunks, int type) {
     int64_t all = 0, some = heads[0].end; /* start and end of the positions that all heads see */
     for (int i = 0; i < count; i++) {
         all = heads[i].start > all ? heads[i].start : all;
@@ -139,28 +165,28 @@ ATTEND_INLINE void ATTEND_NAME(add_part)(const Attention *a, const int64_t *seen
         for (int c = 0; c < chunks; c++) sum[i][c] = (FLOATS){0};
     for (int i = 0; count > 1 && i < count; i++)
         ATTEND_NAME(add_range)(a, seen, base, heads[i].start, heads[i].end < all ? heads[i].end : all, element,
-                               heads + i, 1, chunks, bf16, sum + i);
-    ATTEND_NAME(add_range)(a, seen, base, all, some, element, heads, count, chunks, bf16, sum);
+                               heads + i, 1, chunks, type, sum + i);
+    ATTEND_NAME(add_range)(a, seen, base, all, some, element, heads, count, chunks, type, sum);
     for (int i = 0; i < count; i++) {
         if (count > 1)
-            ATTEND_NAME(add_range)(a, seen, base, some, heads[i].end, element, heads + i, 1, chunks, bf16, sum + i);
+            ATTEND_NAME(add_range)(a, seen, base, some, heads[i].end, element, heads + i, 1, chunks, type, sum + i);
         memcpy(heads[i].out + element, sum[i], (size_t)chunks * sizeof(FLOATS));
     }
 }
 
 ATTEND_INLINE void ATTEND_NAME(add_values)(const Attention *a, const int64_t *seen, int64_t base, const Head *heads,
-                                           int count, int bf16) {
+                                           int count, int type) {
     const int64_t dim = a->value_dim, whole = ATTEND_CHUNKS * ATTEND_WIDTH;
     int64_t element = 0;
     for (; element + whole <= dim; element += whole)
-        ATTEND_NAME(add_part)(a, seen, base, element, heads, count, ATTEND_CHUNKS, bf16);
+        ATTEND_NAME(add_part)(a, seen, base, element, heads, count, ATTEND_CHUNKS, type);
     for (; element < dim; element += LANES) /* where `whole` is larger */
-        ATTEND_NAME(add_part)(a, seen, base, element, heads, count, ATTEND_VECTORS, bf16);
+        ATTEND_NAME(add_part)(a, seen, base, element, heads, count, ATTEND_VECTORS, type);
 }
 
 /* Computes the attention of queries `first` to `last` - 1 of a lane, for the heads of one key-value head. */
 ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *seen, int64_t first, int64_t last,
-                                            int64_t kv_head, float *scratch, int bf16) {
+                                            int64_t kv_head, float *scratch, int type) {
     Head heads[QUERIES * a->shared];
     const int64_t base = kv_head * a->slots, count = (last - first) * a->shared, most = a->counts[last - 1];
     for (int64_t i = 0; i < count; i++) {
@@ -176,8 +202,8 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
     }
     FLOATS keys[MOST_DIM * ATTEND_VECTORS];
     for (int64_t p = heads[0].start; p < most; p += LANES) {
-        if (most - p >= LANES) ATTEND_NAME(load_keys)(a, seen + p, base, LANES, bf16, keys);
-        else ATTEND_NAME(load_keys)(a, seen + p, base, most - p, bf16, keys);
+        if (most - p >= LANES) ATTEND_NAME(load_keys)(a, seen + p, base, LANES, type, keys);
+        else ATTEND_NAME(load_keys)(a, seen + p, base, most - p, type, keys);
         int64_t i = 0;
         for (; i + GROUP <= count; i += GROUP) ATTEND_NAME(score)(heads + i, GROUP, keys, a->key_dim, p);
         for (; i + 2 <= count; i += 2) ATTEND_NAME(score)(heads + i, 2, keys, a->key_dim, p);
@@ -187,12 +213,12 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
         softmax(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
                 a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
     int64_t i = 0;
-    for (; i + GROUP <= count; i += GROUP) ATTEND_NAME(add_values)(a, seen, base, heads + i, GROUP, bf16);
+    for (; i + GROUP <= count; i += GROUP) ATTEND_NAME(add_values)(a, seen, base, heads + i, GROUP, type);
     if (count - i >= 2) {
-        ATTEND_NAME(add_values)(a, seen, base, heads + i, 2, bf16);
+        ATTEND_NAME(add_values)(a, seen, base, heads + i, 2, type);
         i += 2;
     }
-    if (i < count) ATTEND_NAME(add_values)(a, seen, base, heads + i, 1, bf16);
+    if (i < count) ATTEND_NAME(add_values)(a, seen, base, heads + i, 1, type);
 }
 
 /* Tiles are ordered by lane, and within a lane by key-value head. */
@@ -205,8 +231,10 @@ ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t fi
         for (int64_t t = first > begin ? first : begin; t < last && t < end; t++) {
             int64_t query = lane[1] + (t - begin) % tiles * QUERIES, head = (t - begin) / tiles;
             int64_t next = query + QUERIES < lane[2] ? query + QUERIES : lane[2];
-            if (a->bf16) ATTEND_NAME(attend_tile)(a, a->seen + lane[0], query, next, head, scratch, 1);
-            else ATTEND_NAME(attend_tile)(a, a->seen + lane[0], query, next, head, scratch, 0);
+            const int64_t *seen = a->seen + lane[0];
+            if (a->kv_type == Q8_0_KV) ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, Q8_0_KV);
+            else if (a->kv_type == BF16_KV) ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, BF16_KV);
+            else ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, FLOAT32_KV);
         }
         begin = end;
     }
@@ -219,6 +247,7 @@ ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t fi
 #undef ATTEND_INLINE
 #undef ATTEND_LOW
 #undef ATTEND_NAME
+#undef ATTEND_SIGNED
 #undef ATTEND_SWAP
 #undef ATTEND_TARGET
 #undef ATTEND_VECTORS
@@ -226,3 +255,4 @@ ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t fi
 #undef BITS
 #undef FLOATS
 #undef INTS
+#undef SIGNED

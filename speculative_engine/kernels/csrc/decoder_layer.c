@@ -44,7 +44,7 @@ static void for_all_vectors(Task task, const void *from, uint16_t *to, const Pas
     draftwire_parallel_for(task, &call, pass->rows * width / LANES, LEAST_ELEMENTS / LANES, pass->threads);
 }
 
-void draftwire_decoder_layer(const Layer *layer, const Pass *pass, uint16_t *keys, uint16_t *values) {
+void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values) {
     const int64_t rows = pass->rows, width = layer->project.inputs, dim = layer->dim, gate = layer->down.inputs;
     const int32_t threads = pass->threads;
     draftwire_rms_norm(pass->hidden, layer->input_norm, pass->narrow, rows, width, layer->input_eps, 1, threads);
@@ -53,7 +53,7 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, uint16_t *key
         pass->wide, pass->cosines, pass->sines, layer->query_norm, layer->key_norm, pass->slots,
         pass->query, keys, values,
         rows, layer->heads, layer->kv_heads, dim, pass->capacity,
-        layer->scale, layer->head_eps, 1,
+        layer->scale, layer->head_eps, 1, pass->kv_type,
     };
     draftwire_rope(&rope, threads);
     const Attention attention = {
@@ -61,7 +61,7 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, uint16_t *key
         pass->seen, pass->lanes, pass->lane_rows, pass->counts,
         rows, layer->kv_heads, layer->heads / layer->kv_heads, pass->capacity, dim, dim,
         pass->longest, layer->window, pass->lane_count, pass->scratch_size,
-        0, 1,
+        0, pass->kv_type,
     };
     draftwire_attention(&attention, threads);
     for_all_vectors(round_vectors, pass->attended, pass->narrow, pass, layer->heads * dim);

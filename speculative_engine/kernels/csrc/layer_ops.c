@@ -5,6 +5,7 @@
  * by the order of the norms' sums and the last bit of exponentials. All widths are multiples of LANES.
  */
 #include "ops.h"
+#include "kv_rows.h"
 #include "vectors.h"
 #include "thread_pool.h"
 
@@ -65,8 +66,17 @@ INLINE void rope_pair(const Rope *a, int64_t at, int64_t row, int64_t c, int bf1
                     round_vec(first * load_vec(a->sines, angle + middle, bf16), bf16), bf16);
 }
 
+/* Writes a head of keys or values, float32 [dim], to row `to` of the KV cache. */
+INLINE void store_head(const float *head, void *rows, int64_t to, int64_t dim, int type) {
+    if (type == Q8_0_KV)
+        for (int64_t at = 0; at < dim; at += KV_BLOCK) round_kv_block(head + at, kv_row(rows, to, dim, type), dim, at);
+    else
+        for (int64_t c = 0; c < dim; c += LANES) store_vec(rows, to * dim + c, load_vec(head, c, 0), type == BF16_KV);
+}
+
 INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
     const int64_t dim = a->dim, middle = dim / 2, start = row * (a->heads + 2 * a->kv_heads) * dim;
+    float head[MOST_DIM];
     vec low, high;
     for (int64_t h = 0; h < a->heads; h++) {
         int64_t at = start + h * dim, to = (h * a->rows + row) * dim;
@@ -78,16 +88,17 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
         }
     }
     for (int64_t h = 0; h < a->kv_heads; h++) {
-        int64_t at = start + (a->heads + h) * dim, to = (h * a->capacity + a->slots[row]) * dim;
+        int64_t at = start + (a->heads + h) * dim, to = h * a->capacity + a->slots[row];
         if (a->key_weight) rms_norm_row(a->projected, at, a->key_weight, a->projected, at, dim, a->eps, bf16);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
-            store_vec(a->keys, to + c, low, bf16);
-            store_vec(a->keys, to + middle + c, high, bf16);
+            store_vec(head, c, low, 0);
+            store_vec(head, middle + c, high, 0);
         }
+        store_head(head, a->keys, to, dim, a->kv_type);
         int64_t value = start + (a->heads + a->kv_heads + h) * dim;
-        for (int64_t c = 0; c < dim; c += LANES)
-            store_vec(a->values, to + c, load_vec(a->projected, value + c, bf16), bf16);
+        for (int64_t c = 0; c < dim; c += LANES) store_vec(head, c, load_vec(a->projected, value + c, bf16), 0);
+        store_head(head, a->values, to, dim, a->kv_type);
     }
 }
 

@@ -44,6 +44,11 @@ void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
                         int32_t bf16, int32_t threads);
 
+/* The types of keys and values in their slots; kv_rows.h describes a row of each. */
+enum { FLOAT32_KV, BF16_KV, Q8_0_KV };
+
+#define MOST_DIM 512 /* elements of a head's key */
+
 /* Rotary position embedding. Also scales queries, and writes keys and values to their slots. */
 typedef struct {
     void *projected;          /* [rows, (heads + 2 * kv_heads) * dim]: queries, keys, values; overwritten */
@@ -53,14 +58,29 @@ typedef struct {
     const void *key_weight;   /* [dim], weight of the key head norm, or NULL */
     const int64_t *slots;     /* [rows] */
     float *query;             /* [heads, rows, dim], scaled */
-    void *keys;               /* [kv_heads, capacity, dim] */
-    void *values;             /* [kv_heads, capacity, dim] */
-    int64_t rows, heads, kv_heads, dim, capacity;
+    void *keys;               /* [kv_heads, capacity] rows */
+    void *values;             /* [kv_heads, capacity] rows */
+    int64_t rows, heads, kv_heads;
+    int64_t dim;              /* at most MOST_DIM */
+    int64_t capacity;
     float scale, eps;
     int32_t bf16;
+    int32_t kv_type;          /* that of the model's dtype, or Q8_0_KV */
 } Rope;
 
 void draftwire_rope(const Rope *a, int32_t threads);
+
+/* Writes keys or values of several heads to their slots as Q8_0_KV. */
+typedef struct {
+    const void *source;   /* [heads, rows, dim], with these strides in elements: */
+    int64_t head_stride, row_stride;
+    const int64_t *slots; /* [rows] */
+    void *to;             /* [heads, capacity] rows */
+    int64_t heads, rows, dim, capacity;
+    int32_t bf16;
+} KvRows;
+
+void draftwire_write_kv(const KvRows *a, int32_t threads);
 
 /* The angles of rotary position embeddings: cosines and sines of position times frequency, a float32, in both halves of
  * a row, times `scaling`. */
@@ -81,8 +101,8 @@ void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t w
 /* Attention over KV slots. A lane is a path of the token tree: its slots, ordered by position, and its queries. */
 typedef struct {
     const float *query;    /* [heads, rows, key_dim], scaled */
-    const void *keys;      /* [kv_heads, slots, key_dim] */
-    const void *values;    /* [kv_heads, slots, value_dim] */
+    const void *keys;      /* [kv_heads, slots] rows of key_dim elements */
+    const void *values;    /* [kv_heads, slots] rows of value_dim elements */
     float *out;            /* [rows, heads, value_dim] */
     float *scratch;        /* [threads, queries per tile, shared, longest]; longest is a multiple of LANES */
     const float *sinks;    /* [heads] or NULL: extra scores in the softmax that have no value */
@@ -97,7 +117,7 @@ typedef struct {
     int64_t lane_count;
     int64_t scratch_size;  /* floats per thread */
     float softcap;         /* 0 for none */
-    int32_t bf16;          /* of keys and values */
+    int32_t kv_type;
 } Attention;
 
 void draftwire_attention(const Attention *a, int32_t threads);
@@ -136,11 +156,11 @@ typedef struct {
     float *scores;   /* [threads, scratch_size] */
     float *working;  /* [rows, most inputs of a linear layer] */
     int64_t rows, capacity, longest, lane_count, scratch_size;
-    int32_t threads;
+    int32_t threads, kv_type;
 } Pass;
 
-/* keys and values: [kv_heads, capacity, dim] of this layer */
-void draftwire_decoder_layer(const Layer *layer, const Pass *pass, uint16_t *keys, uint16_t *values);
+/* keys and values: [kv_heads, capacity] rows of this layer */
+void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values);
 
 /* The token filters of one row. */
 typedef struct {

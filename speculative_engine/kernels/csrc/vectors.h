@@ -20,6 +20,7 @@
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float vec8 __attribute__((vector_size(2 * LANES), aligned(4)));
 typedef float vec4 __attribute__((vector_size(LANES), aligned(4)));
+typedef int32_t ivec4 __attribute__((vector_size(LANES), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint16_t u16vec __attribute__((vector_size(2 * LANES), aligned(2)));
@@ -87,7 +88,18 @@ INLINE float sum_vec(vec parts) {
 /* Returns a * b + c, rounded once. */
 INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) { return (vec4)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 
+/* Returns four 8-bit integers in memory, widened. */
+INLINE ivec4 signed_vec4(const uint8_t *from) {
+    uint32_t four;
+    memcpy(&four, from, sizeof four);
+    return (ivec4)vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)))));
+}
+
 #else
+
+INLINE ivec4 signed_vec4(const uint8_t *from) {
+    return (ivec4){(int8_t)from[0], (int8_t)from[1], (int8_t)from[2], (int8_t)from[3]};
+}
 
 typedef double double4 __attribute__((vector_size(2 * 4 * sizeof(float)), aligned(4)));
 typedef int64_t long4 __attribute__((vector_size(2 * 4 * sizeof(float)), aligned(4)));

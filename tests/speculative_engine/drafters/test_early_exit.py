@@ -11,6 +11,7 @@ from speculative_engine.drafters.early_exit import EarlyExitDrafter, EarlyExitOp
 from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.field_error import FieldError
+from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
@@ -48,9 +49,10 @@ class TestNoTokenDependsOnIt:
         assert model.pool.used == 0
         assert not engine._local.busy
 
-    def test_with_fused_layers(self) -> None:
+    @pytest.mark.parametrize("kv_dtype", ["auto", "q8_0"])
+    def test_with_fused_layers(self, kv_dtype: KvDtype) -> None:
         sizes = {"hidden_size": 128, "head_dim": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
-        fused = packed(early_model("Llama", torch.bfloat16, intermediate_size=192, **sizes), 1000)
+        fused = packed(early_model("Llama", torch.bfloat16, intermediate_size=192, **sizes), 1000, kv_dtype=kv_dtype)
         expected = generate(engine_with(None, fused), SPECS, together=False).tokens
         result = generate(engine_with(2, fused), SPECS)
         assert result.tokens == expected

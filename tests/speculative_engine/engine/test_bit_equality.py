@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kernels.library import kernels_in_use, use_kernels
+from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
@@ -72,6 +75,34 @@ def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -
     assert_same_bits(walk(model, texts, [126, 252, 15], seed=3, chunk=13), one_by_one)
 
 
+IN_8_BITS: dict[str, tuple[str, dict[str, object]]] = {
+    "fused": ("Llama", FUSED),
+    "fused, sliding window": ("Mistral", {**FUSED, "sliding_window": 150}),
+    "softcap": ("Gemma2", {"head_dim": 32, "sliding_window": 100, "attn_logit_softcapping": 5.0}),
+    "learned positions": ("GPT2", {"n_embd": 128}),
+}
+
+
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("case", IN_8_BITS)
+def test_rows_have_the_same_bits_with_keys_and_values_in_8_bits(
+    case: str, dtype: torch.dtype, kernels: Kernels
+) -> None:
+    name, changes = IN_8_BITS[case]
+    before = kernels_in_use()
+    use_kernels(kernels)
+    try:
+        model = packed(tiny_model(name, dtype, **changes), kv_dtype="q8_0")
+        texts = [random_tokens(136, seed=1), random_tokens(265, seed=2), random_tokens(25, seed=3)]
+        prompts = [118, 245, 5]
+        one_by_one = walk(model, texts, prompts, trees=False, chunk=64, together=False)
+        assert_same_bits(walk(model, texts, prompts, seed=1, chunk=64), one_by_one)
+        assert_same_bits(walk(model, texts, [126, 252, 15], seed=3, chunk=13), one_by_one)
+    finally:
+        use_kernels(before)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 def test_many_blocks_of_keys(dtype: torch.dtype) -> None:
     """The order in which torch.sum adds nine blocks, for example, depends on the number of query rows."""
@@ -104,10 +135,13 @@ SAMPLINGS = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("case", ["grouped heads", "wide", "sliding window", "softcap"])
-def test_tokens_are_the_same_however_they_come_about(case: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("case", "kv_dtype"),
+    [("grouped heads", "auto"), ("wide", "auto"), ("sliding window", "auto"), ("softcap", "auto"), ("fused", "q8_0")],
+)
+def test_tokens_are_the_same_however_they_come_about(case: str, kv_dtype: KvDtype, dtype: torch.dtype) -> None:
     name, changes = CASES[case]
-    model = packed(tiny_model(name, dtype, **changes))
+    model = packed(tiny_model(name, dtype, **changes), kv_dtype=kv_dtype)
     prompts = [random_tokens(count, seed=count) for count in (124, 7, 60, 1, 120)]
     specs = specs_of(prompts, 14, SAMPLINGS)
     alone = generate(engine_of(model), specs, together=False)

@@ -56,6 +56,15 @@ def undisturbed() -> dict[int, list[int]]:
     return generate(engine_of(model_of(4000)), SPECS, together=False).tokens
 
 
+def test_keys_and_values_in_8_bits_are_rounded_again_alike() -> None:
+    library = tiny_model("Llama", head_dim=32)
+    expected = generate(engine_of(packed(library, kv_dtype="q8_0")), SPECS, together=False).tokens
+    for prefix_cache in (False, True):
+        engine = engine_of(packed(library, 100, kv_dtype="q8_0"), max_tree_nodes=16, prefix_cache=prefix_cache)
+        assert generate(engine, SPECS, ScriptedDrafter(expected)).tokens == expected
+        assert engine.preemptions > 0 and engine.model.pool.used == 0
+
+
 @pytest.mark.parametrize("slots", SIZES)
 @pytest.mark.parametrize("accuracy", [None, 0.0, 0.85, 1.0])
 def test_the_same_tokens_under_pressure(slots: int, accuracy: float | None) -> None:

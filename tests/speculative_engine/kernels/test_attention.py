@@ -9,6 +9,8 @@ import torch
 
 from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.attention import SlotLanes, attend
+from speculative_engine.kernels.kv_rows import rounded, widened
+from speculative_engine.kernels.library import available_kernels, kernels_in_use, use_kernels
 from speculative_engine.model import packed_attention
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 
@@ -133,6 +135,35 @@ def test_a_row_has_the_same_bits_alone_in_a_chunk_and_beside_others(dtype: torch
         beside = torch.cat([torch.randn(6, 30, 64), query[:, position : position + 1], torch.randn(6, 3, 64)], dim=1)
         mixed = lanes_of([other[:60], path[: position + 1], other], [30, position, 407])
         assert torch.equal(attend(mixed, beside, keys, values, window, None, None)[30], chunk[position])
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("window", [None, 33])
+@pytest.mark.parametrize(("key_dim", "value_dim"), [(32, 64), (96, 32), (192, 128)])
+@pytest.mark.parametrize("shared", [1, 3, 8])
+def test_keys_and_values_in_8_bits_are_read_as_what_they_stand_for(
+    shared: int, key_dim: int, value_dim: int, window: int | None
+) -> None:
+    """They are exact in float32, so each row has the bits that float32 keys and values would give it."""
+    keys, values = (rounded(stored(2, dim, torch.bfloat16, dim)) for dim in (key_dim, value_dim))
+    lanes = lanes_of([slots(300, 1), slots(210, 2), slots(20, 3)], [250, 209, 10])
+    query = torch.randn(2 * shared, len(lanes.rows), key_dim) / math.sqrt(key_dim)
+    found = attend(lanes, query, keys, values, window, None, None)
+    assert torch.equal(found, attend(lanes, query, widened(keys), widened(values), window, None, None))
+
+
+def test_every_kind_of_vectors_reads_8_bits_alike() -> None:
+    keys, values = (rounded(stored(2, 64, torch.bfloat16, seed)) for seed in (1, 2))
+    lanes = lanes_of([slots(300, 1)], [290])
+    query = torch.randn(6, 10, 64)
+    before = kernels_in_use()
+    try:
+        for kernels in set(available_kernels()) & {"baseline", "avx2", "avx512"}:
+            use_kernels(kernels)
+            found = attend(lanes, query, keys, values, None, None, None)
+            assert torch.equal(found, attend(lanes, query, widened(keys), widened(values), None, None, None))
+    finally:
+        use_kernels(before)
 
 
 @pytest.mark.parametrize("window", [None, 33])

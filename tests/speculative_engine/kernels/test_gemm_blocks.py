@@ -1,48 +1,28 @@
 """The compiled product of weights in blocks: its results, and that its bits depend on nothing but row and weight."""
 
-import re
 from fractions import Fraction
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels import compiled_product
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm, can_multiply_blocks
 from speculative_engine.kernels.library import LIBRARY
 from tests.harness.engine.random_blocks import random_blocks, values
+from tests.harness.kernels.gemm_kinds import each_kind
+from tests.harness.kernels.product_checks import (
+    assert_documented,
+    assert_same_bits_in_any_company,
+    assert_threads_change_no_bit,
+    nearest,
+    random_rows,
+    rounded,
+)
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
-ENGINE_PAGE = Path(__file__).resolve().parents[3] / "docs" / "engine.md"
 TYPES = list(FORMATS)
-KINDS = {0: "plain C", 1: "AVX2", 3: "AVX-512 with VNNI"}
-BEST = compiled_product.gemm_kind() if LIBRARY.exists() else 0
-
-
-@pytest.fixture(params=[pytest.param(number, id=name) for number, name in KINDS.items()])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(request.param, monkeypatch)
-
-
-def use(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if number > BEST:
-        pytest.skip(f"this processor has no {KINDS[number]}")
-    monkeypatch.setattr(compiled_product, "gemm_kind", lambda: number)
-
-
-def random_rows(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
-
-
-def rounded(rows: torch.Tensor) -> torch.Tensor:
-    """Returns rows rounded to 8 bits per block, float64."""
-    blocks = rows.float().unflatten(1, (-1, 32))
-    most = blocks.abs().amax(-1, keepdim=True)
-    whole = (blocks * torch.where(most > 0, 127 / most, 0)).round()
-    return (whole.double() * (most / 127).double()).flatten(1)
 
 
 @pytest.mark.usefixtures("kind")
@@ -66,11 +46,7 @@ def test_all_kernels_give_the_same_bits(weights: BlockType, byte: int | None, mo
     product = CompiledBlockGemm(weights, random_blocks(weights, 37, 1024, byte=byte))
     extremes = torch.tensor([3.0, -3.0]).repeat(4, 512).to(torch.bfloat16)
     given = torch.cat([random_rows(9, 1024), extremes.abs(), -extremes.abs(), extremes])
-    found = []
-    for number in KINDS:
-        if number <= BEST:
-            use(number, monkeypatch)
-            found.append(product(given))
+    found = [product(given) for _ in each_kind(monkeypatch)]
     assert all(torch.equal(each, found[0]) for each in found)
     assert found[0].float().abs().sum() > 0 or byte in (0x00, 0x80)  # zeros of some types
 
@@ -79,25 +55,14 @@ def test_all_kernels_give_the_same_bits(weights: BlockType, byte: int | None, mo
 @pytest.mark.parametrize("weights", TYPES)
 def test_a_row_has_the_same_bits_in_any_company(weights: BlockType) -> None:
     product, given = CompiledBlockGemm(weights, random_blocks(weights, 45, 512)), random_rows(40, 512)
-    together = product(given)
-    for count in range(1, 41):
-        assert torch.equal(product(given[:count]), together[:count])
-        assert torch.equal(product(given[40 - count :]), together[40 - count :])
+    assert_same_bits_in_any_company(product, given)
 
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("weights", TYPES)
 def test_threads_change_no_bit(weights: BlockType) -> None:
     product, given = CompiledBlockGemm(weights, random_blocks(weights, 600, 1024)), random_rows(20, 1024)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = product(given)
-        for threads in (2, 3, 20):
-            torch.set_num_threads(threads)
-            assert torch.equal(product(given), alone)
-    finally:
-        torch.set_num_threads(before)
+    assert_threads_change_no_bit(product, given)
 
 
 @pytest.mark.usefixtures("kind")
@@ -120,13 +85,6 @@ def test_zeros_and_the_tiniest_numbers() -> None:
     assert product(tiny).isfinite().all()
     tiny[0, :32] = 0
     assert product(tiny).isfinite().all()
-
-
-def nearest(value: Fraction) -> np.float32:
-    """Returns the float32 nearest to an exact value, ties to even."""
-    found = np.float32(float(value))
-    near = [np.nextafter(found, np.float32(-np.inf)), found, np.nextafter(found, np.float32(np.inf))]
-    return min(near, key=lambda each: (abs(Fraction(float(each)) - value), int(each.view(np.int32)) & 1))
 
 
 @pytest.mark.usefixtures("kind")
@@ -165,9 +123,7 @@ def of_the_page(weights: BlockType) -> torch.Tensor:
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("weights", TYPES)
 def test_vectors_of_the_documentation(weights: BlockType) -> None:
-    (line,) = re.findall(rf"^\| `{weights}` \| `([0-9a-f ]+)` \|$", ENGINE_PAGE.read_text(), re.MULTILINE)
-    found = of_the_page(weights)[:4].view(torch.int16).tolist()
-    assert line.split() == [f"{each & 0xFFFF:04x}" for each in found]
+    assert_documented(weights, of_the_page(weights))
 
 
 def test_where_it_can_be_had() -> None:

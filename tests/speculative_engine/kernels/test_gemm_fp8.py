@@ -1,36 +1,27 @@
 """The compiled product of weights of 8-bit floats: its results, and that its bits depend on nothing but row and
 weight."""
 
-import re
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels import compiled_product
 from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
 from speculative_engine.kernels.library import LIBRARY
+from tests.harness.kernels.gemm_kinds import each_kind
+from tests.harness.kernels.product_checks import (
+    assert_documented,
+    assert_same_bits_in_any_company,
+    assert_threads_change_no_bit,
+    nearest,
+    random_rows,
+)
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
-ENGINE_PAGE = Path(__file__).resolve().parents[3] / "docs" / "engine.md"
-KINDS = {0: "plain C", 1: "AVX2", 3: "AVX-512"}
-BEST = compiled_product.gemm_kind() if LIBRARY.exists() else 0
 FLOAT8 = torch.float8_e4m3fn
 Floats = tuple[torch.Tensor, torch.Tensor]
-
-
-@pytest.fixture(params=[pytest.param(number, id=name) for number, name in KINDS.items()])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(request.param, monkeypatch)
-
-
-def use(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if number > BEST:
-        pytest.skip(f"this processor has no {KINDS[number]}")
-    monkeypatch.setattr(compiled_product, "gemm_kind", lambda: number)
 
 
 def all_numbers(count: int) -> torch.Tensor:
@@ -47,10 +38,6 @@ def random_floats(outputs: int, inputs: int, group: int) -> Floats:
 def product_of(weight: Floats, group: int) -> CompiledFp8Gemm:
     values, scales = weight
     return CompiledFp8Gemm(lambda first, last: (values[first:last], scales[first:last]), *values.shape, group)
-
-
-def random_rows(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
 
 
 @pytest.mark.usefixtures("kind")
@@ -71,42 +58,20 @@ def test_it_is_a_product(rows: int, outputs: int, inputs: int, group: int) -> No
 def test_all_kernels_give_the_same_bits(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     product, given = product_of(random_floats(37, 320, group), group), random_rows(23, 320)
     given[5, 17] = float("inf")
-    found = []
-    for number in KINDS:
-        if number <= BEST:
-            use(number, monkeypatch)
-            found.append(product(given).view(torch.int16))
+    found = [product(given).view(torch.int16) for _ in each_kind(monkeypatch)]
     assert all(torch.equal(each, found[0]) for each in found)
 
 
 @pytest.mark.usefixtures("kind")
 def test_a_row_has_the_same_bits_in_any_company() -> None:
     product, given = product_of(random_floats(45, 512, 128), 128), random_rows(40, 512)
-    together = product(given)
-    for count in range(1, 41):
-        assert torch.equal(product(given[:count]), together[:count])
-        assert torch.equal(product(given[40 - count :]), together[40 - count :])
+    assert_same_bits_in_any_company(product, given)
 
 
 @pytest.mark.usefixtures("kind")
 def test_threads_change_no_bit() -> None:
     product, given = product_of(random_floats(600, 1024, 128), 128), random_rows(20, 1024)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = product(given)
-        for threads in (2, 3, 20):
-            torch.set_num_threads(threads)
-            assert torch.equal(product(given), alone)
-    finally:
-        torch.set_num_threads(before)
-
-
-def nearest(value: Fraction) -> np.float32:
-    """Returns the float32 nearest to an exact value, ties to even."""
-    found = np.float32(float(value))
-    near = [np.nextafter(found, np.float32(-np.inf)), found, np.nextafter(found, np.float32(np.inf))]
-    return min(near, key=lambda each: (abs(Fraction(float(each)) - value), int(each.view(np.int32)) & 1))
+    assert_threads_change_no_bit(product, given)
 
 
 @pytest.mark.usefixtures("kind")
@@ -137,6 +102,4 @@ def of_the_page() -> torch.Tensor:
 
 @pytest.mark.usefixtures("kind")
 def test_vectors_of_the_documentation() -> None:
-    (line,) = re.findall(r"^\| `fp8` \| `([0-9a-f ]+)` \|$", ENGINE_PAGE.read_text(), re.MULTILINE)
-    found = of_the_page()[:4].view(torch.int16).tolist()
-    assert line.split() == [f"{each & 0xFFFF:04x}" for each in found]
+    assert_documented("fp8", of_the_page())

@@ -1,35 +1,25 @@
 """The compiled product of weights of integers in groups: its results, and that its bits depend on nothing but row and
 weight."""
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
 
-from speculative_engine.kernels import compiled_product
 from speculative_engine.kernels.gemm_blocks import CompiledBlockGemm
 from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
 from speculative_engine.kernels.library import LIBRARY
 from tests.harness.engine.random_blocks import random_blocks
+from tests.harness.kernels.gemm_kinds import each_kind
+from tests.harness.kernels.product_checks import (
+    assert_documented,
+    assert_same_bits_in_any_company,
+    assert_threads_change_no_bit,
+    random_rows,
+    rounded,
+)
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
-ENGINE_PAGE = Path(__file__).resolve().parents[3] / "docs" / "engine.md"
-KINDS = {0: "plain C", 1: "AVX2", 3: "AVX-512 with VNNI"}
-BEST = compiled_product.gemm_kind() if LIBRARY.exists() else 0
 Integers = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
-
-@pytest.fixture(params=[pytest.param(number, id=name) for number, name in KINDS.items()])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(request.param, monkeypatch)
-
-
-def use(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if number > BEST:
-        pytest.skip(f"this processor has no {KINDS[number]}")
-    monkeypatch.setattr(compiled_product, "gemm_kind", lambda: number)
 
 
 def random_integers(bits: int, outputs: int, inputs: int, group: int) -> Integers:
@@ -47,18 +37,6 @@ def product_of(bits: int, weight: Integers) -> CompiledGroupGemm:
         lambda first, last: (weight[0][first:last], weight[1][first:last], weight[2][first:last]),
         bits, outputs, inputs, inputs // scales.shape[1],
     )  # fmt: skip
-
-
-def random_rows(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
-
-
-def rounded(rows: torch.Tensor) -> torch.Tensor:
-    """Returns rows rounded to 8 bits per block, float64."""
-    blocks = rows.float().unflatten(1, (-1, 32))
-    most = blocks.abs().amax(-1, keepdim=True)
-    whole = (blocks * (torch.tensor(127.0) / most)).round()
-    return (whole.double() * (most / 127).double()).flatten(1)
 
 
 @pytest.mark.usefixtures("kind")
@@ -91,11 +69,7 @@ def test_all_kernels_give_the_same_bits(
     product = product_of(bits, weight)
     extremes = torch.tensor([3.0, -3.0]).repeat(4, 512).to(torch.bfloat16)
     given = torch.cat([random_rows(9, 1024), extremes.abs(), -extremes.abs(), extremes])
-    found = []
-    for number in KINDS:
-        if number <= BEST:
-            use(number, monkeypatch)
-            found.append(product(given))
+    found = [product(given) for _ in each_kind(monkeypatch)]
     assert all(torch.equal(each, found[0]) for each in found)
 
 
@@ -117,25 +91,14 @@ def test_groups_of_one_block_are_blocks_of_gguf(bits: int, blocks: str) -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_row_has_the_same_bits_in_any_company(bits: int) -> None:
     product, given = product_of(bits, random_integers(bits, 45, 512, 128)), random_rows(40, 512)
-    together = product(given)
-    for count in range(1, 41):
-        assert torch.equal(product(given[:count]), together[:count])
-        assert torch.equal(product(given[40 - count :]), together[40 - count :])
+    assert_same_bits_in_any_company(product, given)
 
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("bits", [4, 8])
 def test_threads_change_no_bit(bits: int) -> None:
     product, given = product_of(bits, random_integers(bits, 600, 1024, 1024)), random_rows(20, 1024)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = product(given)
-        for threads in (2, 3, 20):
-            torch.set_num_threads(threads)
-            assert torch.equal(product(given), alone)
-    finally:
-        torch.set_num_threads(before)
+    assert_threads_change_no_bit(product, given)
 
 
 def of_the_page(bits: int) -> torch.Tensor:
@@ -150,6 +113,4 @@ def of_the_page(bits: int) -> torch.Tensor:
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("bits", [4, 8])
 def test_vectors_of_the_documentation(bits: int) -> None:
-    (line,) = re.findall(rf"^\| `int{bits}` \| `([0-9a-f ]+)` \|$", ENGINE_PAGE.read_text(), re.MULTILINE)
-    found = of_the_page(bits)[:4].view(torch.int16).tolist()
-    assert line.split() == [f"{each & 0xFFFF:04x}" for each in found]
+    assert_documented(f"int{bits}", of_the_page(bits))

@@ -14,6 +14,7 @@ from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
 from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
 from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
+from speculative_engine.kernels.kv_rows import KV_TYPES, STORED, rounded, stored_width
 from speculative_engine.kernels.library import available_kernels
 from tests.harness.engine.random_blocks import random_blocks
 
@@ -89,15 +90,20 @@ def operations(bf16: bool) -> list[bytes]:
     rows, heads, kv_heads = 5, 4, 2
     projected = random(rows, (heads + 2 * kv_heads) * 64, dtype=dtype)
     angles = random(rows, 64, dtype=dtype), random(rows + 1, 64, dtype=dtype)[1:]
-    stored = bytes(kv_heads * SLOTS * 64 * size)
+    kept = bytes(kv_heads * SLOTS * 64 * size)
+    kept_in_8_bits = bytes(kv_heads * SLOTS * stored_width(64))
     found = [
         encoded(
             NORM, (rows, 96, 1e-5, bf16), random(rows, 96, dtype=dtype), random(96, dtype=dtype),
             bytes(rows * 96 * size),
         ),
-        encoded(
-            ROPE, (rows, heads, kv_heads, 64, SLOTS, 0.125, 1e-6, bf16), projected, *angles, random(64, dtype=dtype),
-            random(64, dtype=dtype), torch.arange(3, 3 + rows), bytes(heads * rows * 64 * 4), stored, stored,
+        *(
+            encoded(
+                ROPE, (rows, heads, kv_heads, 64, SLOTS, 0.125, 1e-6, bf16, kv_type), projected, *angles,
+                random(64, dtype=dtype), random(64, dtype=dtype), torch.arange(3, 3 + rows),
+                bytes(heads * rows * 64 * 4), space, space,
+            )
+            for kv_type, space in ((KV_TYPES[dtype], kept), (KV_TYPES[STORED], kept_in_8_bits))
         ),
         encoded(
             ANGLES, (40, 64, 1.25, bf16), torch.arange(40) ** 3, 1e4 ** (-torch.arange(32) / 32),
@@ -112,17 +118,35 @@ def operations(bf16: bool) -> list[bytes]:
         ),
     ]  # fmt: skip
     longest = SLOTS // 16 * 16 + 32
-    for window, softcap, sinks in ((0, 0.0, None), (20, 0.0, random(heads, dtype=torch.float32)), (0, 3.0, None)):
+    sinks = random(heads, dtype=torch.float32)
+    for dim, window, softcap, sink, narrow in (
+        (DIM, 0, 0.0, None, False), (DIM, 20, 0.0, sinks, False), (DIM, 0, 3.0, None, False), (64, 20, 0.0, sinks, True)
+    ):  # fmt: skip
+        keys = random(kv_heads, SLOTS, dim, dtype=dtype)
+        kv = rounded(keys) if narrow else keys
         found.append(
             encoded(
                 ATTENTION,
-                (rows, kv_heads, 2, SLOTS, DIM, DIM, longest, window, 1, 16 * 2 * longest, softcap, bf16),
-                random(heads, rows, DIM, dtype=torch.float32),
-                random(kv_heads, SLOTS, DIM, dtype=dtype),
-                random(kv_heads, SLOTS, DIM, dtype=dtype),
-                bytes(rows * heads * DIM * 4),
+                (
+                    rows,
+                    kv_heads,
+                    2,
+                    SLOTS,
+                    dim,
+                    dim,
+                    longest,
+                    window,
+                    1,
+                    16 * 2 * longest,
+                    softcap,
+                    KV_TYPES[kv.dtype],
+                ),
+                random(heads, rows, dim, dtype=torch.float32),
+                kv,
+                kv,
+                bytes(rows * heads * dim * 4),
                 bytes(16 * 2 * longest * 4),
-                sinks,
+                sink,
                 torch.randperm(SLOTS, generator=torch.Generator().manual_seed(1)),
                 torch.tensor([0, 0, rows]),
                 torch.arange(rows),

@@ -6,7 +6,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.kv.kv_slots import PADDING_SLOT, SLOT_BLOCK, KvCache, OutOfSlotsError, SlotList, SlotPool
+from speculative_engine.kernels.kv_rows import rounded
+from speculative_engine.kv.kv_slots import (
+    PADDING_SLOT,
+    SLOT_BLOCK,
+    KvCache,
+    KvDtypeError,
+    OutOfSlotsError,
+    SlotList,
+    SlotPool,
+)
 
 
 @given(st.lists(st.integers(min_value=0, max_value=12), max_size=40), st.randoms(use_true_random=False))
@@ -79,6 +88,19 @@ def test_cache_makes_each_layer_once_and_full_of_zeros() -> None:
     assert cache.layer(0, key, value)[0] is keys
     assert cache.layers == 1
     assert cache.bytes == 2 * 11 * 4 * 4 + 2 * 11 * 6 * 2
+
+
+def test_a_cache_in_8_bits_holds_8_5_bits_an_element() -> None:
+    cache = KvCache(10, "q8_0")
+    key, value = torch.randn(2, 3, 64), torch.randn(2, 3, 32).to(torch.bfloat16)
+    keys, values = cache.write(0, torch.tensor([4, 1, 7]), key, value)
+    assert torch.equal(keys[:, [4, 1, 7]], rounded(key)) and torch.equal(values[:, [4, 1, 7]], rounded(value))
+    assert not keys[:, 0].any() and not values[:, 0].any()
+    assert cache.bytes == 2 * 11 * (64 + 32) * 8.5 / 8
+    beside = cache.empty(3)
+    assert (beside.dtype, beside.capacity, beside.layers) == ("q8_0", 3, 0)
+    with pytest.raises(KvDtypeError, match="keys of layer 1 have 80 elements a head, and q8_0 needs a multiple of 32"):
+        cache.write(1, torch.tensor([1]), torch.ones(2, 1, 80), value)
 
 
 def test_sequences_that_grow_by_turns_have_their_slots_side_by_side() -> None:

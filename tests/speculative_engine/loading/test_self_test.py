@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from speculative_engine.kernels.kv_rows import elements
+from speculative_engine.kv import kv_slots
 from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.packed_attention import ATTENTION_NAME
@@ -17,6 +19,49 @@ def test_passes_what_is_served_right(name: str, dtype: torch.dtype) -> None:
     report = run_self_test(model)
     assert report.error < report.tolerance
     assert report.bit_exact
+
+
+IN_8_BITS: dict[str, tuple[str, dict[str, object]]] = {
+    "fused": ("Llama", {"hidden_size": 128, "intermediate_size": 176, "head_dim": 32}),
+    "normed heads": ("Qwen3", {"head_dim": 32}),
+    "softcap": ("Gemma2", {"head_dim": 32}),
+    "sinks": ("GptOss", {"head_dim": 32}),
+    "learned positions": ("GPT2", {"n_embd": 128}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("case", IN_8_BITS)
+def test_passes_keys_and_values_in_8_bits_without_more_tolerance(case: str, dtype: torch.dtype) -> None:
+    name, changes = IN_8_BITS[case]
+    model = packed(tiny_model(name, dtype, **changes), kv_dtype="q8_0")
+    report = run_self_test(model)
+    assert report.error < report.tolerance
+    assert report.bit_exact
+    assert model.kv_dtype == model.cache.dtype == "q8_0"
+    assert model.model.config._attn_implementation == ATTENTION_NAME
+
+
+def test_refuses_heads_that_are_no_blocks_of_32() -> None:
+    with pytest.raises(UnsupportedModelError, match="keys of layer 0 have 16 elements a head, and q8_0 needs a mult"):
+        run_self_test(packed(tiny_model("Llama"), kv_dtype="q8_0"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_refuses_wrong_scales_of_keys_and_values(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scale of each second block of 32 is written as that of the block before it."""
+    write = kv_slots.write_rows
+
+    def wrong(rows: torch.Tensor, slots: torch.Tensor, stored: torch.Tensor) -> None:
+        write(rows, slots, stored)
+        scales = stored[..., elements(stored) :].unflatten(-1, (-1, 2, 2))
+        scales[..., 1, :] = scales[..., 0, :]
+
+    model = packed(tiny_model("GPT2", dtype, n_embd=256), kv_dtype="q8_0")
+    run_self_test(model)
+    monkeypatch.setattr(kv_slots, "write_rows", wrong)
+    with pytest.raises(UnsupportedModelError, match="standard deviations away"):
+        run_self_test(model)
 
 
 def test_leaves_everything_as_it_was() -> None:

@@ -119,6 +119,13 @@ def test_models_differ() -> None:
     assert found[0].description == found[2].description
 
 
+def test_keys_and_values_in_8_bits_are_declared() -> None:
+    model = llama(torch.bfloat16)
+    found = [model_numerics(packed(model, kv_dtype=kv_dtype)) for kv_dtype in ("q8_0", "q8_0", "auto")]
+    assert found[0] == found[1] != found[2]
+    assert "keys and values in q8_0" in found[0].description and "q8_0" not in found[2].description
+
+
 @pytest.mark.parametrize("name", ["GPT2", "Mistral", "Qwen3", "Gemma2", "Mixtral"])
 def test_other_architectures(name: str) -> None:
     model = packed(tiny_model(name))

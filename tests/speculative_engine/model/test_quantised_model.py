@@ -41,6 +41,14 @@ def test_it_says_what_its_values_say(form: str, tmp_path: Path) -> None:
 
 
 @needs_library
+def test_keys_and_values_in_8_bits(tmp_path: Path) -> None:
+    written(tmp_path, "FP8")
+    plain, ours = (PackedModel.load(str(tmp_path), slots=400, kv_dtype=kv_dtype) for kv_dtype in ("auto", "q8_0"))
+    assert (plain.kv_dtype, ours.kv_dtype) == ("bfloat16", "q8_0") and plain.fingerprint != ours.fingerprint
+    assert run_self_test(ours).bit_exact
+
+
+@needs_library
 @pytest.mark.parametrize("form", ["W4A16", "FP8"])
 @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma3", "Phi3"])
 def test_other_architectures(name: str, form: str, tmp_path: Path) -> None:

@@ -26,6 +26,11 @@ def test_other_weights() -> None:
     assert len({weights_fingerprint(model) for model in found}) == len(found)
 
 
+def test_another_type_of_keys_and_values() -> None:
+    assert weights_fingerprint(small(), kv_dtype="q8_0") != weights_fingerprint(small(), kv_dtype="auto")
+    assert weights_fingerprint(small(), "q8_0") != weights_fingerprint(small(), kv_dtype="q8_0")
+
+
 def test_one_small_tensor_is_enough() -> None:
     other = small()
     with torch.no_grad():
