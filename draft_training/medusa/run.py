@@ -12,7 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from draft_training.medusa.texts import Windows, continued, read_texts
 from draft_training.medusa.training import CheckpointMismatch, HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.model.packed_model import PackedModel, resolve_dtype
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.read_model import resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
 _HELD_OUT = 10

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import copy
-import pickle
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import get_args
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging
+from transformers import PreTrainedModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.field_error import FieldError
-from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.block_linear import BlockEmbedding, maker
@@ -28,18 +23,17 @@ from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_we
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers
-from speculative_engine.model.gguf_model import gguf_model
 from speculative_engine.model.int8_linear import Int8Linear
 from speculative_engine.model.linear_weight import StoredLinear
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_linear import PackedLinear, replace_linears
-from speculative_engine.model.quantised_model import quantisation_of, quantised_model
 from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.ranks.sharded_layers import keep_own_parts, split_on
-from speculative_engine.model.ranks.split_check import SplitError, check_split
-from speculative_engine.model.row_exact import RowExactLinear, can_pack, make_row_exact
-from speculative_engine.model.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.model.ranks.sharded_layers import keep_own_parts
+from speculative_engine.model.ranks.split_check import SplitError
+from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
+from speculative_engine.model.row_exact import RowExactLinear, make_row_exact
+from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
@@ -48,47 +42,7 @@ __all__ = [
     "ModelLoadError",
     "PackedModel",
     "UnsupportedModelError",
-    "check_model_splits",
-    "resolve_dtype",
 ]
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-class UnsupportedModelError(ModelLoadError):
-    """Raised for a model that loads, but whose packed passes would not give the model's own output."""
-
-
-def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_code: bool = False) -> None:
-    """Checks by its configuration alone that a model can be split among `ranks` ranks.
-
-    Raises UnsupportedModelError if it cannot, and ModelLoadError if the configuration cannot be read.
-    """
-    checkpoint = Checkpoint.find(source)
-    source = checkpoint.name
-    try:
-        config = AutoConfig.from_pretrained(
-            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
-        )
-        if quantisation_of(config) is not None:
-            raise SplitError("quantised checkpoints cannot be split among ranks (--tensor-parallel)")
-        check_split(config, ranks)
-    except SplitError as error:
-        raise UnsupportedModelError(f"model {source}: {error}") from error
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
-
-
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype that a `--dtype` setting selects.
-
-    "auto" is bfloat16 where there is a fast product of bfloat16 weights, compiled or oneDNN's, else float32.
-    """
-    if name != "auto":
-        return _DTYPES[name]
-    if device.type == "cuda":
-        return torch.bfloat16
-    return torch.bfloat16 if gemm_kind() > PLAIN_GEMM or can_pack(torch.bfloat16) else torch.float32
 
 
 class PackedModel:
@@ -224,67 +178,20 @@ class PackedModel:
         """
         if weights != "checkpoint" and dtype == "auto":
             dtype = "bfloat16"
-        place = torch.device(device if ranks is None else ranks.device)
-        if place.type == "cuda" and not torch.cuda.is_available():
-            raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
-        if place.type == "cpu":
-            try:
-                library()
-            except LibraryMismatchError as error:
-                raise ModelLoadError(str(error)) from error
-        if not sys.stderr.isatty():  # progress bars would fill a log
-            logging.disable_progress_bar()
+        place = usable_device(device if ranks is None else ranks.device)
         checkpoint = Checkpoint.find(source)
-        source = checkpoint.name
-        local = not checkpoint.from_hub  # a hub checkpoint is local by now, but its code may be in other repositories
-        try:
-            if checkpoint.gguf is not None:
-                model = _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
-                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights, kv_dtype=kv_dtype)
-                loaded.checkpoint = checkpoint
-                return loaded
-            config = AutoConfig.from_pretrained(
-                checkpoint.directory, local_files_only=local, trust_remote_code=trust_remote_code
-            )
-            if layers is not None:
-                keep_first_layers(config, layers)
-            if quantisation_of(config) is not None:
-                _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
-                model = quantised_model(
-                    checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers
-                )
-                loaded = cls(model, slots, name=source, row_exact=row_exact, weights=weights, kv_dtype=kv_dtype)
-                loaded.checkpoint = checkpoint
-                return loaded
-            if ranks is not None:
-                check_split(config, ranks.size)
-            with (
-                _without_report() if layers is not None else nullcontext(),
-                split_on(place, ranks) if ranks is not None else nullcontext() as split,
-            ):
-                model = AutoModelForCausalLM.from_pretrained(
-                    checkpoint.directory,
-                    config=config,
-                    dtype=resolve_dtype(dtype, place),
-                    local_files_only=local,
-                    trust_remote_code=trust_remote_code,
-                    distributed_config=split,
-                )
-        except SplitError as error:
-            raise UnsupportedModelError(f"model {source}: {error}") from error
-        except pickle.UnpicklingError as error:
-            raise ModelLoadError(
-                f"model {source}: its weights are a pickle that may be code, and is not read"
-            ) from error
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
-        if ranks is not None:
-            ranks.loaded()
-        model = model.to(place)
+        model = read_model(
+            checkpoint,
+            place,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+            layers=layers,
+            ranks=ranks,
+        )
         loaded = cls(
             model,
             slots,
-            name=source,
+            name=checkpoint.name,
             row_exact=row_exact,
             weights=weights,
             kv_dtype=kv_dtype,
@@ -427,27 +334,6 @@ class PackedModel:
             hook.remove()
 
 
-def _from_gguf(
-    file: GgufFile, place: torch.device, dtype: str, layers: int | None, ranks: RankGroup | None
-) -> PreTrainedModel:
-    """Makes the model of a GGUF file. Raises ModelLoadError."""
-    _check_quantised(f"model {file.path}: GGUF files", place, dtype, ranks)
-    config = file.config()
-    if layers is not None:
-        keep_first_layers(config, layers)
-    return gguf_model(file, config, torch.bfloat16)
-
-
-def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGroup | None) -> None:
-    """Raises ModelLoadError where quantised weights cannot be kept as they are. what: begins the message."""
-    if place.type != "cpu":
-        raise ModelLoadError(f"{what} run on CPUs only, not on {place.type}")
-    if ranks is not None:
-        raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
-    if dtype not in ("auto", "bfloat16"):
-        raise ModelLoadError(f"{what} need dtype bfloat16, not {dtype}")
-
-
 def _parameters(model: PreTrainedModel) -> int:
     """Number of parameters, weights in blocks included. Weights that modules share count once."""
     found = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}
@@ -460,21 +346,6 @@ def _parameters(model: PreTrainedModel) -> int:
         elif isinstance(each, BlockEmbedding):
             found[each.weight.data_ptr()] = each.num_embeddings * each.embedding_dim
     return sum(found.values())
-
-
-@contextmanager
-def _without_report() -> Iterator[None]:
-    """Silences the list of weights that transformers skips in a checkpoint, where skipping them is intended."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _name_of(dtype: torch.dtype) -> str:

@@ -9,7 +9,7 @@ import torch
 from drafter_service.models.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.startup_error import StartupError
-from speculative_engine.model import packed_model
+from speculative_engine.model import read_model
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
@@ -36,8 +36,8 @@ def test_a_model_in_int8_presents_itself_as_another(checkpoint: Path) -> None:
 
 
 def test_auto_is_bfloat16_for_integer_weights(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_model, "can_pack", lambda dtype: False)
-    monkeypatch.setattr(packed_model, "gemm_kind", lambda: 0)
+    monkeypatch.setattr(read_model, "can_pack", lambda dtype: False)
+    monkeypatch.setattr(read_model, "gemm_kind", lambda: 0)
     loaded = load_model(DrafterSettings(model=str(checkpoint), kv_slots=1000, weights="int8"))
     assert (loaded.info.dtype, loaded.model.dtype) == ("int8", torch.bfloat16)
 

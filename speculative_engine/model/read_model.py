@@ -1,0 +1,181 @@
+"""Reads the model of a checkpoint: a directory of safetensors, plain or quantised, or a GGUF file."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.gguf_file import GgufFile
+from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
+from speculative_engine.model.gguf_model import gguf_model
+from speculative_engine.model.quantised_model import quantisation_of, quantised_model
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.ranks.sharded_layers import split_on
+from speculative_engine.model.ranks.split_check import SplitError, check_split
+from speculative_engine.model.row_exact import can_pack
+from speculative_engine.model.shallow_model import keep_first_layers
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class UnsupportedModelError(ModelLoadError):
+    """Raised for a model that loads, but whose packed passes would not give the model's own output."""
+
+
+def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_code: bool = False) -> None:
+    """Checks by its configuration alone that a model can be split among `ranks` ranks.
+
+    Raises UnsupportedModelError if it cannot, and ModelLoadError if the configuration cannot be read.
+    """
+    checkpoint = Checkpoint.find(source)
+    source = checkpoint.name
+    try:
+        config = AutoConfig.from_pretrained(
+            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
+        )
+        if quantisation_of(config) is not None:
+            raise SplitError("quantised checkpoints cannot be split among ranks (--tensor-parallel)")
+        check_split(config, ranks)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype that a `--dtype` setting selects.
+
+    "auto" is bfloat16 where there is a fast product of bfloat16 weights, compiled or oneDNN's, else float32.
+    """
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16
+    return torch.bfloat16 if gemm_kind() > PLAIN_GEMM or can_pack(torch.bfloat16) else torch.float32
+
+
+def usable_device(name: str) -> torch.device:
+    """The device that a `--device` setting selects. Raises ModelLoadError if this machine cannot use it."""
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelLoadError(f"device {name}: this build of torch sees no CUDA device")
+    if device.type == "cpu":
+        try:
+            library()
+        except LibraryMismatchError as error:
+            raise ModelLoadError(str(error)) from error
+    return device
+
+
+def read_model(
+    checkpoint: Checkpoint,
+    place: torch.device,
+    *,
+    dtype: str,
+    trust_remote_code: bool = False,
+    layers: int | None = None,
+    ranks: RankGroup | None = None,
+) -> PreTrainedModel:
+    """Reads the model of a checkpoint, with weights of linear layers as the checkpoint has them.
+
+    dtype: as the setting of this name. layers: number of first layers to read; None for all. ranks: the
+    group of ranks of which this process reads its own part; the call returns when all have. Raises ModelLoadError,
+    and RankLostError if a rank is lost.
+    """
+    if not sys.stderr.isatty():  # progress bars would fill a log
+        logging.disable_progress_bar()
+    source = checkpoint.name
+    try:
+        if checkpoint.gguf is not None:
+            return _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
+        config = AutoConfig.from_pretrained(
+            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
+        )
+        if layers is not None:
+            keep_first_layers(config, layers)
+        if quantisation_of(config) is not None:
+            _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
+            return quantised_model(
+                checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers
+            )
+        model = _from_library(checkpoint, config, place, dtype, trust_remote_code, layers, ranks)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except pickle.UnpicklingError as error:
+        raise ModelLoadError(f"model {source}: its weights are a pickle that may be code, and is not read") from error
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+    if ranks is not None:
+        ranks.loaded()
+    return model.to(place)
+
+
+def _from_library(
+    checkpoint: Checkpoint,
+    config: PretrainedConfig,
+    place: torch.device,
+    dtype: str,
+    trust_remote_code: bool,
+    layers: int | None,
+    ranks: RankGroup | None,
+) -> PreTrainedModel:
+    """Reads a checkpoint of plain weights through transformers."""
+    if ranks is not None:
+        check_split(config, ranks.size)
+    with (
+        _without_report() if layers is not None else nullcontext(),
+        split_on(place, ranks) if ranks is not None else nullcontext() as split,
+    ):
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            checkpoint.directory,
+            config=config,
+            dtype=resolve_dtype(dtype, place),
+            # A hub checkpoint is local by now, but its code may be in other repositories.
+            local_files_only=not checkpoint.from_hub,
+            trust_remote_code=trust_remote_code,
+            distributed_config=split,
+        )
+    return model
+
+
+def _from_gguf(
+    file: GgufFile, place: torch.device, dtype: str, layers: int | None, ranks: RankGroup | None
+) -> PreTrainedModel:
+    """Makes the model of a GGUF file. Raises ModelLoadError."""
+    _check_quantised(f"model {file.path}: GGUF files", place, dtype, ranks)
+    config = file.config()
+    if layers is not None:
+        keep_first_layers(config, layers)
+    return gguf_model(file, config, torch.bfloat16)
+
+
+def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGroup | None) -> None:
+    """Raises ModelLoadError where quantised weights cannot be kept as they are. what: begins the message."""
+    if place.type != "cpu":
+        raise ModelLoadError(f"{what} run on CPUs only, not on {place.type}")
+    if ranks is not None:
+        raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
+    if dtype not in ("auto", "bfloat16"):
+        raise ModelLoadError(f"{what} need dtype bfloat16, not {dtype}")
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Silences the list of weights that transformers skips in a checkpoint, where skipping them is intended."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
