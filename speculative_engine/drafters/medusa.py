@@ -19,7 +19,7 @@ from speculative_engine.drafters.base import TreeDraft, TreeDrafter
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
 from speculative_engine.field_error import FieldError
-from speculative_engine.model.packed_linear import PackedLinear, replace_linears
+from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
 from speculative_engine.planning.round_worth import least_worth

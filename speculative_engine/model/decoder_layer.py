@@ -18,7 +18,7 @@ from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.kv_rows import KV_TYPES
 from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.kernels.structs import Layer, Linear, Pass
-from speculative_engine.model.linear_weight import parts_of
+from speculative_engine.model.linear.linear_weight import parts_of
 from speculative_engine.model.packed_attention import ForwardPass
 
 Angles = tuple[torch.Tensor, torch.Tensor]

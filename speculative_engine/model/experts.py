@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from speculative_engine.model.linear_weight import MakeLinear, joined
+from speculative_engine.model.linear.linear_weight import MakeLinear, joined
 
 
 class Expert(NamedTuple):

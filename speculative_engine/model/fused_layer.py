@@ -20,7 +20,7 @@ from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
 from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
 from speculative_engine.model.file_pages import let_go_of
-from speculative_engine.model.linear_weight import MakeLinear, joined
+from speculative_engine.model.linear.linear_weight import MakeLinear, joined
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies

@@ -15,7 +15,6 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
-from speculative_engine.model.block_linear import BlockEmbedding, maker
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.model.cuda.fixed_rows import FixedRows
@@ -23,16 +22,17 @@ from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_we
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers
-from speculative_engine.model.int8_linear import Int8Linear
-from speculative_engine.model.linear_weight import StoredLinear
+from speculative_engine.model.linear.block_linear import BlockEmbedding, maker
+from speculative_engine.model.linear.int8_linear import Int8Linear
+from speculative_engine.model.linear.linear_weight import StoredLinear
+from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
+from speculative_engine.model.linear.row_exact import RowExactLinear, make_row_exact
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
-from speculative_engine.model.row_exact import RowExactLinear, make_row_exact
 from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights

@@ -16,10 +16,10 @@ from speculative_engine.checkpoint.quantised.stored_format import StoredFormat
 from speculative_engine.checkpoint.quantised.stored_weight import IntegerWeight
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
 from speculative_engine.model.experts import EXPERTS, Expert, StoredExperts, linear_of
-from speculative_engine.model.float8_weight import Float8Weight
-from speculative_engine.model.group_weight import GroupWeight
-from speculative_engine.model.linear_weight import StoredLinear
-from speculative_engine.model.mxfp4_weight import Mxfp4Weight
+from speculative_engine.model.linear.float8_weight import Float8Weight
+from speculative_engine.model.linear.group_weight import GroupWeight
+from speculative_engine.model.linear.linear_weight import StoredLinear
+from speculative_engine.model.linear.mxfp4_weight import Mxfp4Weight
 
 _COMPUTED = (r"rotary_emb\.inv_freq$",)
 """Patterns of tensors in old checkpoints that are computed, not read."""

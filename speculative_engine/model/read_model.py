@@ -15,11 +15,11 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
 from speculative_engine.model.gguf_model import gguf_model
+from speculative_engine.model.linear.row_exact import can_pack
 from speculative_engine.model.quantised_model import quantisation_of, quantised_model
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
-from speculative_engine.model.row_exact import can_pack
 from speculative_engine.model.shallow_model import keep_first_layers
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -13,7 +13,7 @@ from speculative_engine.kv.prefix_cache import PrefixCache
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model import packed_attention, packed_model
-from speculative_engine.model.linear_weight import MakeLinear
+from speculative_engine.model.linear.linear_weight import MakeLinear
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.sampling.coupled_sampler import sample

@@ -8,7 +8,7 @@ import torch
 from speculative_engine.kernels import compiled_product
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.kernels.library import LIBRARY
-from speculative_engine.model.row_exact import PackedProduct, RowExactLinear, can_pack
+from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, can_pack
 
 _BEST = compiled_product.gemm_kind()
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")

@@ -8,10 +8,10 @@ from torch import nn
 
 from speculative_engine.kernels.library import LIBRARY
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.block_linear import BlockLinear
 from speculative_engine.model.experts import Experts, Router, replace_experts
+from speculative_engine.model.linear.block_linear import BlockLinear
+from speculative_engine.model.linear.row_exact import RowExactLinear
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.row_exact import RowExactLinear
 from speculative_engine.model.weight_names import TargetWeights
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 

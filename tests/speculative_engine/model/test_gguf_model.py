@@ -12,8 +12,8 @@ from speculative_engine.checkpoint.checkpoint import ModelLoadError
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.kernels.library import LIBRARY
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.block_linear import BlockEmbedding
-from speculative_engine.model.linear_weight import JoinedLinear
+from speculative_engine.model.linear.block_linear import BlockEmbedding
+from speculative_engine.model.linear.linear_weight import JoinedLinear
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 from tests.harness.models.gguf_model import write_gguf

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from speculative_engine.checkpoint.checkpoint import ModelLoadError
 from speculative_engine.kernels.library import LIBRARY
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.block_linear import BlockLinear
-from speculative_engine.model.linear_weight import JoinedLinear
+from speculative_engine.model.linear.block_linear import BlockLinear
+from speculative_engine.model.linear.linear_weight import JoinedLinear
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.read_model import check_model_splits
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk

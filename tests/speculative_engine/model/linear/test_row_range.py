@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from speculative_engine.model.row_exact import PlainProduct, RowExactLinear, TurnedProduct
-from speculative_engine.model.row_range import RowRange, row_range
+from speculative_engine.model.linear.row_exact import PlainProduct, RowExactLinear, TurnedProduct
+from speculative_engine.model.linear.row_range import RowRange, row_range
 
 SHAPES = [(96, 64), (512, 512), (384, 704), (1536, 1100)]
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
-from speculative_engine.model.block_weight import BlockWeight, from_blocks, in_blocks
-from speculative_engine.model.linear_weight import MakeLinear, Weight
+from speculative_engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
+from speculative_engine.model.linear.linear_weight import MakeLinear, Weight
 
 
 class BlockLinear(nn.Module):

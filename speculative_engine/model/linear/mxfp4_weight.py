@@ -8,8 +8,8 @@ import torch
 
 from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4Blocks
 from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.model.block_weight import BlockWeight
-from speculative_engine.model.linear_weight import QuantisedWeight
+from speculative_engine.model.linear.block_weight import BlockWeight
+from speculative_engine.model.linear.linear_weight import QuantisedWeight
 
 
 class Mxfp4Weight(QuantisedWeight):

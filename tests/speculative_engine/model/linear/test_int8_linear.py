@@ -12,9 +12,9 @@ from speculative_engine.kernels import compiled_product, gemm_int8
 from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
 from speculative_engine.kernels.library import BF16_PRODUCTS
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.int8_linear import Int8Linear, LibraryInt8Product, quantised
+from speculative_engine.model.linear.int8_linear import Int8Linear, LibraryInt8Product, quantised
+from speculative_engine.model.linear.row_exact import PackedProduct
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.model.row_exact import PackedProduct
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 
 _BEST = gemm_int8.gemm_kind()

@@ -1,0 +1,1 @@
+"""Linear layers on CPUs: weights of every type, packed once."""
