@@ -60,7 +60,7 @@ def write(path: Path, tokens: np.ndarray, vocabulary: int, references: Iterable[
 
 @dataclass(frozen=True)
 class Quality:
-    """How far some distributions are from their reference's."""
+    """The distance of some distributions from those of a reference."""
 
     divergence: float
     """Mean Kullback-Leibler divergence from the reference, in nats."""

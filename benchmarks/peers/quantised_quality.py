@@ -45,7 +45,7 @@ from tests.harness.checkout import MODELS
 _PROMPTS = 160
 """All there are."""
 _FIGURES = {"divergence": re.compile(r"Mean +KLD: +(\S+)"), "perplexity": re.compile(r"Mean PPL\(Q\) +: +(\S+)")}
-"""What llama-perplexity prints."""
+"""The lines of llama-perplexity that carry its figures."""
 
 
 @dataclass(frozen=True)

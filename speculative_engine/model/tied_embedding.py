@@ -25,7 +25,7 @@ class TiedEmbedding(nn.Module):
         self._group = pairs[0].numel()
         block = torch.arange(head.inputs // INPUT_BLOCK)[:, None] * 2 * TILE * TILE
         self._places = (block + torch.arange(TILE) * TILE).flatten()
-        """Where an output's pairs are, counted from its first one."""
+        """The places of an output's pairs of inputs, counted from its first one."""
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
         """token_ids [...] -> bfloat16 [..., embedding_dim]"""

@@ -30,7 +30,7 @@ _FLOAT8 = torch.float8_e4m3fn
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """How a group of layers is stored."""
+    """The storage of a group of layers."""
 
     targets: tuple[str, ...]
     format: str

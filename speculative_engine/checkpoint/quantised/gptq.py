@@ -14,7 +14,7 @@ from speculative_engine.checkpoint.quantised.words import unpacked
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
 
 _OFFSETS = {"gptq": 1, "gptq_v2": 0}
-"""What is added to a stored zero point, by the name of the format; the sum wraps around."""
+"""The number that is added to a stored zero point, by the name of the format; the sum wraps around."""
 _KNOWN = frozenset(["quant_method", "bits", "group_size", "checkpoint_format", "format", "desc_act", "lm_head"])
 _KNOWN |= {"modules_in_block_to_quantize", "modules_to_not_convert"}  # the tensors tell
 # How the weights were quantised, and how other engines are to run them:

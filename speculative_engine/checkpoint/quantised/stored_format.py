@@ -1,4 +1,4 @@
-"""What every format of quantised checkpoints has in common."""
+"""The base class of the formats of quantised checkpoints."""
 
 from __future__ import annotations
 

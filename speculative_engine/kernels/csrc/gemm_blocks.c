@@ -40,6 +40,11 @@
 #define LEAST_ROUNDED 32768 /* elements, likewise */
 #define PREFETCH_AHEAD 4096 /* bytes */
 
+/* Calls a macro with the name and the number of every type in blocks. */
+#define EVERY_BLOCK_TYPE(DO)                                                                                           \
+    DO(q8_0, Q8_0_WEIGHT) DO(q4_0, Q4_0_WEIGHT) DO(q4_k, Q4_K_WEIGHT) DO(q5_k, Q5_K_WEIGHT) DO(q6_k, Q6_K_WEIGHT)       \
+    DO(mxfp4, MXFP4_WEIGHT) DO(group4, GROUP4_WEIGHT) DO(group8, GROUP8_WEIGHT)
+
 #define EIGHT_BITS(TYPE) ((TYPE) == Q8_0_WEIGHT || (TYPE) == GROUP8_WEIGHT)
 #define IN_GROUPS(TYPE) ((TYPE) == GROUP4_WEIGHT || (TYPE) == GROUP8_WEIGHT)
 

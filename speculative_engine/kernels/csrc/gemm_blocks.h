@@ -204,14 +204,9 @@ BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t first, int64_t last,
         BLOCK_NAME(groups)(call, first, last, TYPE);                                                                   \
     }
 
-BLOCK_TASK(q8_0, Q8_0_WEIGHT)
-BLOCK_TASK(q4_0, Q4_0_WEIGHT)
-BLOCK_TASK(q4_k, Q4_K_WEIGHT)
-BLOCK_TASK(q5_k, Q5_K_WEIGHT)
-BLOCK_TASK(q6_k, Q6_K_WEIGHT)
-BLOCK_TASK(mxfp4, MXFP4_WEIGHT)
-BLOCK_TASK(group4, GROUP4_WEIGHT)
-BLOCK_TASK(group8, GROUP8_WEIGHT)
+#define BLOCK_ENTRY(NAME, TYPE) [TYPE - Q8_0_WEIGHT] = BLOCK_NAME(NAME),
+
+EVERY_BLOCK_TYPE(BLOCK_TASK)
 
 BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
@@ -219,9 +214,7 @@ BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first,
 }
 
 static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
-    static const Task tasks[] = {BLOCK_NAME(q8_0), BLOCK_NAME(q4_0), BLOCK_NAME(q4_k),
-                                 BLOCK_NAME(q5_k), BLOCK_NAME(q6_k), BLOCK_NAME(mxfp4),
-                                 BLOCK_NAME(group4), BLOCK_NAME(group8)};
+    static const Task tasks[] = {EVERY_BLOCK_TYPE(BLOCK_ENTRY)};
     run(p, BLOCK_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], BLOCK_ROWS, threads);
 }
 
@@ -232,6 +225,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_BYTES
 #undef BLOCK_DOT
 #undef BLOCK_E8M0
+#undef BLOCK_ENTRY
 #undef BLOCK_FLOAT
 #undef BLOCK_FLOATS
 #undef BLOCK_FMA

@@ -196,14 +196,9 @@ NEON_INLINE void NEON_NAME(groups)(const Gemm *p, int64_t first, int64_t last, i
         NEON_NAME(groups)(call, first, last, TYPE);                                                                    \
     }
 
-NEON_TASK(q8_0, Q8_0_WEIGHT)
-NEON_TASK(q4_0, Q4_0_WEIGHT)
-NEON_TASK(q4_k, Q4_K_WEIGHT)
-NEON_TASK(q5_k, Q5_K_WEIGHT)
-NEON_TASK(q6_k, Q6_K_WEIGHT)
-NEON_TASK(mxfp4, MXFP4_WEIGHT)
-NEON_TASK(group4, GROUP4_WEIGHT)
-NEON_TASK(group8, GROUP8_WEIGHT)
+#define NEON_ENTRY(NAME, TYPE) [TYPE - Q8_0_WEIGHT] = NEON_NAME(NAME),
+
+EVERY_BLOCK_TYPE(NEON_TASK)
 
 static void NEON_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
@@ -211,13 +206,12 @@ static void NEON_NAME(round_rows)(const void *call, int64_t first, int64_t last,
 }
 
 static void NEON_NAME(gemm)(const Gemm *p, int32_t threads) {
-    static const Task tasks[] = {NEON_NAME(q8_0), NEON_NAME(q4_0), NEON_NAME(q4_k),
-                                 NEON_NAME(q5_k), NEON_NAME(q6_k), NEON_NAME(mxfp4),
-                                 NEON_NAME(group4), NEON_NAME(group8)};
+    static const Task tasks[] = {EVERY_BLOCK_TYPE(NEON_ENTRY)};
     run(p, NEON_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], NEON_ROWS, threads);
 }
 
 #undef NEON_DOT
+#undef NEON_ENTRY
 #undef NEON_I8MM
 #undef NEON_INLINE
 #undef NEON_NAME
