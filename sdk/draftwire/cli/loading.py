@@ -15,13 +15,18 @@ from draftwire.cli.service import Job
 START_SECONDS = 300.0
 
 
+def bars(console: Console) -> Progress:
+    """Returns bars with a text and the elapsed time."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
 class Loading:
     """A bar for each child until it is ready."""
 
     def __init__(self, console: Console) -> None:
         """Draws on a console."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
-        self._bars = Progress(*columns, console=console)
+        self._bars = bars(console)
         self._waiting: dict[Job, TaskID] = {}
         self._deadline = time.monotonic() + START_SECONDS
 

@@ -28,6 +28,9 @@ LEAST_TOKENS = 100
 class Screen(Protocol):
     """Display of the story."""
 
+    def working(self, text: str) -> AbstractContextManager[None]:
+        """Shows that something else is being done within the context."""
+
     def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
         """Shows the request without drafters; returns the callback for each number of new tokens."""
 
@@ -43,6 +46,10 @@ class Screen(Protocol):
 
 class Silence:
     """A screen that shows nothing."""
+
+    def working(self, text: str) -> AbstractContextManager[None]:
+        """Shows nothing."""
+        return nullcontext()
 
     def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
         """Shows nothing."""
@@ -137,15 +144,17 @@ def tell(
     tokens = options["max_tokens"] or 1
     plainly: GenerateOptions = {**options, "speculation": Speculation(enabled=False)}
     warm_up: GenerateOptions = {**plainly, "max_tokens": WARM_UP_TOKENS}
-    client.generate(prompt, **warm_up)
+    with screen.working("warming up"):
+        client.generate(prompt, **warm_up)
     with screen.plain(tokens) as advance, client.stream(prompt, **plainly) as stream:
         for chunk in stream:
             advance(len(chunk.token_ids))
         plain = stream.result
 
-    client.drafters.attach(first.address, first.name)
     warm_up = {**options, "max_tokens": WARM_UP_TOKENS}
-    client.generate(prompt, **warm_up)
+    with screen.working(f"attaching {first.name}"):
+        client.drafters.attach(first.address, first.name)
+        client.generate(prompt, **warm_up)
     attach: Future[Drafter] | None = None
     swap: Future[Swap] | None = None
     swapped = killed = False

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from draftwire._types.generation import Chunk
 from draftwire.cli.demo.story import Report
+from draftwire.cli.loading import bars
 
 OWN_STYLE = "default"
 EVENT_STYLE = "black on yellow"
@@ -27,12 +27,19 @@ class Terminal:
         self._styles = styles
 
     @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """Draws a bar that is full when the context ends."""
+        with bars(self._console) as drawn:
+            task = drawn.add_task(text, total=None)
+            yield
+            drawn.update(task, total=1, completed=1)
+
+    @contextmanager
     def plain(self, tokens: int) -> Iterator[Callable[[int], None]]:
         """Draws a bar while the request without drafters runs."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
-        with Progress(*columns, console=self._console) as bars:
-            task = bars.add_task("decoding plainly, for comparison", total=tokens)
-            yield lambda count: bars.advance(task, count)
+        with bars(self._console) as drawn:
+            task = drawn.add_task("decoding plainly, for comparison", total=tokens)
+            yield lambda count: drawn.advance(task, count)
 
     def begin(self, prompt: str) -> None:
         """Draws the legend and the prompt."""
