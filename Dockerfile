@@ -42,7 +42,7 @@ RUN build_wheel.sh /source /wheels "${DRAFTWIRE_VERSION}"
 FROM ${PYTHON_IMAGE} AS service-packages
 # The index to install torch from; empty for PyPI's, which brings CUDA. Other indexes: https://pytorch.org
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
-# "serve,tracing", or "serve,tracing,gpu" for weights of 8 and 4 bits on GPUs
+# "serve,tracing", or "serve,tracing,gpu" for GPUs
 ARG EXTRAS=serve,tracing
 COPY deploy/image/install_packages.sh /usr/local/bin/
 COPY pyproject.toml constraints.txt /source/
@@ -60,7 +60,7 @@ RUN install_packages.sh /source /opt/draftwire gateway,tracing
 FROM ${PYTHON_IMAGE} AS runtime
 RUN groupadd --gid 10001 draftwire \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin draftwire \
-    && install --directory --owner=10001 --group=10001 /models /var/cache/huggingface
+    && install --directory --owner=10001 --group=10001 /models /var/cache/huggingface /var/cache/triton
 ENV PATH=/opt/draftwire/bin:$PATH \
     HOME=/tmp \
     HF_HOME=/var/cache/huggingface \
@@ -72,7 +72,12 @@ WORKDIR /
 STOPSIGNAL SIGTERM
 
 # The wheel (1 MB) stays: not all builders can mount a stage built before.
+#
+# There is no compiler, so torch must not replace its own CUDA kernels by ones that it compiles at their first call. Packages
+# that do compile kernels put them into a directory from which they can be loaded: /tmp may be mounted noexec.
 FROM runtime AS service
+ENV TORCH_DISABLE_NATIVE_JIT=1 \
+    TRITON_CACHE_DIR=/var/cache/triton
 COPY --from=service-packages /opt/draftwire /opt/draftwire
 COPY --from=wheel /wheels /wheels
 RUN --mount=type=bind,source=deploy/image/install_wheel.sh,target=/usr/local/bin/install_wheel.sh \
@@ -84,7 +89,7 @@ FROM service AS verifier
 ENV DRAFTWIRE_LISTEN=0.0.0.0:50051 \
     DRAFTWIRE_PROBE_ADDRESS=127.0.0.1:50051
 EXPOSE 50051 9090
-VOLUME ["/var/cache/huggingface"]
+VOLUME ["/var/cache/huggingface", "/var/cache/triton"]
 USER 10001:10001
 HEALTHCHECK --interval=30s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
 ENTRYPOINT ["python", "-m", "verifier_service"]
@@ -101,7 +106,7 @@ FROM service AS drafter
 ENV DRAFTWIRE_LISTEN=0.0.0.0:50052 \
     DRAFTWIRE_PROBE_ADDRESS=127.0.0.1:50052
 EXPOSE 50052 9091
-VOLUME ["/var/cache/huggingface"]
+VOLUME ["/var/cache/huggingface", "/var/cache/triton"]
 USER 10001:10001
 HEALTHCHECK --interval=30s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
 ENTRYPOINT ["python", "-m", "drafter_service"]

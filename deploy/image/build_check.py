@@ -235,7 +235,7 @@ def look_inside(target: str, container: Container) -> None:
     check(found["tools"] == "[]", f"build tools: {found['tools']}")
     check(found["pip"] == "False", "the environment has no pip")
     check(found["torch"] == str(target != "gateway"), f"torch: {found['torch']}")
-    places = ["/tmp"] if target == "gateway" else ["/tmp", "/var/cache/huggingface"]
+    places = ["/tmp"] if target == "gateway" else ["/tmp", "/var/cache/huggingface", "/var/cache/triton"]
     check(found["writable"] == str(places), f"it may write to {found['writable']}")
 
 

@@ -43,11 +43,20 @@ def attend_seen(
     wide = values.float()
     finite = wide.isfinite()
     # A weight of 0 times a value that is not finite would be NaN.
-    summed = torch.bmm(weights.view(kv_heads, -1, seen.shape[1]), torch.where(finite, wide, 0.0))
+    summed = _weighted(weights.view(kv_heads, -1, seen.shape[1]), torch.where(finite, wide, 0.0))
     spoilt = torch.mm(seen.float(), (~finite.all(-1)).any(0).float().unsqueeze(1)) > 0
     summed = summed.view(kv_heads, heads // kv_heads, rows, -1) / torch.where(total > 0, total, 1.0)
     out = summed.reshape(heads, rows, -1).transpose(0, 1).masked_fill(spoilt.unsqueeze(1), torch.nan)
     return Part(out, (top + total.log()).reshape(heads, rows).t())
+
+
+def _weighted(weights: Tensor, values: Tensor) -> Tensor:
+    """The sums of values by weights: [kv_heads, m, n] times [kv_heads, n, dim].
+
+    A single value is not a matrix product: on GPUs torch compiles an outer product with Triton at its first call, which
+    needs a C compiler at run time.
+    """
+    return weights * values if weights.shape[-1] == 1 else torch.bmm(weights, values)
 
 
 def merge(parts: list[Part], sinks: Tensor | None = None) -> Tensor:

@@ -146,7 +146,7 @@ def test_a_service_is_told_what_there_is_to_tell(profile: str, name: str) -> Non
     assert set(service["environment"]) <= known
     assert set(Dockerfile(ROOT / "Dockerfile").image(kind).environment) <= known | {
         "PATH", "HOME", "HF_HOME", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "PYTHONUNBUFFERED",
-        "DRAFTWIRE_PROBE_ADDRESS", "DRAFTWIRE_LOG_FORMAT",
+        "DRAFTWIRE_PROBE_ADDRESS", "DRAFTWIRE_LOG_FORMAT", "TORCH_DISABLE_NATIVE_JIT", "TRITON_CACHE_DIR",
     }  # fmt: skip
     grace = float(service["environment"][f"{prefix}SHUTDOWN_GRACE_SECONDS"])
     assert grace < float(service["stop_grace_period"].removesuffix("s"))
@@ -159,6 +159,9 @@ def test_gpus(name: str) -> None:
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert device == {"driver": "nvidia", "device_ids": [number], "capabilities": ["gpu"]}
     assert service["shm_size"] == "1g"
+    # Docker mounts a tmpfs noexec, and compiled kernels are loaded like libraries.
+    cache = Dockerfile(ROOT / "Dockerfile").image("verifier").environment["TRITON_CACHE_DIR"]
+    assert f"triton:{cache}" in service["volumes"] and len(service["volumes"]) == 3
     assert service["environment"]["DRAFTWIRE_DEVICE"] == "cuda"
 
 

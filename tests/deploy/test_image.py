@@ -6,14 +6,17 @@ The images themselves are built and run by deploy/image/build_check.py, which ne
 import importlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.harness.deploy.compose_file import read_compose
 from tests.harness.deploy.dockerfile import Dockerfile
@@ -50,6 +53,36 @@ def test_an_image_has_no_compiler_and_no_more_packages_than_it_needs(target: str
     assert copied == [f"--from={wanted} /opt/draftwire /opt/draftwire", "--from=wheel /wheels /wheels"]
     (installed,) = [value for value in FILE.stages[wanted].instructions if value[0] == "RUN"]
     assert (" gateway" if target == "gateway" else "${EXTRAS}") in installed[1]
+
+
+@pytest.mark.parametrize("target", ["verifier", "drafter"])
+def test_an_image_compiles_no_kernels_and_could_load_them(target: str) -> None:
+    """Without a compiler, torch's kernels that Triton compiles at their first call would end the service."""
+    image = FILE.image(target)
+    assert image.environment["TORCH_DISABLE_NATIVE_JIT"] == "1"
+    cache = image.environment["TRITON_CACHE_DIR"]
+    assert cache in json.loads(image.values("VOLUME")[-1])
+    assert any("install --directory --owner=10001" in step and cache in step for step in image.values("RUN"))
+
+
+def test_torch_knows_the_variable() -> None:
+    code = "import torch._native.common_utils as native; assert native.check_native_jit_disabled()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**clean(), "TORCH_DISABLE_NATIVE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_gpus_get_what_transformers_needs_there() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"accelerate", "torchao"} <= {re.split("[<>=]", each)[0] for each in extras["gpu"]}
+    build = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["x-gpu-image"]
+    assert "gpu" in build["args"]["EXTRAS"].split(",")
 
 
 @ours

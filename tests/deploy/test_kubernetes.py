@@ -334,6 +334,9 @@ def test_gpus() -> None:
     for component in ("verifier", "drafter"):
         assert container("gpu", component)["resources"]["limits"]["nvidia.com/gpu"] == "1"
         assert {"name": "DRAFTWIRE_DEVICE", "value": "cuda"} in container("gpu", component)["env"]
+        cache = Dockerfile(ROOT / "Dockerfile").image(component).environment["TRITON_CACHE_DIR"]
+        mounted = {each["mountPath"]: each["name"] for each in container("gpu", component)["volumeMounts"]}
+        assert mounted[cache] == "triton" and {"/tmp", "/var/cache/huggingface"} < set(mounted)
 
 
 def test_prometheus_finds_all_pods() -> None:

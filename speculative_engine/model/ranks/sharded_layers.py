@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+import transformers
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.distributed import DistributedConfig
-from transformers.distributed.utils import TransformersDeviceMesh
 from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
 from speculative_engine.model.ranks.rank_group import RankGroup
@@ -120,11 +120,20 @@ def split_on(device: torch.device, ranks: RankGroup) -> Iterator[DistributedConf
 
     On CPUs the device mesh is made here: transformers would choose the accelerator that torch was built for, even if
     there is none, and would require the package accelerate. On GPUs it does require that package.
+
+    Raises SplitError if transformers is too old for that.
     """
     config = DistributedConfig(tp_size=ranks.size)
     if device.type != "cpu":
         yield config
         return
+    try:
+        # Not at the top of the file: one GPU needs no such mesh, and runs with releases of transformers that lack it.
+        from transformers.distributed.utils import TransformersDeviceMesh
+    except ImportError as error:
+        raise SplitError(
+            f"--tensor-parallel on CPUs needs a newer transformers than {transformers.__version__}: {error}"
+        ) from error
     names = ("pp", "dp_replicate", "fsdp", "tp")
     mesh = init_device_mesh("cpu", (1, 1, 1, ranks.size), mesh_dim_names=names)
     meshes = TransformersDeviceMesh(mesh, mesh)

@@ -1,12 +1,17 @@
 """Steps of fixed sizes, run on a CPU like on a GPU, except that captured calls are repeated instead of CUDA graphs."""
 
+from typing import Any
+
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.cuda import bucketed_steps
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import (
     ARCHITECTURES,
     check_against_plain,
@@ -30,6 +35,35 @@ def test_bucketed_passes_say_what_plain_forwards_say(name: str) -> None:
     assert len(rows) > sum(map(len, texts)) // 2
     assert check_against_plain(model, rows) < 1e-4
     assert bucketed.pool.used == 0
+
+
+class InnerSizes(TorchDispatchMode):
+    """Records the inner sizes of batched matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[int] = []
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if call is torch.ops.aten.bmm.default:
+            self.found.append(args[0].shape[2])
+        return call(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_no_product_is_an_outer_product(name: str) -> None:
+    """On GPUs torch compiles those at run time, which needs a C compiler."""
+    # Without row-exact layers, which on CPUs take the place of transformers' rotary embeddings, too.
+    model = PackedModel(tiny_model(name), 200, row_exact=False, buckets=BUCKETS)
+    sizes = InnerSizes()
+    for rows in (1, 3):
+        builder = BatchBuilder()
+        slots = model.pool.take(rows)
+        builder.add_lane(slots[:0], [builder.add_row(9 + i, i, int(slot), True) for i, slot in enumerate(slots)])
+        with sizes:
+            model.forward(builder.build(model.group_size, model.device))
+        model.pool.give_back(slots)
+    assert sizes.found and 1 not in sizes.found
 
 
 def test_captured_steps_say_what_others_say() -> None:
