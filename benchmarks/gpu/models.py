@@ -1,4 +1,4 @@
-"""The bundled pair inflated to the shapes of a GPU's models, on the device itself."""
+"""Models of the sizes of a GPU's, made on the device itself: the bundled pair inflated, or random weights."""
 
 from __future__ import annotations
 
@@ -9,6 +9,38 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from models.inflate import Shape, choose_shape, grow, resize
+
+SHAPES: dict[str, dict[str, object]] = {
+    "llama-8b": {
+        "vocab_size": 128_256,
+        "hidden_size": 4096,
+        "intermediate_size": 14_336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131_072,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+    },
+}
+"""Configurations of models with random weights, as known models have them."""
+
+
+def shaped(name: str, device: torch.device) -> LlamaForCausalLM:
+    """Returns a bfloat16 model with random weights and the configuration that SHAPES has under this name."""
+    config = LlamaConfig(**SHAPES[name], tie_word_embeddings=False)  # type: ignore[arg-type]
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+    model.to_empty(device=device)
+    generator = torch.Generator(device).manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.fill_(1.0)
+            else:
+                parameter.normal_(0.0, 0.02, generator=generator)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
+    return model
 
 
 def grown(source: Path, parameters: int | None, layers: int | None, device: torch.device) -> LlamaForCausalLM:

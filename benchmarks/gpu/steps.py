@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from benchmarks.harness.report import Spread
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
@@ -40,6 +41,11 @@ def seconds(run: Callable[[], object], device: torch.device, runs: int) -> list[
     return times
 
 
+def milliseconds(times: Sequence[float]) -> Spread:
+    """Converts seconds to a spread in milliseconds."""
+    return Spread.of([1e3 * each for each in times])
+
+
 def copied_bytes_per_second(device: torch.device, size: int, runs: int) -> float:
     """Returns the memory bandwidth of the device: bytes read and written per second by its best copy of `size`
     bytes."""
@@ -68,6 +74,31 @@ def step_seconds(model: PackedModel, context: int, rows: Sequence[int], runs: in
             )
             for count in rows
         }
+    finally:
+        model.pool.give_back(slots)
+
+
+def batch_seconds(model: PackedModel, context: int, sequences: int, runs: int) -> list[float]:
+    """Returns the time of a pass of one row of each sequence, each after a context of its own."""
+    slots = model.pool.take(sequences * (context + 1))
+    try:
+        builder = BatchBuilder()
+        for own in np.split(slots, sequences):
+            builder.add_lane(own[:-1], [builder.add_row(1, context, int(own[-1]), True)])
+        batch = builder.build(model.group_size, model.device)
+        return seconds(lambda: model.forward(batch), model.device, runs)
+    finally:
+        model.pool.give_back(slots)
+
+
+def several_passes(model: PackedModel, context: int) -> list[torch.Tensor]:
+    """Returns the logits of passes of 16, 3 and 1 rows after a context: [rows, vocabulary] each.
+
+    Later passes find in the cache what the first has left, so all are the same however often they run.
+    """
+    slots = model.pool.take(context + 16)
+    try:
+        return [model.forward(rows_batch(model, slots, context, range(rows))).clone() for rows in (16, 3, 1)]
     finally:
         model.pool.give_back(slots)
 

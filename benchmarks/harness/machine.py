@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tests.harness.checkout import ROOT
@@ -41,7 +42,17 @@ def cpu_features() -> list[str]:
 
 
 def _git(*arguments: str) -> str:
+    if shutil.which("git") is None:
+        return ""
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
+
+
+def _version(package: str) -> str:
+    """The version of an installed package; "none" of one that is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
 
 
 def commit() -> str:
@@ -61,8 +72,8 @@ def machine() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
         "python": platform.python_version(),
-        "torch": version("torch"),
-        "transformers": version("transformers"),
-        "grpcio": version("grpcio"),
+        "torch": _version("torch"),
+        "transformers": _version("transformers"),
+        "grpcio": _version("grpcio"),
         "commit": commit(),
     }

@@ -6,21 +6,23 @@ import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
-from speculative_engine.model.gguf_model import gguf_model
 from speculative_engine.model.linear.row_exact import can_pack
 from speculative_engine.model.quantised_model import quantisation_of, quantised_model
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
 from speculative_engine.model.shallow_model import keep_first_layers
+
+if TYPE_CHECKING:
+    from speculative_engine.checkpoint.gguf_file import GgufFile
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -94,6 +96,8 @@ def read_model(
     source = checkpoint.name
     try:
         if checkpoint.gguf is not None:
+            from speculative_engine.checkpoint.gguf_file import GgufFile  # needs the package gguf, which others do not
+
             return _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
         config = AutoConfig.from_pretrained(
             checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
@@ -149,6 +153,8 @@ def _from_gguf(
     file: GgufFile, place: torch.device, dtype: str, layers: int | None, ranks: RankGroup | None
 ) -> PreTrainedModel:
     """Makes the model of a GGUF file. Raises ModelLoadError."""
+    from speculative_engine.model.gguf_model import gguf_model
+
     _check_quantised(f"model {file.path}: GGUF files", place, dtype, ranks)
     config = file.config()
     if layers is not None:

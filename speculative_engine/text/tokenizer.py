@@ -10,7 +10,6 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.token_texts import TokenTexts
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
@@ -50,6 +49,8 @@ class Tokenizer:
         """Loads a tokenizer from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         checkpoint = Checkpoint.find(source, model=False)
         if checkpoint.gguf is not None:
+            from speculative_engine.checkpoint.gguf_file import GgufFile  # needs the package gguf, which others do not
+
             return cls(GgufFile.open(checkpoint.gguf).tokenizer())
         try:
             tokenizer = AutoTokenizer.from_pretrained(

@@ -25,6 +25,8 @@ class BucketedSteps:
         self.buckets = buckets
         self.unavailable: str | None = None
         """Reason why the model could not be captured; None if it was, or was not tried."""
+        self.replays = True
+        """Whether captured steps are replayed; if not, all kernels are launched one by one, for comparisons."""
         self._run = run
         self._device = device
         self._batches: dict[Bucket, BucketedBatch] = {}
@@ -69,7 +71,7 @@ class BucketedSteps:
             return self._run(large, self._wanted(batch, large))
         fixed = self._batch(bucket)
         wanted = self._wanted(batch, fixed)
-        replay = self._replays.get(bucket)
+        replay = self._replays.get(bucket) if self.replays else None
         logits, states = self._run(fixed, None) if replay is None else replay()
         # Copies, since the next replay overwrites this memory.
         return logits.index_select(0, wanted), states.index_select(0, wanted)

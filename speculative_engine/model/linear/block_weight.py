@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import gguf
 import numpy as np
 import torch
 
@@ -22,29 +22,34 @@ def in_blocks(weight: torch.Tensor, kind: BlockType) -> torch.Tensor:
 
     kind: "q8_0" or "q4_0"; `inputs` must be a multiple of its blocks.
     """
+    quants, block_type = _library(kind)
     form = FORMATS[kind]
     outputs, inputs = weight.shape
     found = empty_in_huge_pages((outputs, inputs // form.inputs * form.size), torch.uint8)
     at_once = max(1, _VALUES_AT_ONCE // inputs)
     for part, into in zip(weight.split(at_once), found.split(at_once), strict=True):
-        into.copy_(torch.from_numpy(gguf.quants.quantize(part.float().numpy(), _gguf_type(kind))))
+        into.copy_(torch.from_numpy(quants.quantize(part.float().numpy(), block_type)))
     return found
 
 
 def from_blocks(weight: torch.Tensor, kind: BlockType) -> torch.Tensor:
     """The values of a weight in blocks, uint8 [outputs, bytes of a row]: bfloat16 [outputs, inputs]."""
+    quants, block_type = _library(kind)
     form = FORMATS[kind]
     outputs, width = weight.shape
     found = torch.empty(outputs, width // form.size * form.inputs, dtype=torch.bfloat16)
     at_once = max(1, _VALUES_AT_ONCE // found.shape[1])
     for part, into in zip(weight.split(at_once), found.split(at_once), strict=True):
-        values = gguf.quants.dequantize(np.ascontiguousarray(part.numpy()), _gguf_type(kind))
+        values = quants.dequantize(np.ascontiguousarray(part.numpy()), block_type)
         into.copy_(torch.from_numpy(values))
     return found
 
 
-def _gguf_type(kind: BlockType) -> gguf.GGMLQuantizationType:
-    return gguf.GGMLQuantizationType[kind.upper()]
+def _library(kind: BlockType) -> tuple[Any, Any]:
+    """GGUF's conversions, and its name of the type. Imported here, since weights of other types do without."""
+    import gguf.quants
+
+    return gguf.quants, gguf.GGMLQuantizationType[kind.upper()]
 
 
 class BlockWeight(QuantisedWeight):

@@ -1,0 +1,84 @@
+"""Runs both services on one GPU, as processes: outputs and token rates, plainly and with the drafter.
+
+    python -m benchmarks.gpu.services [--prompts 4] [--tokens 64] [--flags=--no-cuda-graphs]
+
+Uses the bundled pair as it is, so the figures are those of event loop, gRPC and engine around short passes, not of a
+large model. Needs the services' packages; scripts/service_wheels.py collects them for a machine without a network.
+--device cpu tries the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+from collections.abc import Sequence
+
+from benchmarks.gpu.figure_log import FigureLog
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import add_report_options
+from benchmarks.harness.results import save
+from benchmarks.harness.services import Services
+from benchmarks.harness.timings import Timing, acceptance_length, decode_rate
+from benchmarks.speed.wire_overhead import through_services
+from draftwire import AsyncClient
+from tests.harness.checkout import MODELS
+
+
+async def measure(options: argparse.Namespace, services: Services, log: FigureLog) -> None:
+    """Starts the services one after the other, since each times its steps at start, and adds the figures to the log."""
+    flags = ("--device", options.device, "--kv-slots", "8192", *options.flags)
+    verifier = services.verifier(MODELS / "target", *flags)
+    address = await asyncio.to_thread(lambda: verifier.address)
+    log.add({"verifier": _logged(verifier.events(), "model ready")})
+    drafter = services.drafter(MODELS / "draft", *flags)
+    drafter_address = await asyncio.to_thread(lambda: drafter.address)
+    log.add({"drafter": _logged(drafter.events(), "model loaded")})
+    async with AsyncClient(address, timeout=300.0) as client:
+        prompts = [await client.tokenize(text) for text in held_out_prompts(options.prompts)]
+        plain = await _run(client, prompts, options.tokens, drafted=False)
+        log.add({"plain tokens/s": round(decode_rate(plain), 1)})
+        await client.drafters.attach(drafter_address, "drafter")
+        drafted = await _run(client, prompts, options.tokens, drafted=True)
+        same = sum(ours.token_ids == theirs.token_ids for ours, theirs in zip(plain, drafted, strict=True))
+        log.add(
+            {
+                "drafted tokens/s": round(decode_rate(drafted), 1),
+                "tokens a step": round(acceptance_length(drafted), 2),
+                "outputs that are the plain ones": f"{same} of {len(prompts)}",
+            }
+        )
+
+
+async def _run(client: AsyncClient, prompts: Sequence[Sequence[int]], tokens: int, drafted: bool) -> list[Timing]:
+    """Runs the prompts one after another, the first twice to warm up."""
+    await through_services(client, prompts[0], tokens, drafted)
+    return [await through_services(client, prompt, tokens, drafted) for prompt in prompts]
+
+
+def _logged(events: Sequence[dict[str, object]], name: str) -> object:
+    """The line of a service's log that describes its model."""
+    return next((event for event in events if event["event"] == name), f"no line {name!r} in its log")
+
+
+def main() -> None:
+    """Runs the services and prints the figures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu.services",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", default="cuda", help="cuda, or cpu to try the code")
+    parser.add_argument("--prompts", type=int, default=4, help="number of held-out prompts")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens generated from each prompt")
+    parser.add_argument("--flags", type=shlex.split, default=[], help="further flags of both services")
+    add_report_options(parser)
+    options = parser.parse_args()
+    log = FigureLog(options.json)
+    with Services() as services:
+        asyncio.run(measure(options, services, log))
+    save(log.figures, options)
+
+
+if __name__ == "__main__":
+    main()

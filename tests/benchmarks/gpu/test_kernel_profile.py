@@ -1,0 +1,15 @@
+"""The profile of engine steps, tried on a CPU."""
+
+import sys
+
+import pytest
+
+from benchmarks.gpu import kernel_profile
+
+
+def test_steps_are_profiled(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ["--device", "cpu", "--shape", "pair", "--context", "16", "--steps", "2"]
+    monkeypatch.setattr(sys, "argv", ["kernel_profile", *options])
+    kernel_profile.main()
+    out = capfd.readouterr().out
+    assert out.count("0 kernels and copies a step") == 2 and out.count("aten::bmm") >= 2

@@ -1,0 +1,24 @@
+"""Both services, as on a GPU, on a CPU."""
+
+import json
+import subprocess
+import sys
+
+from tests.harness.checkout import ROOT
+from tests.harness.waiting import PATIENCE
+
+
+def test_both_services_run_and_agree() -> None:
+    options = ["--device", "cpu", "--prompts", "1", "--tokens", "8", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu.services", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    figures = {line["figure"]: line["value"] for line in map(json.loads, done.stdout.splitlines())}
+    assert figures["verifier"]["event"] == "model ready" and figures["drafter"]["event"] == "model loaded"
+    assert figures["outputs that are the plain ones"] == "1 of 1"
