@@ -2,9 +2,9 @@
 
 The order of every row's sums depends on the row's own context alone (law 1). A row therefore gets the same bits alone,
 beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
-positions in order (attention.py). Without it, and on GPUs in reproducible mode, scores and values are multiplied in
-blocks of a fixed number of positions, and the blocks are summed in a fixed order. Only bucketed steps on GPUs have no
-such order (bucketed_attention.py).
+positions in order (attention.py). Without it, scores and values are multiplied in blocks of a fixed number of positions,
+and the blocks are summed in a fixed order; on GPUs in reproducible mode all of these products have one shape as well
+(fixed_attention.py). Only bucketed steps on GPUs have no such order (bucketed_attention.py).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from speculative_engine.kernels.kv_rows import STORED, elements, widened
 from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
+from speculative_engine.model.cuda.fixed_attention import attend_fixed
+from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
 ATTENTION_NAME = "draftwire_packed"
@@ -96,6 +98,9 @@ def packed_attention(
         )
         return part.to(query.dtype).unsqueeze(0), None
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    if isinstance(batch, FixedBatch):
+        fixed = attend_fixed(batch, scaled, keys, values, sliding_window, softcap, s_aux)
+        return fixed.to(query.dtype).unsqueeze(0), None
     if compiled_attention.fits(keys, values):
         attended = compiled_attention.attend(
             batch.slot_lanes, scaled.contiguous(), keys, values, sliding_window, softcap, s_aux

@@ -17,6 +17,7 @@ from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
+from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.step_buckets import StepBuckets
@@ -130,7 +131,7 @@ class PackedModel:
             make_linear = maker(Int8Linear if weights == "int8" else make_plain, kind)
             if ranks is None:
                 replace_experts(model, make_linear, maker(make_plain, None))
-            if buckets is None:
+            if buckets is None and not reproducible:
                 fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model, make_linear)
@@ -149,7 +150,7 @@ class PackedModel:
         self.steps: BucketedSteps | FixedRows | None = None
         """Runs steps in fixed sizes; None where steps have any size."""
         if reproducible:
-            self.steps = FixedRows(self._run)
+            self.steps = FixedRows(self._run_whole)
         elif buckets is not None or not (on_cpu or ranks):
             self.steps = BucketedSteps(self._run_bucket, buckets or StepBuckets.within(slots), self.device)
 
@@ -226,7 +227,7 @@ class PackedModel:
         if isinstance(self.steps, BucketedSteps):
             view.steps = BucketedSteps(view._run_bucket, self.steps.buckets, self.device)
         elif self.steps is not None:
-            view.steps = FixedRows(view._run)
+            view.steps = FixedRows(view._run_whole)
         view.name = f"the first {count} layers of {self.name}"
         return view
 
@@ -293,6 +294,12 @@ class PackedModel:
     def _run(self, batch: PackedBatch) -> Rows:
         with packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, batch.logit_rows)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _run_whole(self, batch: FixedBatch) -> Rows:
+        # All rows go through the output head: the number of wanted ones depends on the step.
+        with packed_context(batch, self.cache), self._states() as states:
+            logits = self._call(batch, 0)
         return logits, states[0].reshape(len(logits), self.hidden_size)
 
     def _run_bucket(self, batch: BucketedBatch, wanted: torch.Tensor | None) -> Rows:

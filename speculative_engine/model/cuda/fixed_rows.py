@@ -1,7 +1,8 @@
 """Forward passes with a fixed number of rows: the reproducible mode for GPUs, where products depend on that number.
 
-Libraries choose the order of a product's sums by its shape. If every pass has the same number of rows, each row's sums
-run in the same order whatever else is in the pass.
+Libraries choose the order of a product's sums by its shape. If every pass has the same number of rows, in all its layers
+and in the output head, each row's sums run in the same order whatever else is in the pass. Attention has fixed
+shapes of its own (fixed_attention.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 ROWS = 64
@@ -23,13 +25,18 @@ prompt."""
 class FixedRows:
     """Runs steps in passes of ROWS rows: smaller steps are padded, larger ones split."""
 
-    def __init__(self, run: Callable[[PackedBatch], tuple[Tensor, Tensor]]):
-        """run: runs the model over a batch; returns logits [wanted, vocabulary] and hidden states [wanted, hidden]."""
+    def __init__(self, run: Callable[[FixedBatch], tuple[Tensor, Tensor]]):
+        """run: runs the model over a batch; returns logits [rows, vocabulary] and hidden states [rows, hidden] of all
+        its rows, wanted or not."""
         self._run = run
 
     def forward(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
         """Runs one step: writes the rows' keys and values, returns the wanted rows' logits and hidden states."""
-        parts = [self._run(padded(part, ROWS)) for part in split(batch, ROWS)]
+        parts: list[tuple[Tensor, Tensor]] = []
+        for part in split(batch, ROWS):
+            logits, states = self._run(padded(part, ROWS))
+            wanted = torch.tensor(part.wanted, dtype=torch.int64).to(batch.device)
+            parts.append((logits.index_select(0, wanted), states.index_select(0, wanted)))
         logits, states = (torch.cat(each) for each in zip(*parts, strict=True))
         order = np.argsort(np.argsort(np.array(batch.wanted) // ROWS, kind="stable"), kind="stable")
         place = torch.from_numpy(order).to(batch.device)
@@ -58,12 +65,10 @@ def split(batch: PackedBatch, most: int) -> list[PackedBatch]:
     return parts
 
 
-def padded(batch: PackedBatch, rows: int) -> PackedBatch:
-    """The batch padded to `rows` rows; padding writes to the padding slot and sees only itself."""
+def padded(batch: PackedBatch, rows: int) -> FixedBatch:
+    """The batch padded to `rows` rows; padding writes to the padding slot, and no lane has it."""
     count = len(batch)
     host = torch.zeros(3, rows, dtype=torch.int64)
     host[2] = PADDING_SLOT
     host[:, :count] = batch.host
-    nothing = np.empty(0, dtype=np.int64)
-    lanes = [*batch.lanes, *(Lane(nothing, [row]) for row in range(count, rows))]
-    return PackedBatch(host, batch.wanted, lanes, batch.group_size, batch.device)
+    return FixedBatch(host, batch.wanted, batch.lanes, batch.group_size, batch.device)

@@ -1,0 +1,78 @@
+"""Rows beside others at the sizes of serving."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from speculative_engine.loading import company_test, self_test
+from speculative_engine.loading.company_test import same_in_company
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.packed_model import PackedModel
+from tests.harness.engine.engines import packed, tiny_model
+
+Spoil = Callable[[PackedBatch], bool]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes for a CPU."""
+    monkeypatch.setattr(company_test, "CONTEXTS", (20, 150, 400))
+    monkeypatch.setattr(company_test, "ROWS", (2, 9, 40))
+    monkeypatch.setattr(company_test, "COMPANY", (1, 20))
+
+
+def spoil(model: PackedModel, which: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moves the logits of some passes by the smallest amount."""
+    forward = model.forward
+
+    def run(batch: PackedBatch) -> torch.Tensor:
+        logits = forward(batch)
+        return torch.nextafter(logits, torch.tensor(torch.inf)) if which(batch) else logits
+
+    monkeypatch.setattr(model, "forward", run)
+
+
+def test_what_computes_row_by_row_is_the_same_in_any_company() -> None:
+    model = packed(tiny_model("Llama"), slots=500)
+    assert same_in_company(model)
+    assert model.pool.used == 0
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        lambda batch: len(batch) == 40,
+        lambda batch: len(batch.lanes) == 21,
+        lambda batch: len(batch) == 1 and len(batch.lanes[0].context) > 400,
+    ],
+    ids=["a chunk", "a full batch", "a step after the last context"],
+)
+def test_a_bit_that_differs_is_found(which: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = packed(tiny_model("Llama"), slots=500)
+    spoil(model, which, monkeypatch)
+    assert not same_in_company(model)
+
+
+def test_the_self_test_tries_it_where_shapes_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def find(model: PackedModel) -> bool:
+        tried.append(model.pool.free)
+        return False
+
+    monkeypatch.setattr(self_test, "same_in_company", find)
+    assert run_self_test(packed(tiny_model("Llama"), slots=500)).bit_exact and not tried
+    model = PackedModel(tiny_model("Llama"), 500, row_exact=False, reproducible=True)
+    assert not run_self_test(model).bit_exact and tried == [440]
+    assert model.pool.capacity == 500 and model.pool.used == 0
+
+
+def test_the_reproducible_mode_passes() -> None:
+    assert run_self_test(PackedModel(tiny_model("Llama"), 600, row_exact=False, reproducible=True)).bit_exact
+
+
+def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(company_test, "CONTEXTS", (20, 150, 5000))
+    assert same_in_company(packed(tiny_model("Llama"), slots=30))
