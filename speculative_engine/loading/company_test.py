@@ -1,7 +1,7 @@
 """The part of the self-test at the sizes of serving, for devices whose libraries choose the order of sums by shape.
 
-The short script of the self-test has at most 25 tokens and some 20 rows a pass. That its rows have the same bits in any batch
-says nothing of long contexts and full batches: other shapes are other kernels.
+The short script of the self-test has at most 25 tokens and some 20 rows a pass. That its rows have the same bits in any
+batch says nothing of long contexts and full batches: other shapes are other kernels.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def slots_for(model: PackedModel) -> int:
 
 
 def same_in_company(model: PackedModel) -> bool:
-    """Whether rows have the same bits alone, beside others, and in steps of their own, after contexts up to 5000 tokens.
+    """Whether rows have the same bits alone, beside others, and in steps of their own, after contexts up to 5000
+    tokens.
 
     Uses all slots of the model's pool, and gives them back. Contexts that do not fit are left out.
     """

@@ -1,9 +1,9 @@
 """The self-test at load: refuses a model that packed passes cannot serve correctly, by trying it, not by its name.
 
 A short script of passes (chunked prompts, sequences of different lengths in one batch, a tree with siblings, rollback,
-continuation) runs on the real weights. Its logits are compared with transformers' own forwards of each path. Where libraries
-choose the order of sums by shape, as on GPUs, whether rows have the same bits in any company is tried at the sizes of
-serving as well (company_test.py).
+continuation) runs on the real weights. Its logits are compared with transformers' own forwards of each path. Where
+libraries choose the order of sums by shape, as on GPUs, whether rows have the same bits in any company is tried at the
+sizes of serving as well (company_test.py).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The order of every row's sums depends on the row's own context alone (law 1). A row therefore gets the same bits alone,
 beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
-positions in order (attention.py). Without it, scores and values are multiplied in blocks of a fixed number of positions,
-and the blocks are summed in a fixed order; on GPUs in reproducible mode all of these products have one shape as well
-(fixed_attention.py). Only bucketed steps on GPUs have no such order (bucketed_attention.py).
+positions in order (attention.py). Without it, scores and values are multiplied in blocks of a fixed number of
+positions, and the blocks are summed in a fixed order; on GPUs in reproducible mode all of these products have one shape
+as well (fixed_attention.py). Only bucketed steps on GPUs have no such order (bucketed_attention.py).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ CHUNK = 64
 class Tiles:
     """Rows in tiles of one lane each, and the blocks of keys that a tile sees, in tensors on the device.
 
-    A tile and one of its blocks are a pair. Pairs are ordered by tile and block; padding pairs have block 0 of a tile after
-    the last, which sees the padding slot alone.
+    A tile and one of its blocks are a pair. Pairs are ordered by tile and block; padding pairs have block 0 of a tile
+    after the last, which sees the padding slot alone.
     """
 
     rows: Tensor
@@ -37,8 +37,8 @@ class Tiles:
     keys: Tensor
     """Slots of each pair's block by position, int64 [pairs, KEY_BLOCK]; PADDING_SLOT beyond the lane."""
     folds: list[tuple[Tensor, Tensor]]
-    """Steps that add up each tile's blocks: the indices of the terms to add, int64 [n] each; the index n of n terms is
-    that of a zero. The last step leaves one term for each tile, in order."""
+    """Steps that join the terms of each tile's blocks two by two: their indices, int64 [n] each; the index n of n terms
+    is that of a neutral one. The last step leaves one term for each tile, in order."""
     places: Tensor
     """Places in tiles that hold rows, int64 [asked]."""
     place_rows: Tensor

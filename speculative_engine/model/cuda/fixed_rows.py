@@ -1,7 +1,7 @@
 """Forward passes with a fixed number of rows: the reproducible mode for GPUs, where products depend on that number.
 
-Libraries choose the order of a product's sums by its shape. If every pass has the same number of rows, in all its layers
-and in the output head, each row's sums run in the same order whatever else is in the pass. Attention has fixed
+Libraries choose the order of a product's sums by its shape. If every pass has the same number of rows, in all its
+layers and in the output head, each row's sums run in the same order whatever else is in the pass. Attention has fixed
 shapes of its own (fixed_attention.py).
 """
 
