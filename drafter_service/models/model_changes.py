@@ -25,6 +25,7 @@ from service_runtime.process.startup_error import StartupError
 from service_runtime.process.tasks import BackgroundTasks
 from service_runtime.process.threads import call_in_thread
 from service_runtime.rpc.interceptors import service_error
+from speculative_engine.model.device_memory import return_unused
 
 log = get_logger(__name__)
 
@@ -251,8 +252,14 @@ class ModelChanges:
         serving.add_to(self._ended)
         self._replaced.remove(serving)
         # Every load and every model has its own thread, and memory left in the heaps of threads would add up.
-        await asyncio.to_thread(trim_heap)
+        await asyncio.to_thread(_return_memory)
         log.info("model released", model=serving.hello.model.model_id)
+
+
+def _return_memory() -> None:
+    """Returns memory that models have freed, the host's and the GPU's."""
+    trim_heap()
+    return_unused()
 
 
 def _fault(model: str, error: Exception) -> ServiceError:

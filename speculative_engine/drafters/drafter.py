@@ -152,6 +152,14 @@ class UsesEngine(Protocol):
 
 
 @runtime_checkable
+class OwnsModel(Protocol):
+    """A Drafter in the engine's thread with a model of its own."""
+
+    def release(self) -> None:
+        """Frees the model, also from the GPU; called once, after everything else."""
+
+
+@runtime_checkable
 class StateDrafter(Drafter, Protocol):
     """A drafter that drafts from the target's last hidden states."""
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, StateDrafter, UsesEngine
+from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, OwnsModel, StateDrafter, UsesEngine
 from speculative_engine.engine.drafting_accounts import DraftingAccounts
 from speculative_engine.engine.sequence import Sequence
 from speculative_engine.tree.proposal import Proposal
@@ -40,7 +40,9 @@ class LocalDrafters:
 
     def remove(self, source: str) -> None:
         """Removes a drafter; unknown ones are ignored."""
-        self._drafters.pop(source, None)
+        drafter = self._drafters.pop(source, None)
+        if isinstance(drafter, OwnsModel):
+            drafter.release()
         self._held.pop(source, None)
         self.accounts.remove(source)
 

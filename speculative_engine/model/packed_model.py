@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import get_args
+from typing import ParamSpec, TypeVar, get_args
+from weakref import WeakMethod
 
 import torch
 from transformers import PreTrainedModel
@@ -16,10 +17,11 @@ from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
-from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
+from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
+from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers
@@ -44,6 +46,9 @@ __all__ = [
     "PackedModel",
     "UnsupportedModelError",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PackedModel:
@@ -150,9 +155,9 @@ class PackedModel:
         self.steps: BucketedSteps | FixedRows | None = None
         """Runs steps in fixed sizes; None where steps have any size."""
         if reproducible:
-            self.steps = FixedRows(self._run_whole)
+            self.steps = FixedRows(_weak(self._run_whole))
         elif buckets is not None or not (on_cpu or ranks):
-            self.steps = BucketedSteps(self._run_bucket, buckets or StepBuckets.within(slots), self.device)
+            self.steps = BucketedSteps(_weak(self._run_bucket), buckets or StepBuckets.within(slots), self.device)
 
     @classmethod
     def load(
@@ -225,9 +230,9 @@ class PackedModel:
         except (FieldError, ValueError) as error:
             raise ModelLoadError(f"model {self.name}: {error}") from error
         if isinstance(self.steps, BucketedSteps):
-            view.steps = BucketedSteps(view._run_bucket, self.steps.buckets, self.device)
+            view.steps = BucketedSteps(_weak(view._run_bucket), self.steps.buckets, self.device)
         elif self.steps is not None:
-            view.steps = FixedRows(view._run_whole)
+            view.steps = FixedRows(_weak(view._run_whole))
         view.name = f"the first {count} layers of {self.name}"
         return view
 
@@ -339,6 +344,19 @@ class PackedModel:
             yield states
         finally:
             hook.remove()
+
+
+def _weak(method: Callable[P, T]) -> Callable[P, T]:
+    """The method without a reference to its object, which owns what calls it: a model that nobody uses any more must
+    leave the device at once, not when Python's collector finds the cycle."""
+    reference = WeakMethod(method)  # type: ignore[arg-type]
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        found = reference()
+        assert found is not None, "its object calls it"
+        return found(*args, **kwargs)
+
+    return call
 
 
 def _parameters(model: PreTrainedModel) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.device_memory import return_unused
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.round_worth import RoundWorth
 from speculative_engine.planning.step_clock import StepClock
@@ -86,6 +87,11 @@ class LocalModelDrafter:
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
         return growth
+
+    def release(self) -> None:
+        """Frees the model, also from the GPU. The drafter cannot be used any more."""
+        del self._drafter, self.model
+        return_unused()
 
     def _pays(self, decoding: int, spent: float) -> bool:
         outlook = self._drafter.outlook()

@@ -37,6 +37,10 @@ class BucketedBatch:
         self.tree = torch.zeros(rows, rows, dtype=torch.bool, device=device)
         """The rows of the step that each row sees, bool [rows, rows]."""
         self._found: dict[Hashable, Tensor] = {}
+        # All rows are padding, in one range. A pass over zeros, as at a capture, would read beyond the ranges' ends.
+        self._host_parts[3][1:] = rows
+        self._host_tree.fill_diagonal_(True)
+        self._place(len(self._host))
 
     def __len__(self) -> int:
         return self.bucket.rows
@@ -75,10 +79,13 @@ class BucketedBatch:
             first_rows[len(ranges)] = count
         padding = np.arange(count, rows)
         tree[padding, padding] = True
-        used = len(self._host) - len(key_slots) + key
+        self._place(len(self._host) - len(key_slots) + key)
+        return place
+
+    def _place(self, used: int) -> None:
+        """Copies to the device, of the numbers only the first `used`."""
         self._device[:used].copy_(self._host[:used])
         self.tree.copy_(self._host_tree)
-        return place
 
     def begin(self) -> None:
         """Begins a forward pass: clears the masks and ranges that the layers of a pass share."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch, key_count
+from speculative_engine.model.cuda.graph_capture import GraphCapture, Rows
+from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
 from speculative_engine.model.cuda.step_buckets import Bucket, StepBuckets
 from speculative_engine.model.packed_batch import PackedBatch
 
-Rows = tuple[Tensor, Tensor]
-"""Logits [rows, vocabulary], and the hidden states that they were computed from [rows, hidden]."""
 RunModel = Callable[[BucketedBatch, Tensor | None], Rows]
 """Runs the model over a batch and returns the given rows, or all."""
 
@@ -40,14 +40,23 @@ class BucketedSteps:
     def capture(self) -> None:
         """Captures a graph for each bucket, in one memory pool, since only one runs at a time.
 
-        A model that synchronises with the device during a pass cannot be captured; then only `unavailable` is set. On
-        CPUs, which have no graphs, each step calls the function that would have been captured.
+        A model that waits for the device during a pass cannot be captured; then only `unavailable` is set. On CPUs,
+        which have no graphs, each step calls the function that would have been captured.
         """
-        pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
+        buckets = list(self.buckets)
         try:
-            for bucket in self.buckets:
-                batch = self._batch(bucket)
-                self._replays[bucket] = _captured(partial(self._run, batch, None), self._device, pool)
+            with NoHostReads():
+                self._run(self._batch(buckets[-1]), None)
+        except HostReadError as error:
+            self.unavailable = str(error)
+            return
+        cuda = self._device.type == "cuda"
+        stream = torch.cuda.current_stream(self._device) if cuda else None
+        try:
+            capture = GraphCapture(self._device) if cuda else None
+            for bucket in buckets:
+                run = partial(self._run, self._batch(bucket), None)
+                self._replays[bucket] = run if capture is None else capture.captured(run)
         except torch.OutOfMemoryError:
             self.drop()
             raise
@@ -57,6 +66,9 @@ class BucketedSteps:
             while cause.__context__ is not None:  # ending a failed capture raises another error
                 cause = cause.__context__
             self.unavailable = str(cause).strip().partition("\n")[0] or type(cause).__name__
+        finally:
+            if stream is not None:
+                torch.cuda.set_stream(stream)  # a capture that fails leaves the thread on the stream of the capture
 
     def drop(self) -> None:
         """Discards all graphs."""
@@ -85,26 +97,3 @@ class BucketedSteps:
     def _wanted(self, batch: PackedBatch, fixed: BucketedBatch) -> Tensor:
         place = fixed.fill(batch)
         return torch.from_numpy(place[batch.wanted]).to(self._device)
-
-
-def _captured(run: Callable[[], Rows], device: torch.device, pool: tuple[int, int] | None) -> Callable[[], Rows]:
-    """Captures `run` as a graph; returns a function that replays it on the same tensors."""
-    if device.type != "cuda":
-        return run
-    with torch.cuda.device(device):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):  # libraries choose kernels and allocate memory in the first calls
-                run()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        # thread_local: another thread may be drafting with another model meanwhile.
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-            rows = run()
-
-    def replay() -> Rows:
-        graph.replay()
-        return rows
-
-    return replay

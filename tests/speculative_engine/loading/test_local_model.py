@@ -1,14 +1,19 @@
 """A draft model in the engine's own thread: no token depends on it, and it drafts only while that pays."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model import local_model
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.field_error import FieldError
 from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
+from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from tests.harness.engine.early_exit_engine import SPECS, Attached, engine_with
@@ -129,3 +134,25 @@ class TestMaking:
             LocalModelOptions(model="x", kv_dtype="fp8")
         with pytest.raises(FieldError, match="weights: must be one of checkpoint, int8"):
             LocalModelOptions(model="x", weights="int3")
+
+
+@pytest.mark.parametrize("buckets", [None, StepBuckets((1, 4, 16), (64, 256))], ids=["any size", "buckets"])
+def test_the_model_of_a_forgotten_drafter_is_freed_at_once(
+    library: PreTrainedModel, model: PackedModel, buckets: StepBuckets | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU it takes memory that the next one needs; torch then gives back what it keeps."""
+    drafts = packed(library, 1000, buckets=buckets)
+    engine = engine_beside(model, drafts)
+    generate(engine, SPECS)
+    gone = [weakref.ref(each) for each in (drafts.model, drafts.cache, drafts)]
+    alive: list[bool] = []
+    monkeypatch.setattr(
+        local_model, "return_unused", lambda: alive.extend(reference() is not None for reference in gone)
+    )
+    gc.disable()
+    try:
+        del drafts
+        engine.forget("draft")
+    finally:
+        gc.enable()
+    assert alive == [False] * 3

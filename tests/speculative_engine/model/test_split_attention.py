@@ -58,6 +58,14 @@ def test_a_batch_leaves_nothing_behind_for_the_next() -> None:
     assert fixed.empty().tolist() == [False] + [True] * 31
 
 
+def test_before_it_is_filled_all_rows_are_padding() -> None:
+    """Graphs are captured over such batches; an index out of bounds would end the process on a GPU."""
+    fixed = BucketedBatch(Bucket(4, 64), CPU)
+    assert fixed.empty().tolist() == [True] * 4 and not fixed.seen(None).any()
+    assert torch.equal(fixed.tree, torch.eye(4, dtype=torch.bool))
+    assert [bounds.tolist() for bounds in fixed.ranges()] == [[0, 4, 4, 4, 4], [0] * 5]
+
+
 def test_a_row_that_no_lane_asks_for() -> None:
     builder = BatchBuilder()
     builder.add_lane(np.empty(0, dtype=np.int64), [builder.add_row(5, 0, 1, True)])

@@ -1,5 +1,7 @@
 """Steps of fixed sizes, run on a CPU like on a GPU, except that captured calls are repeated instead of CUDA graphs."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.cuda import bucketed_steps
+from speculative_engine.model import packed_model
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -105,14 +107,28 @@ def test_a_view_of_the_first_layers_has_steps_of_its_own() -> None:
         assert error(found[prefix], row) < 1e-4
 
 
-def test_a_model_that_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    bucketed = packed(tiny_model("Llama"), buckets=BUCKETS)
-
-    def refuse(*_: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing\nand more")
-
-    monkeypatch.setattr(bucketed_steps, "_captured", refuse)
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe"])
+def test_a_model_that_waits_for_the_device_goes_on_without_graphs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_model, "replace_experts", lambda *_: None)  # GPUs have transformers' own
+    bucketed = packed(tiny_model(name, experts_implementation="eager"), buckets=BUCKETS)
     bucketed.capture_graphs()
-    assert isinstance(bucketed.steps, BucketedSteps) and bucketed.steps.captured == 0
-    assert bucketed.steps.unavailable == "operation not permitted when stream is capturing"
+    assert isinstance(bucketed.steps, BucketedSteps) and bucketed.captured == 0
+    assert bucketed.steps.unavailable is not None and bucketed.steps.unavailable.endswith(" waits for the device")
+    assert bucketed.graphs == bucketed.steps.unavailable
     assert run_self_test(bucketed).error < 1e-3
+
+
+def test_nothing_keeps_a_model_that_is_not_used_any_more() -> None:
+    """Its weights, keys and graphs are gigabytes on a GPU, which the model after it needs."""
+    bucketed = packed(tiny_model("Llama"), buckets=BUCKETS)
+    view = bucketed.first_layers(2)
+    for each in (bucketed, view):
+        each.capture_graphs()
+        walk(each, [random_tokens(20, seed=1)], [12], seed=1)
+    gone = [weakref.ref(each) for each in (bucketed.model, bucketed.cache, bucketed.steps, view.model, view.steps)]
+    gc.disable()
+    try:
+        del bucketed, view, each
+        assert not [reference for reference in gone if reference() is not None]
+    finally:
+        gc.enable()

@@ -1,0 +1,45 @@
+"""Captures passes as CUDA graphs that share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Rows = tuple[Tensor, Tensor]
+"""Logits [rows, vocabulary], and the hidden states that they were computed from [rows, hidden]."""
+_WARM_UPS = 2
+"""Runs before a capture: libraries choose kernels and allocate memory in the first ones."""
+
+
+class GraphCapture:
+    """Captures graphs of one device in one memory pool, for graphs of which one runs at a time.
+
+    All on one stream: torch gives no memory of the pool to another stream, and cuBLAS keeps a workspace for each.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        with torch.cuda.device(device):
+            self._pool = torch.cuda.graph_pool_handle()
+            self._stream = torch.cuda.Stream()
+
+    def captured(self, run: Callable[[], Rows]) -> Callable[[], Rows]:
+        """Captures `run`; returns a function that replays it on the same tensors."""
+        with torch.cuda.device(self._device):
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                for _ in range(_WARM_UPS):
+                    run()
+            torch.cuda.current_stream().wait_stream(self._stream)
+            graph = torch.cuda.CUDAGraph()
+            # thread_local: another thread may be drafting with another model meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                rows = run()
+
+        def replay() -> Rows:
+            graph.replay()
+            return rows
+
+        return replay
