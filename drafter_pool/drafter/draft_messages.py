@@ -77,10 +77,10 @@ def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
 
 
 def hidden_state(state: torch.Tensor | None) -> HiddenState | None:
-    """Converts a hidden state [hidden] of the target for a verdict; None for None."""
+    """Converts a hidden state [hidden] of the target, on the host, for a verdict; None for None."""
     if state is None:
         return None
-    values: bytes = state.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    values: bytes = state.contiguous().view(torch.uint8).numpy().tobytes()
     return HiddenState(dtype=str(state.dtype).removeprefix("torch."), values=values)
 
 

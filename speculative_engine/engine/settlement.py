@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+
 from speculative_engine.engine.local_drafters import LocalDrafters
 from speculative_engine.engine.probe_planner import ProbePlanner
 from speculative_engine.engine.step_result import Finish, SequenceOutcome
@@ -10,6 +15,19 @@ from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.planning.acceptance_model import observe_commit
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_clock import StepClock
+
+
+def states_to_host(outcomes: Sequence[SequenceOutcome]) -> None:
+    """Copies the hidden states of a step's outcomes to the host, all in one go.
+
+    In the engine's thread, where nothing is queued on the device now. Whoever reads them in another thread would
+    otherwise wait there for the pass after this one.
+    """
+    held = [outcome for outcome in outcomes if outcome.hidden_state is not None]
+    if held:
+        states = torch.stack([cast(torch.Tensor, outcome.hidden_state) for outcome in held]).cpu()
+        for outcome, state in zip(held, states, strict=True):
+            outcome.hidden_state = state
 
 
 class Settlement:

@@ -55,8 +55,8 @@ class SequenceOutcome:
     """Whether the token before these was drafted before its drafter knew it, so that drafts below it were useful
     here."""
     hidden_state: torch.Tensor | None = None
-    """The target's last hidden state [hidden] after the last token, if a drafter outside the engine's thread uses
-    it."""
+    """The target's last hidden state [hidden] after the last token, on the host, if a drafter outside the engine's
+    thread uses it."""
     log_probs: LogProbs | None = None
     """Log-probabilities of the tokens, if the sequence asks for them."""
     cached_tokens: int = 0

@@ -17,7 +17,7 @@ from speculative_engine.engine.probe_planner import ProbePlanner
 from speculative_engine.engine.prompt_shares import divide, to_compute
 from speculative_engine.engine.scoring import ScoreSpec, Scoring
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.settlement import Settlement
+from speculative_engine.engine.settlement import Settlement, states_to_host
 from speculative_engine.engine.step_result import MergedProposals, SequenceOutcome, StepResult
 from speculative_engine.engine.target_pass import TargetPass
 from speculative_engine.engine.verification_job import VerificationJob
@@ -248,6 +248,7 @@ class VerificationEngine:
                 first += count
             else:
                 job.commit([])
+        states_to_host(outcomes)
         self._local.accounts.settle(len(decoding), jobs, outcomes)
         prices = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):

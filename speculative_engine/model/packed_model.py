@@ -349,7 +349,7 @@ class PackedModel:
 def _weak(method: Callable[P, T]) -> Callable[P, T]:
     """The method without a reference to its object, which owns what calls it: a model that nobody uses any more must
     leave the device at once, not when Python's collector finds the cycle."""
-    reference = WeakMethod(method)  # type: ignore[arg-type]
+    reference = WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         found = reference()

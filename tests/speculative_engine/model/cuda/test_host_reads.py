@@ -15,10 +15,10 @@ NUMBERS = torch.arange(6.0)
     [
         (lambda: NUMBERS.sum().item(), "item|_local_scalar_dense"),
         (lambda: bool(NUMBERS[1]), "is_nonzero|item|_local_scalar_dense"),
-        (lambda: NUMBERS.nonzero(), "nonzero"),
+        (NUMBERS.nonzero, "nonzero"),
         (lambda: NUMBERS[NUMBERS > 2], "index by a mask"),
         (lambda: torch.where(NUMBERS > 2), "where|nonzero"),
-        (lambda: NUMBERS.unique(), "_unique2"),
+        (NUMBERS.unique, "_unique2"),
         (lambda: torch.equal(NUMBERS, NUMBERS), "equal"),
         (lambda: NUMBERS.repeat_interleave(torch.ones(6, dtype=torch.int64)), "repeat_interleave"),
     ],
