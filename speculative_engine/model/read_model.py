@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
-from transformers.utils import logging
+from transformers.utils import is_accelerate_available, logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
@@ -130,7 +130,9 @@ def _from_library(
     layers: int | None,
     ranks: RankGroup | None,
 ) -> PreTrainedModel:
-    """Reads a checkpoint of plain weights through transformers."""
+    """Reads a checkpoint of plain weights through transformers: straight to a GPU, if the package accelerate is there,
+    which transformers needs for that; otherwise through host memory as large as the model."""
+    straight = ranks is None and place.type != "cpu" and is_accelerate_available()
     if ranks is not None:
         check_split(config, ranks.size)
     with (
@@ -145,6 +147,7 @@ def _from_library(
             local_files_only=not checkpoint.from_hub,
             trust_remote_code=trust_remote_code,
             distributed_config=split,
+            device_map={"": place} if straight else None,
         )
     return model
 

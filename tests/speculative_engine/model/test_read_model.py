@@ -1,0 +1,37 @@
+"""Where the weights of a checkpoint are read to."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.model import read_model as module
+from speculative_engine.model.read_model import read_model
+from tests.harness.checkout import MODELS
+
+
+@pytest.mark.parametrize(
+    ("place", "accelerate", "expected"),
+    [
+        ("cuda:0", True, {"": torch.device("cuda:0")}),
+        ("cuda:0", False, None),  # transformers refuses a device map without the package
+        ("cpu", True, None),
+    ],
+)
+def test_weights_go_straight_to_a_gpu(
+    place: str, accelerate: bool, expected: dict[str, torch.device] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    from_pretrained = AutoModelForCausalLM.from_pretrained
+
+    def read(directory: str, **options: Any) -> PreTrainedModel:
+        asked.append(options)
+        return from_pretrained(directory, **options | {"device_map": None})
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
+    monkeypatch.setattr(module, "is_accelerate_available", lambda: accelerate)
+    monkeypatch.setattr(PreTrainedModel, "to", lambda self, device: self)  # there is no GPU here
+    read_model(Checkpoint.find(str(MODELS / "draft")), torch.device(place), dtype="bfloat16")
+    assert [options["device_map"] for options in asked] == [expected]
