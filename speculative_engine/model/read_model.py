@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+_BFLOAT16_CAPABILITY = (8, 0)
+"""NVIDIA's compute capability from which GPUs compute in bfloat16."""
+
 
 class UnsupportedModelError(ModelLoadError):
     """Raised for a model that loads, but whose packed passes would not give the model's own output."""
@@ -54,12 +57,13 @@ def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_cod
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The dtype that a `--dtype` setting selects.
 
-    "auto" is bfloat16 where there is a fast product of bfloat16 weights, compiled or oneDNN's, else float32.
+    "auto" is bfloat16 where there is a fast product of bfloat16 weights (compiled, oneDNN's, or a GPU's from Ampere on),
+    else float32.
     """
     if name != "auto":
         return _DTYPES[name]
     if device.type == "cuda":
-        return torch.bfloat16
+        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= _BFLOAT16_CAPABILITY else torch.float32
     return torch.bfloat16 if gemm_kind() > PLAIN_GEMM or can_pack(torch.bfloat16) else torch.float32
 
 

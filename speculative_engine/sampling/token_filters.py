@@ -7,8 +7,9 @@ request specifies. The order of the filters is vLLM's:
     s = logit / T;  keep the k largest;  of these keep the smallest set whose probability reaches top_p;
     keep those with at least min_p of the largest probability
 
-Probability mass is summed in integers (fixed point), which gives the same sum in any order. A row's threshold is
-therefore the same to the bit whatever the batch, the number of threads and the device.
+Probability mass is summed in integers (fixed point), which gives the same sum in any order. On one device a row's
+threshold is therefore the same to the bit whatever the batch and the number of threads. Another device may differ: its
+exponentials differ in their last bits.
 """
 
 import torch

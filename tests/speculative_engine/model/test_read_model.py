@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.model import read_model as module
-from speculative_engine.model.read_model import read_model
+from speculative_engine.model.read_model import read_model, resolve_dtype
 from tests.harness.checkout import MODELS
 
 
@@ -32,6 +32,16 @@ def test_weights_go_straight_to_a_gpu(
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
     monkeypatch.setattr(module, "is_accelerate_available", lambda: accelerate)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(PreTrainedModel, "to", lambda self, device: self)  # there is no GPU here
     read_model(Checkpoint.find(str(MODELS / "draft")), torch.device(place), dtype="bfloat16")
     assert [options["device_map"] for options in asked] == [expected]
+
+
+@pytest.mark.parametrize(("capability", "dtype"), [((7, 5), torch.float32), ((8, 0), torch.bfloat16)])
+def test_auto_is_bfloat16_where_a_gpu_computes_in_it(
+    capability: tuple[int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert resolve_dtype("auto", torch.device("cuda")) == dtype
+    assert resolve_dtype("float16", torch.device("cuda")) == torch.float16

@@ -6,6 +6,8 @@ signature.
 
 import inspect
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -30,6 +32,7 @@ def documented(by_head: bool, unseeing: float) -> Callable[..., tuple[torch.Tens
         first_rows, first_keys = asked["cu_seq_q"], asked["cu_seq_k"]
         assert first_rows.dtype == first_keys.dtype == torch.int32 and asked["return_aux"].lse and asked["enable_gqa"]
         rows, heads, _ = query.shape
+        assert asked["num_splits"] >= 1  # None lets the kernel choose
         assert asked["max_q"] == rows and asked["max_k"] == len(key) and first_rows[-1] == rows
         out, weight = torch.zeros(rows, heads, value.shape[2]), torch.full((rows, heads), unseeing)
         for index in range(len(first_rows) - 1):
@@ -66,6 +69,20 @@ def test_the_installed_torch_has_the_options_that_are_asked_for() -> None:
 
 def test_nothing_but_a_gpu_runs_it() -> None:
     assert not varlen_attention.fits(*[torch.zeros(1, 4, 64, dtype=torch.bfloat16)] * 2, None, None)
+
+
+@pytest.mark.parametrize(("capability", "runs"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_a_gpu_must_be_new_enough(capability: tuple[int, int], runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    keys = SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16, shape=(2, 4, 64))
+    assert varlen_attention.fits(cast(torch.Tensor, keys), cast(torch.Tensor, keys), None, None) == runs
+
+
+@pytest.mark.parametrize(
+    ("ranges", "keys", "splits"), [(1, 1024, 4), (1, 65536, 16), (4, 65536, 4), (64, 65536, 1), (1, 100, 1)]
+)
+def test_few_ranges_have_their_keys_split(ranges: int, keys: int, splits: int) -> None:
+    assert varlen_attention.split_count(ranges, 8, keys, 132) == splits
 
 
 @pytest.mark.usefixtures("kernel")
