@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.follower import run_follower
+from service_runtime.process.interpreter import share_interpreter
 from service_runtime.process.lifecycle import Shutdown, run_service
 from service_runtime.process.settings import load_settings
 from service_runtime.process.startup_error import startup_errors
@@ -26,6 +27,7 @@ def _follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
 
 
 async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
+    share_interpreter(settings.device)
     server = ServiceServer(settings)
     server.check_port()
     # Importing torch takes seconds, so invalid flags, ports in use and wrong paths are reported before that.

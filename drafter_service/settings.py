@@ -38,8 +38,6 @@ class DrafterSettings(RankSettings):
     with a scale each."""
     layers: int | None = Field(default=None, ge=1)
     """Draft with only this many first layers of the model, e.g. of the target's checkpoint; others are not loaded."""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """Device the model runs on."""
     cuda_graphs: bool = True
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from service_runtime.process.follower import run_follower
+from service_runtime.process.interpreter import share_interpreter
 from service_runtime.process.lifecycle import Shutdown, run_service
 from service_runtime.process.settings import load_settings
 from service_runtime.process.startup_error import startup_errors
@@ -26,6 +27,7 @@ def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
 
 
 async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:
+    share_interpreter(settings.device)
     server = ServiceServer(settings)
     server.check_port()
     # Importing torch takes seconds; a wrong flag, a port in use or a wrong path is reported before that.

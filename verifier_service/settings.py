@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -31,8 +31,6 @@ class VerifierSettings(RankSettings):
     kv_dtype: KvDtype = "auto"
     """Type of keys and values in the KV cache: that of the model, or (CPU only) q8_0, 8-bit integers in blocks of 32
     with a scale each."""
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
-    """Device of the model: cpu, cuda or cuda:N."""
     cuda_graphs: bool = True
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
@@ -75,12 +73,6 @@ class VerifierSettings(RankSettings):
     """Let callers ask for the target's likeliest tokens along a text (Score), for training draft models."""
     share_traffic: bool = False
     """Let callers follow the tokens of every finished request (FollowTraffic): all clients' prompts and outputs."""
-
-    @model_validator(mode="after")
-    def _ranks_have_devices(self) -> Self:
-        if self.tensor_parallel > 1 and ":" in self.device:
-            raise ValueError(f"--device: must be cpu or cuda with --tensor-parallel, got {self.device}")
-        return self
 
     @model_validator(mode="after")
     def _weights_are_possible(self) -> Self:

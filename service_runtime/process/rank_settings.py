@@ -1,7 +1,7 @@
-"""Settings of services whose model may be split among several processes."""
+"""Settings of services that run a model: where it runs, and among how many processes it is split."""
 
 import os
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -12,8 +12,10 @@ _LAUNCHED = "TORCHELASTIC_RUN_ID"
 
 
 class RankSettings(ServiceSettings):
-    """Settings of a service whose model may be split among ranks."""
+    """Settings of a service with a model that may be split among ranks."""
 
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    """Device of the model: cpu, cuda or cuda:N."""
     tensor_parallel: int = Field(default=1, ge=1, le=64)
     """Processes (ranks) that the model is split among, one per GPU or part of the CPU. Under torchrun, its world
     size."""
@@ -30,6 +32,12 @@ class RankSettings(ServiceSettings):
     def _as_many_as_there_are(cls, values: dict[str, Any]) -> dict[str, Any]:
         launched = {"tensor_parallel": os.environ["WORLD_SIZE"]} if _LAUNCHED in os.environ else {}
         return launched | values
+
+    @model_validator(mode="after")
+    def _ranks_have_devices(self) -> Self:
+        if self.tensor_parallel > 1 and ":" in self.device:
+            raise ValueError(f"--device: must be cpu or cuda with --tensor-parallel, got {self.device}")
+        return self
 
     @model_validator(mode="after")
     def _ranks_are_here(self) -> Self:

@@ -1,7 +1,8 @@
 """Attention over committed keys by torch's `varlen_attn`, the flash attention kernel for sequences of any lengths.
 
-The keys are gathered first: the kernel reads keys in place, by block tables, only since torch 2.13 or with FlashAttention 3
-or 4 installed, and only in pages of a multiple of 256 keys, where a sequence's slots here lie in blocks of 64.
+The keys are gathered first: the kernel reads keys in place, by block tables, only since torch 2.13 or with
+FlashAttention 3 or 4 installed, and only in pages of a multiple of 256 keys, where a sequence's slots here lie in
+blocks of 64.
 """
 
 from __future__ import annotations

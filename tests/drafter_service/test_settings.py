@@ -24,6 +24,8 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--medusa-heads", "h", "--kv-dtype", "q8_0"], "--kv-dtype"),
         (["--model", "m", "--kv-dtype", "fp8"], "--kv-dtype"),
         (["--model", "m", "--kv-dtype", "q8_0", "--device", "cuda"], "--kv-dtype"),
+        (["--model", "m", "--device", "cuda:x"], "--device"),
+        (["--model", "m", "--device", "cuda:1", "--tensor-parallel", "2"], "--device"),
         (["--model", "m", "--weights", "int4"], "--weights"),
         (["--model", "m", "--weights", "int2"], "--weights"),
         (["--model", "m", "--weights", "int4", "--device", "cuda", "--dtype", "float16"], "--weights"),

@@ -1,0 +1,30 @@
+"""How often threads take the interpreter from each other."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness.checkout import ROOT
+from tests.harness.waiting import PATIENCE
+
+PROGRAM = """
+import sys
+from {service}.process import main
+status = main(["--listen", "127.0.0.1:0", "--model", "/not/there", "--device", sys.argv[1]])
+print(status, sys.getswitchinterval())
+"""
+
+
+@pytest.mark.parametrize("service", ["verifier_service", "drafter_service"])
+@pytest.mark.parametrize(("device", "seconds"), [("cpu", "0.005"), ("cuda", "0.0005"), ("cuda:1", "0.0005")])
+def test_on_gpus_it_is_more_often(service: str, device: str, seconds: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(service=service), device],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == [f"1 {seconds}"], done.stderr
