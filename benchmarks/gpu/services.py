@@ -19,8 +19,7 @@ from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
 from benchmarks.harness.services import Services
-from benchmarks.harness.timings import Timing, acceptance_length, decode_rate
-from benchmarks.speed.wire_overhead import through_services
+from benchmarks.harness.timings import Timing, acceptance_length, decode_rate, through_services
 from draftwire import AsyncClient
 from tests.harness.checkout import MODELS
 

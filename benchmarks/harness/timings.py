@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from draftwire import AsyncClient, Speculation
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,31 @@ class Timing:
     steps: int
     draft_tokens: int
     accepted_tokens: int
+
+
+async def through_services(client: AsyncClient, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:
+    """Runs a request through the services."""
+    first, first_count = 0.0, 0
+    started = time.perf_counter()
+    speculation = Speculation(enabled=drafted)
+    stream = client.stream(
+        prompt, max_tokens=max_tokens, temperature=0.0, seed=0, ignore_eos=True, speculation=speculation
+    )
+    async with stream:
+        async for chunk in stream:
+            if not first_count:
+                first, first_count = time.perf_counter(), len(chunk.token_ids)
+    ended = time.perf_counter()
+    result = stream.result
+    return Timing(
+        ended - started,
+        ended - first,
+        len(result.token_ids) - first_count,
+        tuple(result.token_ids),
+        result.speculation.steps,
+        result.speculation.draft_tokens,
+        result.speculation.accepted_tokens,
+    )
 
 
 def decode_rate(timings: Sequence[Timing]) -> float:

@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import multiprocessing
 import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -26,9 +25,16 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_size_options, cores
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
-from benchmarks.harness.timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
+from benchmarks.harness.timings import (
+    Timing,
+    acceptance_length,
+    acceptance_rate,
+    decode_rate,
+    through_services,
+    whole_rate,
+)
 from benchmarks.speed.without_services import serve
-from draftwire import AsyncClient, Speculation
+from draftwire import AsyncClient
 from tests.harness.checkout import MODELS
 
 SLOTS = 4096
@@ -61,31 +67,6 @@ class WithoutServices:
         """Ends the process."""
         self._connection.send(None)
         self._process.join(10)
-
-
-async def through_services(client: AsyncClient, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:
-    """Runs a request through the services."""
-    first, first_count = 0.0, 0
-    started = time.perf_counter()
-    speculation = Speculation(enabled=drafted)
-    stream = client.stream(
-        prompt, max_tokens=max_tokens, temperature=0.0, seed=0, ignore_eos=True, speculation=speculation
-    )
-    async with stream:
-        async for chunk in stream:
-            if not first_count:
-                first, first_count = time.perf_counter(), len(chunk.token_ids)
-    ended = time.perf_counter()
-    result = stream.result
-    return Timing(
-        ended - started,
-        ended - first,
-        len(result.token_ids) - first_count,
-        tuple(result.token_ids),
-        result.speculation.steps,
-        result.speculation.draft_tokens,
-        result.speculation.accepted_tokens,
-    )
 
 
 async def measure(options: argparse.Namespace, services: Services) -> dict[str, object]:

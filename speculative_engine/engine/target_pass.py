@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, float32
 
 from speculative_engine.acceptance.coupled import walk_on_device
+from speculative_engine.device_copy import to_device
 from speculative_engine.engine.local_drafters import LocalDrafters
 from speculative_engine.engine.prompt_log_probs import PromptLogProbs
 from speculative_engine.engine.scoring import Score, Scoring
@@ -51,14 +52,8 @@ def draw_step(logits: Tensor, batch: SamplingBatch) -> StepDraw:
     return StepDraw(sample(logits, batch).token_ids.tolist(), None)
 
 
-def draw_step_on_device(logits: Tensor, batch: SamplingBatch, jobs: Sequence[VerificationJob]) -> StepDraw:
-    """Draws as `draw_step` does, but synchronizes with the device only once, at the end.
-
-    Batches that filter tokens, and the few rows that the device sampler leaves unsettled, use the sampler of
-    `draw_step`. logits [rows, V]: the jobs' rows, in job order.
-    """
-    if batch.filters:
-        return draw_step(logits, batch)
+def tree_on_device(jobs: Sequence[VerificationJob], device: torch.device) -> Tensor:
+    """The jobs' rows, in job order, for `draw_step_on_device`: token and parent's row of each, int64 [2, rows]."""
     tokens: list[int] = []
     parents: list[int] = []
     for job in jobs:
@@ -67,9 +62,19 @@ def draw_step_on_device(logits: Tensor, batch: SamplingBatch, jobs: Sequence[Ver
         if probes >= 0:  # a job without these draws nothing in this step
             tokens += [*rows.tokens, *[-1] * probes]
             parents += [first + max(0, parent) for parent in (*rows.parents, *[0] * probes)]
-    placed = torch.tensor([tokens, parents], dtype=torch.int64).to(logits.device)
+    return to_device(torch.tensor([tokens, parents], dtype=torch.int64), device)
+
+
+def draw_step_on_device(logits: Tensor, batch: SamplingBatch, tree: Tensor) -> StepDraw:
+    """Draws as `draw_step` does, but synchronizes with the device only once, at the end.
+
+    Batches that filter tokens, and the few rows that the device sampler leaves unsettled, use the sampler of
+    `draw_step`. logits [rows, V]; tree: of the same rows, see `tree_on_device`.
+    """
+    if batch.filters:
+        return draw_step(logits, batch)
     found = draw(logits, batch)
-    path = walk_on_device(found.token_ids, *placed)
+    path = walk_on_device(found.token_ids, *tree)
     drawn, kept, settled = torch.stack([found.token_ids, path, found.settled]).cpu()
     unsettled = (settled == 0).nonzero()[:, 0].tolist()
     if unsettled:
@@ -132,6 +137,14 @@ class TargetPass:
         batch = builder.build(model.group_size, model.device)
         editing = EditedLogits(jobs)
         editing.prepare()
+        params: list[SamplingParams] = []
+        positions: list[int] = []
+        for job in jobs:
+            params.extend([job.sequence.sampling] * len(job.sampled_positions))
+            positions.extend(job.sampled_positions)
+        # Before the pass: afterwards the device has nothing else to do meanwhile.
+        sampling = SamplingBatch.build(params, positions, model.device) if params else None
+        tree = tree_on_device(jobs, model.device) if params and model.steps is not None else None
         self._clock.enter("forward")
         states: torch.Tensor | None = None
         if any(job.sampled_positions and self._local.wants_states(job.sequence) for job in jobs):
@@ -139,20 +152,14 @@ class TargetPass:
         else:
             logits = model.forward(batch)
         self._clock.enter("sample")
-        params: list[SamplingParams] = []
-        positions: list[int] = []
-        for job in jobs:
-            params.extend([job.sequence.sampling] * len(job.sampled_positions))
-            positions.extend(job.sampled_positions)
         drawn = StepDraw([], None)
         edited = logits
-        if params:
+        if sampling is not None:
             edited = editing.apply(logits[: len(params)])
-            sampling = SamplingBatch.build(params, positions, model.device)
-            if model.steps is None:
+            if tree is None:
                 drawn = draw_step(edited[: len(params)], sampling)
             else:
-                drawn = draw_step_on_device(edited[: len(params)], sampling, jobs)
+                drawn = draw_step_on_device(edited[: len(params)], sampling, tree)
         scores = self._scoring.settle(parts, logits[len(params) :])
         told = prompts.settle(logits)
         return ComputedStep(AskedRows(*drawn, edited, logits, states), scores, told, len(builder), builder.seen)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from speculative_engine.device_copy import to_device
 from speculative_engine.kernels.attention import SlotLanes
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 
@@ -107,11 +108,11 @@ class PackedBatch:
     @cached_property
     def logit_rows(self) -> torch.Tensor:
         """Rows whose logits are wanted, int64 [wanted], on the model's device."""
-        return torch.tensor(self.wanted, dtype=torch.int64).to(self.device)
+        return to_device(torch.tensor(self.wanted, dtype=torch.int64), self.device)
 
     @cached_property
     def _placed(self) -> torch.Tensor:
-        return self.host.to(self.device)
+        return to_device(self.host, self.device)
 
     @cached_property
     def groups(self) -> list[LaneGroup]:
@@ -204,7 +205,7 @@ def _group(
     lanes: list[Lane], multiple: int, slots: np.ndarray, positions: np.ndarray, device: torch.device
 ) -> LaneGroup:
     def tensor(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(device)
+        return to_device(torch.from_numpy(array), device)
 
     blocks = max(-(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK) for lane in lanes)
     queries = max(-(-(len(lane.rows) - lane.first_query) // multiple) * multiple for lane in lanes)

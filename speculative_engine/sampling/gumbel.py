@@ -89,7 +89,7 @@ def winners_and_waits(seeds: Tensor, positions: Tensor, blocks: Tensor, token_id
     # One call of Philox for both, since the overhead of the call dominates.
     split = blocks.shape[-1]
     domains = torch.full((split + token_ids.shape[-1],), DOMAIN_TOKEN, device=blocks.device)
-    domains[:split] = DOMAIN_BLOCK_WINNER
+    domains[:split].fill_(DOMAIN_BLOCK_WINNER)
     indices = torch.cat([blocks, token_ids], dim=-1)
     words = _lanes(seeds.unsqueeze(-1), positions.unsqueeze(-1), indices, domains)
     return words[..., :split] >> (32 - NOISE_BLOCK_BITS), _exponential(words[..., split:])

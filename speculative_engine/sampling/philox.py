@@ -40,7 +40,9 @@ def philox4x32(
     even[0], odd[0], even[1], odd[1] = counter
     keys = torch.stack(torch.broadcast_tensors(*key))
     keys = keys.reshape(2, *(1,) * (len(shape) - keys.dim() + 1), *keys.shape[1:])
-    steps = torch.arange(ROUNDS, device=device) * torch.tensor(KEY_STEPS, device=device).unsqueeze(1)
+    # By arithmetic: a tensor of the host's numbers would be a copy that waits for the device.
+    rounds = torch.arange(ROUNDS, device=device)
+    steps = torch.stack([rounds * step for step in KEY_STEPS])
     # Round keys are not reduced to 32 bits: the mask in the loop does it.
     round_keys = (keys.unsqueeze(1) + steps.reshape(2, ROUNDS, *(1,) * len(shape))).unbind(1)
     even_0, even_1 = even.unbind(0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from speculative_engine.device_copy import to_device_together
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling.gumbel import MAX_POSITION
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -66,22 +67,29 @@ class SamplingBatch:
                 raise FieldError("position", f"must be in 0..{MAX_POSITION}, got {position}")
         sampled = [row for row, p in enumerate(params) if not p.greedy]
         min_p_rows = [row for row in sampled if params[row].min_p > 0]
-        temperatures = [1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params]
         log_min_p = _NOTHING
         if min_p_rows:
             log_min_p = torch.tensor([params[row].min_p for row in min_p_rows], dtype=torch.float64).log().float()
         # A single tensor, since making one costs more than filling it.
-        integers = torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64).to(device)
+        integers, temperatures, greedy, log_min_p = to_device_together(
+            [
+                torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64),
+                torch.tensor([1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params]),
+                torch.tensor([p.greedy for p in params], dtype=torch.bool),
+                log_min_p,
+            ],
+            device,
+        )
         return cls(
             seeds=integers[0],
             positions=integers[1],
-            temperatures=torch.tensor(temperatures, dtype=torch.float32, device=device).unsqueeze(1),
-            greedy=torch.tensor([p.greedy for p in params], dtype=torch.bool, device=device),
+            temperatures=temperatures.unsqueeze(1),
+            greedy=greedy,
             sampled_rows=tuple(sampled),
             top_k={row: params[row].top_k for row in sampled if params[row].top_k > 0},
             top_p={row: params[row].top_p for row in sampled if params[row].top_p < 1},
             min_p_rows=tuple(min_p_rows),
-            log_min_p=log_min_p.to(device),
+            log_min_p=log_min_p,
             typical_p={row: params[row].typical_p for row in sampled if params[row].typical_p < 1},
         )
 

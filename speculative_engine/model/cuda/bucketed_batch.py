@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speculative_engine.device_copy import copy_into
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.step_buckets import Bucket
 from speculative_engine.model.packed_batch import Lane, PackedBatch
@@ -84,8 +85,8 @@ class BucketedBatch:
 
     def _place(self, used: int) -> None:
         """Copies to the device, of the numbers only the first `used`."""
-        self._device[:used].copy_(self._host[:used])
-        self.tree.copy_(self._host_tree)
+        copy_into(self._device[:used], self._host[:used])
+        copy_into(self.tree, self._host_tree)
 
     def begin(self) -> None:
         """Begins a forward pass: clears the masks and ranges that the layers of a pass share."""

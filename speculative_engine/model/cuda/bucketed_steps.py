@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from speculative_engine.device_copy import to_device
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch, key_count
 from speculative_engine.model.cuda.graph_capture import GraphCapture, Rows
 from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
@@ -96,4 +97,4 @@ class BucketedSteps:
 
     def _wanted(self, batch: PackedBatch, fixed: BucketedBatch) -> Tensor:
         place = fixed.fill(batch)
-        return torch.from_numpy(place[batch.wanted]).to(self._device)
+        return to_device(torch.from_numpy(place[batch.wanted]), self._device)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speculative_engine.device_copy import to_device
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.packed_batch import KEY_BLOCK, PackedBatch
 
@@ -94,7 +95,7 @@ class FixedBatch(PackedBatch):
         )
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        return to_device(torch.from_numpy(array), self.device)
 
 
 def _folds(counts: list[int], terms: int) -> list[tuple[np.ndarray, np.ndarray]]:

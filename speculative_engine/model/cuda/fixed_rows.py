@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speculative_engine.device_copy import to_device
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.packed_batch import Lane, PackedBatch
@@ -35,11 +36,11 @@ class FixedRows:
         parts: list[tuple[Tensor, Tensor]] = []
         for part in split(batch, ROWS):
             logits, states = self._run(padded(part, ROWS))
-            wanted = torch.tensor(part.wanted, dtype=torch.int64).to(batch.device)
+            wanted = to_device(torch.tensor(part.wanted, dtype=torch.int64), batch.device)
             parts.append((logits.index_select(0, wanted), states.index_select(0, wanted)))
         logits, states = (torch.cat(each) for each in zip(*parts, strict=True))
         order = np.argsort(np.argsort(np.array(batch.wanted) // ROWS, kind="stable"), kind="stable")
-        place = torch.from_numpy(order).to(batch.device)
+        place = to_device(torch.from_numpy(order), batch.device)
         return logits.index_select(0, place), states.index_select(0, place)
 
 

@@ -1,12 +1,14 @@
 """Drawing on the device, with one copy back, gives the same tokens as drawing on the host."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.engine import target_pass
-from speculative_engine.engine.target_pass import draw_step, draw_step_on_device
+from speculative_engine.engine.target_pass import draw_step, draw_step_on_device, tree_on_device
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.sampling.device_sampler import DeviceDraw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
@@ -21,7 +23,7 @@ from tests.harness.engine.engines import (
     specs_of,
     tiny_model,
 )
-from tests.harness.engine.random_work import random_job, walked
+from tests.harness.engine.random_work import CPU, random_job, walked
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
 FILTERED = [*SAMPLINGS, SamplingParams(temperature=1.0, top_p=0.9, seed=3)]
@@ -42,7 +44,7 @@ def test_a_step(samplings: list[SamplingParams]) -> None:
     logits[5] = torch.nan
     batch = SamplingBatch.build(params, list(range(len(params))))
     expected = draw_step(logits, batch)
-    found = draw_step_on_device(logits, batch, jobs)
+    found = draw_step_on_device(logits, batch, tree_on_device(jobs, CPU))
     assert found.tokens == expected.tokens and found.tokens[5] == -1
     assert (found.on_path is None) == batch.filters
     first = 0
@@ -67,7 +69,7 @@ def test_rows_that_are_not_settled_are_drawn_again(monkeypatch: pytest.MonkeyPat
         return DeviceDraw(token_ids.masked_fill(unsettled, 299), ~unsettled)
 
     monkeypatch.setattr(target_pass, "draw", half)
-    found = draw_step_on_device(logits, batch, [job])
+    found = draw_step_on_device(logits, batch, tree_on_device([job], CPU))
     assert found == draw_step(logits, batch)
 
 
@@ -85,3 +87,45 @@ def test_the_engine_generates_the_same_in_steps_of_fixed_sizes(captured: bool) -
     drafted = generate(engine, specs, ScriptedDrafter(expected))
     assert drafted.tokens == expected and drafted.accepted > 14
     assert bucketed.pool.used == 0
+
+
+class HostNumbers(TorchDispatchMode):
+    """Counts tensors that are made of the host's numbers, each of which is a copy that waits on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += call in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+        return call(*args, **(kwargs or {}))
+
+
+def test_drawing_needs_no_more_numbers_of_the_host() -> None:
+    jobs = [random_job(random.Random(3), 0)]
+    jobs[0].sampled_positions = list(range(1 + len(jobs[0].nodes)))
+    count = len(jobs[0].sampled_positions)
+    batch = SamplingBatch.build([SAMPLINGS[1]] * count, list(range(count)))
+    tree = tree_on_device(jobs, CPU)
+    numbers = HostNumbers()
+    with numbers:
+        draw_step_on_device(torch.randn(count, 300), batch, tree)
+        assert numbers.count == 0
+        torch.tensor([1, 2])
+    assert numbers.count == 1
+
+
+def test_what_sampling_needs_is_sent_before_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it, the device would be idle meanwhile."""
+    model = packed(tiny_model("Llama"), buckets=StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256)))
+    order: list[str] = []
+
+    def noted(holder: Any, name: str) -> None:
+        call = getattr(holder, name)
+        monkeypatch.setattr(holder, name, lambda *args, **options: (order.append(name), call(*args, **options))[1])
+
+    noted(SamplingBatch, "build")
+    noted(target_pass, "tree_on_device")
+    noted(model, "forward")
+    generate(engine_of(model), specs_of([random_tokens(5)], 2, GREEDY))
+    assert order == ["build", "tree_on_device", "forward"] * 2

@@ -1,0 +1,55 @@
+"""Copies of the host's numbers to a device, without waiting for the device.
+
+A copy from ordinary memory waits until the device has done all that was queued before it. Copies from pinned memory are
+queued like everything else; torch keeps such memory and uses it again once the copy has been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_ALIGNMENT = 8
+"""Bytes: the largest element that is copied."""
+
+
+def to_device(host: Tensor, device: torch.device | str) -> Tensor:
+    """Copies a tensor of the host to a device; returns it itself if that is the host."""
+    if torch.device(device).type != "cuda":
+        return host.to(device)
+    return host.pin_memory().to(device, non_blocking=True)
+
+
+def copy_into(target: Tensor, host: Tensor) -> None:
+    """Copies a tensor of the host into one of a device, of the same shape and dtype."""
+    target.copy_(host.pin_memory() if target.device.type == "cuda" else host, non_blocking=True)
+
+
+def to_device_together(hosts: Sequence[Tensor], device: torch.device | str) -> list[Tensor]:
+    """Copies tensors of the host to a device by one copy, whose number costs more than its size."""
+    if torch.device(device).type != "cuda":
+        return [host.to(device) for host in hosts]
+    return apart(to_device(together(hosts), device), hosts)
+
+
+def together(hosts: Sequence[Tensor]) -> Tensor:
+    """The bytes of tensors in one, uint8 [n]; each begins at a multiple of 8."""
+    parts: list[Tensor] = []
+    for host in hosts:
+        raw = host.contiguous().view(-1).view(torch.uint8)
+        parts += [raw, raw.new_zeros(-len(raw) % _ALIGNMENT)]
+    return torch.cat(parts)
+
+
+def apart(raw: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors that `together` has joined, as views of its result on any device. like: tensors of their shapes and
+    dtypes."""
+    found: list[Tensor] = []
+    begin = 0
+    for each in like:
+        end = begin + each.nbytes
+        found.append(raw[begin:end].view(each.dtype).view(each.shape))
+        begin = end + -each.nbytes % _ALIGNMENT
+    return found
