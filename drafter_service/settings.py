@@ -11,6 +11,8 @@ from service_runtime.process.settings import PeerAddresses, StringList, Variable
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.model.weight_names import QuantisedWeights, Weights
 
+LEAST_SLOTS = 64
+"""Fewest KV slots."""
 _WILDCARDS = ("0.0.0.0", "::")
 
 
@@ -44,8 +46,6 @@ class DrafterSettings(RankSettings):
     """On GPUs, run every pass with 64 rows, so that a row's bits do not depend on the others. No effect on CPUs."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of a forward pass; by default as many as torch finds cores."""
-    kv_slots: int = Field(default=32768, ge=64)
-    """Tokens that fit into the KV cache, over all sequences. The log says how much memory that is."""
     max_sequences: int = Field(default=64, ge=1)
     """Most open sequences of one verifier."""
     max_streams: int = Field(default=64, ge=1)
@@ -87,7 +87,9 @@ class DrafterSettings(RankSettings):
             raise ValueError(
                 f"--advertise: required with --verifier, because {self.listen} is not an address that others can call"
             )
-        if self.kv_slots <= self.max_tree_nodes:
+        if 0 < self.kv_slots < LEAST_SLOTS:
+            raise ValueError(f"--kv-slots: must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
+        if 0 < self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
         if self.medusa_heads and self.weights != "checkpoint":
             raise ValueError(f"--weights: {self.weights} applies to draft models, not to --medusa-heads")

@@ -13,6 +13,9 @@ from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.model.weight_names import TargetWeights
 
+LEAST_SLOTS = 256
+"""Fewest KV slots: a request with its tree."""
+
 
 class VerifierSettings(RankSettings):
     """Serves a target model: generates text, verifies the proposals of drafters, and manages the drafter pool."""
@@ -39,8 +42,6 @@ class VerifierSettings(RankSettings):
     """CPU threads of the model; 0 leaves the choice to torch."""
     kernels: Kernels = "auto"
     """Kernels used on a CPU: auto takes the fastest that the processor can run, torch does without the library."""
-    kv_slots: int = Field(default=32768, ge=256)
-    """Tokens that fit into the KV cache, over all sequences. The log says how much memory that is."""
     max_sequences: int = Field(default=64, ge=1)
     """Most requests that run at once; further ones wait."""
     max_waiting: int = Field(default=256, ge=0)
@@ -51,8 +52,9 @@ class VerifierSettings(RankSettings):
     """Most requests of one caller (its token, or else its host) that run, wait or are being read. 0 sets no limit."""
     max_tokens_per_peer: int = Field(default=0, ge=0)
     """Most tokens of one caller's running and waiting requests, at their greatest lengths. 0 sets no limit."""
-    max_step_rows: int = Field(default=256, ge=8)
-    """Most tokens of one forward pass: prompt chunks, last tokens and nodes together. At least --max-sequences."""
+    max_step_rows: int | None = Field(default=None, ge=8)
+    """Most tokens of one forward pass: prompt chunks, last tokens and nodes together. At least --max-sequences. By
+    default 256 on CPUs and 1024 on GPUs, or --max-sequences."""
     max_tree_nodes: int = Field(default=64, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
     prefix_cache: bool = True
@@ -87,6 +89,12 @@ class VerifierSettings(RankSettings):
         return self
 
     @model_validator(mode="after")
+    def _slots_hold_a_request(self) -> Self:
+        if 0 < self.kv_slots < LEAST_SLOTS:
+            raise ValueError(f"--kv-slots: must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
+        return self
+
+    @model_validator(mode="after")
     def _kv_dtype_is_possible(self) -> Self:
         if self.kv_dtype != "auto" and self.device != "cpu":
             raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
@@ -94,7 +102,7 @@ class VerifierSettings(RankSettings):
 
     @model_validator(mode="after")
     def _steps_hold_all_sequences(self) -> Self:
-        if self.max_step_rows < self.max_sequences:
+        if self.max_step_rows is not None and self.max_step_rows < self.max_sequences:
             raise ValueError(
                 f"--max-step-rows: must be at least --max-sequences ({self.max_sequences}), got {self.max_step_rows}"
             )

@@ -29,12 +29,13 @@ from speculative_engine.kernels.library import (
 )
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
+from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from speculative_engine.model.numerics import model_numerics
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.text.tokenizer import Tokenizer
-from verifier_service.settings import VerifierSettings
+from verifier_service.settings import LEAST_SLOTS, VerifierSettings
 
 log = get_logger(__name__)
 
@@ -66,7 +67,7 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
         raise StartupError(f"--kernels: {error}") from error
     return PackedModel.load(
         checkpoint or settings.model,
-        slots=settings.kv_slots,
+        slots=settings.kv_slots or PROVISIONAL_SLOTS,
         dtype=settings.dtype,
         weights=settings.weights,
         kv_dtype=settings.kv_dtype,
@@ -96,17 +97,28 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         model = load_part(settings, ranks, checkpoint)
         trim_heap()  # of what packing has freed, before the KV cache is allocated
         report = run_self_test(model)  # every rank runs its part of it
+        rows = settings.max_step_rows or max(model.most_rows, settings.max_sequences)
+        if not settings.kv_slots:
+            size_cache(
+                model,
+                settings.gpu_memory_utilization,
+                graphs=settings.cuda_graphs,
+                rows=rows,
+                least=LEAST_SLOTS,
+                most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
+            )
         if settings.cuda_graphs:
             model.capture_graphs()
         if ranks is not None:
             ranks.lead()
         numerics = model_numerics(model, settings.tensor_parallel)
-        cost = measure_step_cost(model)
+        cost = measure_step_cost(model, rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     log.info(
         "model ready",
         parameters=model.parameters,
         dtype=model.weight_type,
         kv_dtype=model.kv_dtype,
+        kv_slots=model.pool.capacity,
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,
         kernels=kernels_in_use() if model.device.type == "cpu" else "cuda",
@@ -138,7 +150,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     )
     limits = EngineLimits(
         max_sequences=settings.max_sequences,
-        max_step_rows=settings.max_step_rows,
+        max_step_rows=rows,
         max_tree_nodes=settings.max_tree_nodes,
         prefix_cache=settings.prefix_cache,
     )

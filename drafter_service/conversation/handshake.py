@@ -25,11 +25,11 @@ _HANDSHAKE_SECONDS = 10.0
 
 
 def own_hello(
-    settings: DrafterSettings, model: model_info_pb2.ModelInfo, *, hidden_states: bool = False
+    settings: DrafterSettings, model: model_info_pb2.ModelInfo, *, slots: int | None
 ) -> model_info_pb2.PeerInfo:
-    """Builds this drafter's hello. hidden_states: whether it drafts from the target's and has no KV cache."""
+    """Builds this drafter's hello. slots: of its KV cache; None if it drafts from the target's hidden states."""
     capabilities = [CAPABILITY_PING]
-    if hidden_states:
+    if slots is None:
         capabilities.append(CAPABILITY_HIDDEN_STATES)
     elif settings.target_tokenizer is None:  # a translating drafter draws from other tokens than it proposes
         capabilities.append(CAPABILITY_DISTRIBUTIONS)
@@ -41,8 +41,8 @@ def own_hello(
             max_message_bytes=settings.max_message_bytes,
             # A sequence that would not fit into an empty KV cache is refused for its length, not for lack of room.
             max_sequence_tokens=model.context_length
-            if hidden_states
-            else min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
+            if slots is None
+            else min(model.context_length, slots - settings.max_tree_nodes),
         ),
         capabilities,
     )

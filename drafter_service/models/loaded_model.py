@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from drafter_service.settings import DrafterSettings
+from drafter_service.settings import LEAST_SLOTS, DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError, startup_errors
@@ -18,7 +18,8 @@ from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import library, warn_where_missing
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
+from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
@@ -96,7 +97,7 @@ def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel
     """Loads this process's part of the model: all of it, or a rank's part. Raises ModelLoadError, RankLostError."""
     return PackedModel.load(
         Checkpoint.find(settings.model, hub=settings.allow_hub_models),
-        slots=settings.kv_slots,
+        slots=settings.kv_slots or PROVISIONAL_SLOTS,
         dtype=settings.dtype,
         device=settings.device,
         trust_remote_code=settings.trust_remote_code,
@@ -133,10 +134,12 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         if ranks is not None:
             ranks.lead()
         translation = Translation.load(settings, model)
+        if not settings.kv_slots:
+            _size_cache(model, settings)
         _make_cache(model)
         if settings.cuda_graphs:
             _capture_graphs(model)
-        cost = measure_step_cost(model)
+        cost = measure_step_cost(model, model.most_rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
     translation.present(info)
     log.info(
@@ -150,7 +153,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         device=info.device,
         vocab_size=info.vocab_size,
         context_length=info.context_length,
-        kv_slots=settings.kv_slots,
+        kv_slots=model.pool.capacity,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
         cuda_graphs=model.graphs,
@@ -161,6 +164,21 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         seconds=round(time.perf_counter() - started, 3),
     )
     return LoadedModel(model, info, cost, translation.token_map)
+
+
+def _size_cache(model: PackedModel, settings: DrafterSettings) -> None:
+    """Gives the model the KV cache for which there is memory. Raises NoMemoryError."""
+    try:
+        size_cache(
+            model,
+            settings.gpu_memory_utilization,
+            graphs=settings.cuda_graphs,
+            rows=model.most_rows,
+            least=max(LEAST_SLOTS, settings.max_tree_nodes + 1),
+            most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
+        )
+    except ModelLoadError as error:
+        raise NoMemoryError(str(error)) from error
 
 
 def _make_cache(model: PackedModel) -> None:

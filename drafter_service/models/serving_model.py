@@ -48,7 +48,9 @@ class ServingModel:
         self._shares = shares
         self._tracing = tracing
         self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
-        self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info, hidden_states=self._hidden_size > 0)
+        self.hello: model_info_pb2.PeerInfo = own_hello(
+            settings, loaded.info, slots=loaded.model.pool.capacity if isinstance(loaded, LoadedModel) else None
+        )
         """The drafter's hello while it serves this model."""
         self._idle_seconds = settings.stream_idle_seconds
         self._pool: SlotPool | None = None
@@ -71,7 +73,7 @@ class ServingModel:
             keep_alive=keep_alive,
             max_streams=settings.max_streams,
             # More tokens than the KV cache holds may wait, but a flood must not exhaust memory.
-            max_waiting_tokens=4 * settings.kv_slots,
+            max_waiting_tokens=4 * (self._pool.capacity if self._pool is not None else settings.kv_slots),
         )
         self._drafting.start()
         self._sessions: set[DraftingSession] = set()

@@ -16,6 +16,12 @@ class RankSettings(ServiceSettings):
 
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     """Device of the model: cpu, cuda or cuda:N."""
+    kv_slots: int = Field(default=32768, ge=0)
+    """Tokens that fit into the KV cache, over all sequences; 0, on GPUs, as many as there is memory for. The log says
+    how much memory that is."""
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    """Share of a GPU's memory that may be in use, by all processes together, once a KV cache sized by --kv-slots 0 is
+    allocated."""
     tensor_parallel: int = Field(default=1, ge=1, le=64)
     """Processes (ranks) that the model is split among, one per GPU or part of the CPU. Under torchrun, its world
     size."""
@@ -37,6 +43,14 @@ class RankSettings(ServiceSettings):
     def _ranks_have_devices(self) -> Self:
         if self.tensor_parallel > 1 and ":" in self.device:
             raise ValueError(f"--device: must be cpu or cuda with --tensor-parallel, got {self.device}")
+        return self
+
+    @model_validator(mode="after")
+    def _slots_can_be_counted(self) -> Self:
+        if not self.kv_slots and self.device == "cpu":
+            raise ValueError("--kv-slots: 0, as many as there is memory for, requires --device cuda, got cpu")
+        if not self.kv_slots and self.tensor_parallel > 1:
+            raise ValueError("--kv-slots: 0, as many as there is memory for, cannot be used with --tensor-parallel")
         return self
 
     @model_validator(mode="after")

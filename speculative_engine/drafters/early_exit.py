@@ -23,9 +23,6 @@ from speculative_engine.sampling.device_sampler import candidates, candidates_on
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 
-_MAX_ROWS = 256
-"""Most tokens in one forward pass."""
-
 
 @dataclass(frozen=True, slots=True)
 class EarlyExitOptions:
@@ -145,7 +142,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
     def _members(self, drafts: Sequence[_Draft]) -> list[_Member]:
         """Returns the sequences to draft for, as far as slots suffice."""
         members: list[_Member] = []
-        room = min(_MAX_ROWS, self.model.pool.free)
+        room = min(self.model.most_rows, self.model.pool.free)
         for draft in drafts:
             most, limit = draft.max_tree_nodes, draft.sequence.spec.max_draft_tokens
             if limit is not None:
@@ -158,7 +155,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
 
     def _next_round(self, members: Sequence[_Member]) -> _Round:
         self.clock.enter("plan")
-        room = min(_MAX_ROWS, self.model.pool.free)
+        room = min(self.model.most_rows, self.model.pool.free)
         best = self._growth.expansions([member.growing for member in members], 0, room)
         return [(members[index], node) for index, node in best]
 

@@ -12,7 +12,8 @@ from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 
-_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_TIMED_ROWS = 128
+"""Rows of the largest pass that is timed by default."""
 _LEAST_TIMES, _MOST_TIMES = 2, 20
 _SECONDS = 3.0
 """Time for all passes, divided equally among their kinds. Fast passes, whose times a busy moment distorts most, are
@@ -29,19 +30,19 @@ _ROWS_OF_LONG_CONTEXT = 16
 _MOST_SEQUENCES = 16
 
 
-def measure_step_cost(model: PackedModel) -> StepCost:
+def measure_step_cost(model: PackedModel, most_rows: int = MOST_TIMED_ROWS) -> StepCost:
     """Times forward passes to determine the cost per row, per position that a row sees, and per position read.
 
-    Times 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller), 16 rows after a context of 1024
-    (cost per position seen), and 16 rows that each have their own context (cost per position read). Where a pass takes
-    long, fewer rows are timed; StepCost extrapolates.
+    Times 1 to `most_rows` rows, in powers of two, after a context of 128 tokens (less if the KV cache is smaller), 16
+    rows after a context of 1024 (cost per position seen), and 16 rows that each have their own context (cost per
+    position read). Where a pass takes long, fewer rows are timed; StepCost extrapolates.
 
     Passes alternate, and the fastest of several counts: slower ones measure a busy machine, not the model. Takes a few
     seconds, or the time of a few passes where a single one takes seconds. Frees the slots that it takes.
     """
     most = min(model.pool.capacity, model.context_length)
-    context = max(0, min(_CONTEXT, model.pool.capacity // 2, most - _ROWS[-1]))
-    rows = [count for count in _ROWS if count <= most - context]
+    context = max(0, min(_CONTEXT, model.pool.capacity // 2, most - MOST_TIMED_ROWS))
+    rows = [1 << power for power in range(most_rows.bit_length()) if 1 << power <= most - context]
     held = model.pool.take(context + rows[-1])
     try:
         batches = [_batch(model, [held[:context]], held[context : context + count]) for count in rows]

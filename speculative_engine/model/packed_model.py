@@ -47,6 +47,7 @@ __all__ = [
     "UnsupportedModelError",
 ]
 
+_MOST_ROWS, _MOST_ROWS_ON_GPUS = 256, 1024
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -206,6 +207,21 @@ class PackedModel:
         )
         loaded.checkpoint = checkpoint
         return loaded
+
+    def resize(self, slots: int) -> None:
+        """Replaces the KV cache by an empty one of `slots` slots. No slot may be in use, and no graph captured."""
+        assert not self.pool.used
+        assert not self.captured
+        self.pool = SlotPool(slots)
+        self.cache = self.cache.empty(slots)
+        if isinstance(self.steps, BucketedSteps):
+            self.steps = BucketedSteps(_weak(self._run_bucket), StepBuckets.within(slots), self.device)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of a pass beyond which a prompt is not read much faster. On GPUs, fewer rows leave the device waiting
+        for its next kernel."""
+        return _MOST_ROWS if self.device.type == "cpu" else _MOST_ROWS_ON_GPUS
 
     @property
     def layers(self) -> int:

@@ -74,7 +74,9 @@ class SamplingBatch:
         integers, temperatures, greedy, log_min_p = to_device_together(
             [
                 torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64),
-                torch.tensor([1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params]),
+                torch.tensor(
+                    [1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params], dtype=torch.float32
+                ),
                 torch.tensor([p.greedy for p in params], dtype=torch.bool),
                 log_min_p,
             ],

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
-from speculative_engine.drafters.model.slot_drafter import MAX_ROWS, SlotDraft, SlotDrafter, within
+from speculative_engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
@@ -103,7 +103,9 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
                 worths[id(node)] = worths[id(node.parent)] * acceptance.probability(node)
         growing = [draft.growing for draft in running if not draft.pending]
         pending = [draft.tree.root for draft in running if draft.pending]
-        chosen = [node for _, node in self._growth.expansions(growing, len(pending), MAX_ROWS - len(pending))]
+        chosen = [
+            node for _, node in self._growth.expansions(growing, len(pending), self.model.most_rows - len(pending))
+        ]
         following = acceptance.next_probability()
         gains = [worths[id(node)] * following for node in pending + chosen]
         for draft in running:
@@ -127,11 +129,11 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         builder = BatchBuilder()
         running = self._queue.running
         self._queue.make_room(lambda: len(running))
-        most = min(MAX_ROWS, self.model.pool.free)
+        most = min(self.model.most_rows, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, ModelDraft, Node]] = []
         # Committed tokens come before guesses, the fewest pending first: the one new token of a verdict, then prompts.
-        most_pending = min(self._growth.cost.prompt_rows(len(growing), MAX_ROWS // 2), most)
+        most_pending = min(self._growth.cost.prompt_rows(len(growing), self.model.most_rows // 2), most)
         catching_up = self.catching_up
         growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
         pending = ((draft.spec.verifier, draft.pending) for draft in running.values())

@@ -19,9 +19,6 @@ from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 
-MAX_ROWS = 256
-"""Most tokens in one forward pass."""
-
 
 class SlotDraft(TreeDraft):
     """One sequence: its tokens as the model reads them, and the KV slots of the leading ones. Nodes may hold slots

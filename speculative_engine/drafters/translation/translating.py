@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
-from speculative_engine.drafters.model.slot_drafter import MAX_ROWS, SlotDrafter, within
+from speculative_engine.drafters.model.slot_drafter import SlotDrafter, within
 from speculative_engine.drafters.translation.token_map import MOST_PIECES, TokenMap
 from speculative_engine.drafters.translation.token_projection import TokenProjection
 from speculative_engine.drafters.translation.translated_draft import PASSED, TranslatedDraft
@@ -115,10 +115,10 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         for key, draft in running.items():
             if draft.outgrown:
                 draft.report(key, growth)
-        most = min(MAX_ROWS, self.model.pool.free)
+        most = min(self.model.most_rows, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, TranslatedDraft, Node]] = []
-        most_pending = min(self._growth.cost.prompt_rows(len(growing), MAX_ROWS // 2), most)
+        most_pending = min(self._growth.cost.prompt_rows(len(growing), self.model.most_rows // 2), most)
         catching_up = any(draft.pending > 1 for draft in running.values())
         self.clock.enter("layout")
         asked = self._asked(growing, most)

@@ -1,0 +1,107 @@
+"""The size of the KV cache from a GPU's free memory, after weights, CUDA graphs and the largest step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotPool
+from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
+from speculative_engine.model.cuda.step_buckets import KEYS
+from speculative_engine.model.device_memory import memory, return_unused
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+
+PROVISIONAL_SLOTS = KEYS[-1]
+"""Slots of a model until its cache is sized; the cache takes no memory before its first pass."""
+_SPARE_BYTES = 256 << 20
+"""Left over for what no trial shows, such as fragmented memory and libraries' workspaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeds:
+    """What a model needs of its device's memory beside the weights, in bytes."""
+
+    slot: int
+    """A KV slot, in all layers."""
+    step: int
+    """The working memory of the largest step."""
+    graphs: int
+    """CUDA graphs."""
+
+
+def slots_that_fit(free: int, total: int, utilization: float, needs: MemoryNeeds) -> int:
+    """Number of KV slots for which there is memory; 0 or less if there is none.
+
+    free, total: bytes of the device. utilization: share of the total that all processes may use together.
+    """
+    return (free - round((1 - utilization) * total) - needs.step - needs.graphs - _SPARE_BYTES) // needs.slot
+
+
+def size_cache(model: PackedModel, utilization: float, *, graphs: bool, rows: int, least: int, most: int) -> None:
+    """Gives a model on a GPU a KV cache as large as the memory allows. The model must be idle.
+
+    utilization: as for `slots_that_fit`. graphs: whether CUDA graphs will be captured. rows: of the largest step.
+    least, most: bounds of the number of slots. Raises ModelLoadError if fewer than `least` fit.
+    """
+    needs = _needs(model, graphs, rows)
+    free, total = memory(model.device)
+    slots = slots_that_fit(free, total, utilization, needs)
+    if slots < least:
+        needed = least * needs.slot + needs.step + needs.graphs + _SPARE_BYTES
+        raise ModelLoadError(
+            f"model {model.name}: {least} KV slots do not fit: with graphs and the largest step they take "
+            f"{needed / 2**30:.1f} GiB beside the weights; {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, and "
+            f"{utilization:.0%} may be in use (--gpu-memory-utilization)"
+        )
+    model.resize(min(slots, most))
+
+
+def _needs(model: PackedModel, graphs: bool, rows: int) -> MemoryNeeds:
+    """Tries out with a small cache what a model needs."""
+    pool, cache = model.pool, model.cache
+    model.pool, model.cache = SlotPool(rows), cache.empty(rows)
+    try:
+        _run(model, 1, 0)  # the cache is made by the first pass
+        slot = model.cache.bytes // (rows + 1)
+        step = _peak(model, rows)
+        taken = 0
+        if graphs and isinstance(model.steps, BucketedSteps):
+            before, _ = memory(model.device)
+            model.capture_graphs()
+            after, _ = memory(model.device)
+            taken = max(0, before - after)
+            model.steps.drop()
+    finally:
+        model.pool, model.cache = pool, cache
+        return_unused()
+    return MemoryNeeds(slot, step, taken)
+
+
+def _peak(model: PackedModel, rows: int) -> int:
+    """The working memory of a step of so many rows, behind as many keys as the largest graph has."""
+    keys = min(KEYS[-1], max(1, model.context_length - rows))
+    cuda = model.device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize(model.device)
+        torch.cuda.reset_peak_memory_stats(model.device)
+    before = torch.cuda.memory_allocated(model.device) if cuda else 0
+    _run(model, rows, keys)
+    if not cuda:
+        return 0
+    torch.cuda.synchronize(model.device)
+    used = int(torch.cuda.max_memory_allocated(model.device)) - before
+    return_unused()
+    return used
+
+
+def _run(model: PackedModel, rows: int, keys: int) -> None:
+    """Runs a pass of one sequence with logits of all rows, after keys that are all the padding slot's."""
+    builder = BatchBuilder()
+    slots = model.pool.take(rows)
+    context = np.full(keys, PADDING_SLOT, dtype=np.int64)
+    builder.add_lane(context, [builder.add_row(0, keys + index, int(slot), True) for index, slot in enumerate(slots)])
+    model.forward(builder.build(model.group_size, model.device))
+    model.pool.give_back(slots)

@@ -1,0 +1,68 @@
+"""A KV cache as large as a GPU's memory allows, with a stand-in for the GPU's memory."""
+
+import pytest
+
+from speculative_engine.loading import slots_that_fit as module
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.slots_that_fit import MemoryNeeds, size_cache, slots_that_fit
+from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from tests.harness.engine.engines import error, packed, random_tokens, tiny_model, walk
+
+GIB = 1 << 30
+SLOT = 3 * 2 * 2 * 16 * 4
+"""Bytes of a slot of the tiny model: layers, keys and values, heads, dimension, float32."""
+
+
+def test_slots_take_what_weights_steps_and_graphs_leave() -> None:
+    needs = MemoryNeeds(slot=131_072, step=GIB, graphs=GIB // 2)
+    # 80 GiB of which 63 are free and 8 stay free, less 1.5 and a quarter: 53.25 GiB.
+    assert slots_that_fit(63 * GIB, 80 * GIB, 0.9, needs) == int(53.25 * 8192)
+    assert slots_that_fit(63 * GIB, 80 * GIB, 1.0, needs) == int(61.25 * 8192)
+    assert slots_that_fit(9 * GIB, 80 * GIB, 0.9, needs) <= 0
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes that are free of 1 GiB beside the spare ones; the last stays."""
+    left = [100 * SLOT]
+
+    def memory(_: object) -> tuple[int, int]:
+        return (left.pop(0) if len(left) > 1 else left[0]) + module._SPARE_BYTES, GIB
+
+    monkeypatch.setattr(module, "memory", memory)
+    return left
+
+
+def sized(model: PackedModel, graphs: bool = False, most: int = 10_000) -> int:
+    size_cache(model, 1.0, graphs=graphs, rows=40, least=64, most=most)
+    return model.pool.capacity
+
+
+def test_the_cache_fills_the_memory(free: list[int]) -> None:
+    model = packed(tiny_model("Llama"), 4000)
+    assert sized(model) == 100
+    assert model.cache.capacity == 100 and model.cache.bytes == 0  # it takes memory at the first pass
+    text = random_tokens(30, seed=1)
+    found, expected = (walk(each, [text], [12], seed=1) for each in (model, packed(tiny_model("Llama"), 4000)))
+    assert all(error(found[row], expected[row]) < 1e-4 for row in expected)
+    assert model.cache.bytes == 101 * SLOT
+    assert sized(packed(tiny_model("Llama"), 4000), most=80) == 80
+
+
+def test_graphs_are_counted_and_captured_after_it(free: list[int]) -> None:
+    model = packed(tiny_model("Llama"), 4000, buckets=StepBuckets((1, 4), (64,)))
+    free[:] = [900 * SLOT, 870 * SLOT, 100 * SLOT]
+    assert sized(model, graphs=True) == 70
+    assert isinstance(model.steps, BucketedSteps) and model.captured == 0
+    assert model.steps.buckets.keys == StepBuckets.within(70).keys
+    assert run_self_test(model).error < 1e-3
+
+
+def test_too_little_memory(free: list[int]) -> None:
+    free[:] = [50 * SLOT]
+    model = packed(tiny_model("Llama"), 4000)
+    with pytest.raises(ModelLoadError, match=r"64 KV slots do not fit: .*\(--gpu-memory-utilization\)"):
+        sized(model)
+    assert model.pool.capacity == 4000 and model.pool.used == 0
