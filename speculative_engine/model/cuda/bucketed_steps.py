@@ -68,7 +68,7 @@ class BucketedSteps:
                 cause = cause.__context__
             self.unavailable = str(cause).strip().partition("\n")[0] or type(cause).__name__
         finally:
-            if stream is not None:
+            if stream is not None and not self._replays:
                 torch.cuda.set_stream(stream)  # a capture that fails leaves the thread on the stream of the capture
 
     def drop(self) -> None:

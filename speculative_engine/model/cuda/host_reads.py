@@ -29,6 +29,7 @@ _READS = {
 }
 """Operations whose results the host must know before it goes on."""
 
+_COPIES = {"_copy_from", "_to_copy", "copy", "copy_", "cpu", "to"}
 _REPEATS = (torch.ops.aten.repeat_interleave.Tensor, torch.ops.aten.repeat_interleave.self_Tensor)
 
 
@@ -56,9 +57,10 @@ class NoHostReads(TorchDispatchMode):
         ):
             raise HostReadError(f"{name} by a mask waits for the device")
         out = call(*args, **(kwargs or {}))
-        places = {each.device.type for each in _tensors((args, kwargs)) if each.dim()}
-        if len(places | {each.device.type for each in _tensors(out)}) > 1:
-            raise HostReadError(f"{name} between {' and '.join(sorted(places))} waits for the device")
+        if name in _COPIES:
+            places = {each.device.type for each in _tensors((args, kwargs, out)) if each.dim()}
+            if len(places) > 1:
+                raise HostReadError(f"a copy between {' and '.join(sorted(places))} waits for the device")
         return out
 
 

@@ -30,6 +30,17 @@ def test_what_the_host_must_know_is_refused(run: Callable[[], object], name: str
 
 
 @pytest.mark.parametrize("inference", [False, True])
+def test_copies_to_another_device_are_refused(inference: bool) -> None:
+    """The meta device stands in for a GPU."""
+    with torch.inference_mode(inference), NoHostReads():
+        with pytest.raises(HostReadError, match="a copy between cpu and meta waits"):
+            NUMBERS.to("meta")
+        with pytest.raises(HostReadError, match="a copy between cpu and meta waits"):
+            torch.empty(6, device="meta").copy_(NUMBERS)
+        assert torch.empty(6, device="meta").mul(2.0).shape == (6,)  # a number is no copy
+
+
+@pytest.mark.parametrize("inference", [False, True])
 def test_other_operations_are_not(inference: bool) -> None:
     with torch.inference_mode(inference), NoHostReads():
         mask = NUMBERS > 2
