@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from drafter_service.models.loaded_model import load_model
+from drafter_service.models.loaded_model import NoMemoryError, load_model
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.startup_error import StartupError
+from speculative_engine.loading import slots_that_fit
 from speculative_engine.model import read_model
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
@@ -26,6 +27,20 @@ def test_a_model_presents_itself(checkpoint: Path) -> None:
     assert loaded.model.pool.used == 0
     # keys and values, 2 layers, 2 heads of size 8, 2 bytes each; one extra slot for padding
     assert loaded.model.cache.bytes == 1001 * 2 * 2 * 2 * 8 * 2
+
+
+def test_the_kv_cache_may_take_the_memory_that_is_left(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU's memory stands in for a GPU's."""
+    settings = DrafterSettings(model=str(checkpoint), dtype="bfloat16").model_copy(update={"kv_slots": 0})
+    slot = 2 * 2 * 2 * 8 * 2
+    for free, slots in ((200 * slot, 200), (10 * slot, None)):
+        total = 10 * (free + slots_that_fit._SPARE_BYTES)
+        monkeypatch.setattr(slots_that_fit, "memory", lambda _, total=total: (total // 5, total))
+        if slots is None:
+            with pytest.raises(NoMemoryError, match="65 KV slots do not fit"):
+                load_model(settings)
+        else:
+            assert load_model(settings).model.pool.capacity == slots
 
 
 def test_a_model_in_int8_presents_itself_as_another(checkpoint: Path) -> None:

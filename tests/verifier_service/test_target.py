@@ -1,0 +1,41 @@
+"""Loading the target model with a KV cache as large as the memory allows; a CPU's memory stands in for a GPU's."""
+
+from pathlib import Path
+
+import pytest
+
+from speculative_engine.loading import slots_that_fit
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from verifier_service.settings import VerifierSettings
+from verifier_service.target import load_target
+
+SLOT = 2 * 2 * 2 * 8 * 4
+"""Bytes of a slot: layers, keys and values, heads, dimension, float32."""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> VerifierSettings:
+    valid = VerifierSettings(model=str(write_checkpoint(tmp_path)), dtype="float32", max_sequences=4, threads=1)
+    return valid.model_copy(update={"kv_slots": 0})  # which needs a GPU
+
+
+def test_the_kv_cache_takes_the_memory_that_is_left(
+    settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = 1 << 30
+    kept = total // 10  # beyond --gpu-memory-utilization
+
+    def memory(_: object) -> tuple[int, int]:
+        return kept + slots_that_fit._SPARE_BYTES + 301 * SLOT, total
+
+    monkeypatch.setattr(slots_that_fit, "memory", memory)
+    target = load_target(settings)
+    assert target.engine.model.pool.capacity in (300, 301)  # a tenth of the memory is no whole number of bytes
+    assert target.engine.limits.max_step_rows == 256
+
+
+def test_no_more_slots_than_requests_can_use(settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots_that_fit, "memory", lambda _: (1 << 40, 1 << 40))
+    target = load_target(settings)
+    most = settings.max_sequences * (target.info.context_length + settings.max_tree_nodes)
+    assert target.engine.model.pool.capacity == most
