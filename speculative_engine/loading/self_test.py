@@ -93,14 +93,13 @@ def _refusal(model: PackedModel, reason: str) -> UnsupportedModelError:
 @contextmanager
 def _workbench(model: PackedModel, slots: int) -> Iterator[None]:
     """Gives the model a small pool, with gaps between its free slots, and a small cache within the context."""
-    pool, cache = model.pool, model.cache
-    model.pool, model.cache = SlotPool(2 * slots), cache.empty(2 * slots)
-    model.pool.give_back(np.random.default_rng(_SEED).permutation(model.pool.take(2 * slots))[:slots])
-    try:
-        yield
-    finally:
-        model.pool, model.cache = pool, cache
-        model.model.set_attn_implementation(ATTENTION_NAME)
+    pool = SlotPool(2 * slots)
+    pool.give_back(np.random.default_rng(_SEED).permutation(pool.take(2 * slots))[:slots])
+    with model.other_slots(pool):
+        try:
+            yield
+        finally:
+            model.model.set_attn_implementation(ATTENTION_NAME)
 
 
 def _probe_layers(model: PackedModel) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotPool
-from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import KEYS
 from speculative_engine.model.device_memory import memory, return_unused
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -61,22 +60,17 @@ def size_cache(model: PackedModel, utilization: float, *, graphs: bool, rows: in
 
 def _needs(model: PackedModel, graphs: bool, rows: int) -> MemoryNeeds:
     """Tries out with a small cache what a model needs."""
-    pool, cache = model.pool, model.cache
-    model.pool, model.cache = SlotPool(rows), cache.empty(rows)
-    try:
+    with model.other_slots(SlotPool(rows)):
         _run(model, 1, 0)  # the cache is made by the first pass
         slot = model.cache.bytes // (rows + 1)
         step = _peak(model, rows)
         taken = 0
-        if graphs and isinstance(model.steps, BucketedSteps):
+        if graphs:
             before, _ = memory(model.device)
             model.capture_graphs()
             after, _ = memory(model.device)
             taken = max(0, before - after)
-            model.steps.drop()
-    finally:
-        model.pool, model.cache = pool, cache
-        return_unused()
+    return_unused()
     return MemoryNeeds(slot, step, taken)
 
 

@@ -217,6 +217,19 @@ class PackedModel:
         if isinstance(self.steps, BucketedSteps):
             self.steps = BucketedSteps(_weak(self._run_bucket), StepBuckets.within(slots), self.device)
 
+    @contextmanager
+    def other_slots(self, pool: SlotPool) -> Iterator[None]:
+        """Gives the idle model another pool within the context, with an empty cache and steps of their own: the fixed
+        tensors of steps hold slots of earlier ones, which must be in the cache."""
+        held = self.pool, self.cache, self.steps
+        self.pool, self.cache = pool, self.cache.empty(pool.capacity)
+        if isinstance(self.steps, BucketedSteps):
+            self.steps = BucketedSteps(_weak(self._run_bucket), self.steps.buckets, self.device)
+        try:
+            yield
+        finally:
+            self.pool, self.cache, self.steps = held
+
     @property
     def most_rows(self) -> int:
         """Rows of a pass beyond which a prompt is not read much faster. On GPUs, fewer rows leave the device waiting

@@ -118,6 +118,15 @@ def test_a_model_that_waits_for_the_device_goes_on_without_graphs(name: str, mon
     assert run_self_test(bucketed).error < 1e-3
 
 
+def test_slots_of_another_cache_are_not_looked_up() -> None:
+    """The self-test's cache has more slots than this one; an index out of bounds would end the process on a GPU."""
+    bucketed = packed(tiny_model("Llama"), slots=40, buckets=BUCKETS)
+    run_self_test(bucketed)
+    text = random_tokens(20, seed=1)
+    rows = walk(bucketed, [text], [12], seed=1)
+    assert check_against_plain(tiny_model("Llama"), rows) < 1e-4
+
+
 def test_nothing_keeps_a_model_that_is_not_used_any_more() -> None:
     """Its weights, keys and graphs are gigabytes on a GPU, which the model after it needs."""
     bucketed = packed(tiny_model("Llama"), buckets=BUCKETS)
