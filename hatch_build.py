@@ -1,13 +1,18 @@
 """Builds the compiled part of the engine when the package is installed or a wheel is made.
 
 Without a C compiler the package works as well, slower on CPUs.
+
+DRAFTWIRE_WHEEL_PLATFORM, as manylinux_2_17_aarch64, names the platform that `$CC` compiles for, where it is not this
+machine's (scripts/build_wheels.py). The wheel then must have the compiled part, and the checkout's own stays as it is.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,20 +27,34 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
 
     PLUGIN_NAME = "custom"
 
+    _elsewhere: tempfile.TemporaryDirectory[str] | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and add the library to the wheel."""
         kernels = _load(Path(self.root) / BUILD)
-        try:
-            kernels.build()
-        except kernels.BuildError as error:
-            print(f"the engine will be slower on CPUs: {error}", file=sys.stderr)
-            if kernels.LIBRARY.exists() and kernels.source_hash().encode() not in kernels.LIBRARY.read_bytes():
-                kernels.LIBRARY.unlink()  # of an earlier build, of other sources: it would be refused at load
-            return
-        build_data["artifacts"].append(str(kernels.LIBRARY.relative_to(self.root)))
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        name = str(kernels.LIBRARY.relative_to(self.root))
+        platform = os.environ.get("DRAFTWIRE_WHEEL_PLATFORM")
+        if platform:
+            self._elsewhere = tempfile.TemporaryDirectory()
+            library = Path(self._elsewhere.name) / kernels.LIBRARY.name
+            kernels.build(library)
+            build_data["force_include"][str(library)] = name
+        else:
+            try:
+                kernels.build()
+            except kernels.BuildError as error:
+                print(f"the engine will be slower on CPUs: {error}", file=sys.stderr)
+                if kernels.LIBRARY.exists() and kernels.source_hash().encode() not in kernels.LIBRARY.read_bytes():
+                    kernels.LIBRARY.unlink()  # of an earlier build, of other sources: it would be refused at load
+                return
+            build_data["artifacts"].append(name)
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{platform or sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was compiled for another platform."""
+        if self._elsewhere is not None:
+            self._elsewhere.cleanup()
 
 
 def _load(file: Path) -> ModuleType:

@@ -18,15 +18,9 @@ from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.kernels.advice import faster, kernels_of, warn_without_library
 from speculative_engine.kernels.cpu_threads import share_of_threads
-from speculative_engine.kernels.library import (
-    KernelsError,
-    LibraryMismatchError,
-    kernels_in_use,
-    library,
-    use_kernels,
-    warn_where_missing,
-)
+from speculative_engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
@@ -90,7 +84,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     started = time.perf_counter()
     set_threads(settings)
     log.info("loading model", model=settings.model)
-    warn_where_missing(settings.device)
+    warn_without_library(settings.device)
     with startup_errors(*RANK_ERRORS):
         checkpoint = Checkpoint.find(settings.model)
         tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
@@ -113,6 +107,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
             ranks.lead()
         numerics = model_numerics(model, settings.tensor_parallel)
         cost = measure_step_cost(model, rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
+    kernels, advice = kernels_of(str(model.device)), faster(str(model.device), model.weight_type)
     log.info(
         "model ready",
         parameters=model.parameters,
@@ -121,7 +116,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         kv_slots=model.pool.capacity,
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,
-        kernels=kernels_in_use() if model.device.type == "cpu" else "cuda",
+        kernels=kernels,
+        faster=advice,
         numerics=numerics.digest,
         numerics_description=numerics.description,
         cuda_graphs=model.graphs,
@@ -147,6 +143,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         fingerprint=hashlib.sha256(f"{model.fingerprint} {tokenizer.sha256}".encode()).hexdigest(),
         numerics=numerics.digest,
         numerics_description=numerics.description,
+        kernels=kernels,
+        kernels_advice=advice,
     )
     limits = EngineLimits(
         max_sequences=settings.max_sequences,

@@ -14,8 +14,9 @@ from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.translation.token_map import TokenMap
+from speculative_engine.kernels.advice import faster, kernels_of, warn_without_library
 from speculative_engine.kernels.cpu_threads import share_of_threads
-from speculative_engine.kernels.library import library, warn_where_missing
+from speculative_engine.kernels.library import library
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
@@ -126,7 +127,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     """
     started = time.perf_counter()
     log.info("loading", model=settings.model)
-    warn_where_missing(settings.device)
+    warn_without_library(settings.device)
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
         model = load_part(settings, ranks)
@@ -157,6 +158,8 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
         cuda_graphs=model.graphs,
+        kernels=info.kernels,
+        faster=info.kernels_advice,
         compiled_library=library() is not None,
         ranks=settings.tensor_parallel,
         translates=translation.token_map is not None,
@@ -219,4 +222,6 @@ def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) ->
         tokenizer_sha256=tokenizer_sha256,
         eos_token_ids=model.eos_token_ids,
         bit_exact=bit_exact,
+        kernels=kernels_of(str(model.device)),
+        kernels_advice=faster(str(model.device), model.weight_type),
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import logging
 import platform
 from functools import cache
 from typing import Any
@@ -19,8 +18,6 @@ import torch
 from speculative_engine.kernels import build
 from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kernels.structs import COUNT, FLAG, FLOAT, POINTER, STRUCTS, TASK, Abi
-
-log = logging.getLogger(__name__)
 
 LIBRARY = build.LIBRARY
 LANES = 16
@@ -66,6 +63,11 @@ class KernelsError(Exception):
 
 class LibraryMismatchError(Exception):
     """Raised for a compiled library that does not match the sources beside it; the message says how to rebuild it."""
+
+
+def is_built() -> bool:
+    """Returns whether the compiled library exists, whether it is used or not."""
+    return LIBRARY.exists()
 
 
 def available_kernels() -> tuple[Kernels, ...]:
@@ -119,7 +121,7 @@ def gemm_kind() -> int:
 
 @cache
 def _compiled() -> ctypes.CDLL | None:
-    if not LIBRARY.exists():
+    if not is_built():
         return None
     try:
         compiled = ctypes.CDLL(str(LIBRARY))
@@ -163,16 +165,3 @@ def _mismatch(how: str) -> str:
         f"the compiled library {LIBRARY.name} {how}; rebuild it: in a checkout by `make setup` or "
         "`python -m speculative_engine.kernels.build`, otherwise by reinstalling draftwire"
     )
-
-
-def warn_where_missing(device: str) -> None:
-    """Logs a warning if a model on this device would use the library but it was not built."""
-    if device == "cpu" and not LIBRARY.exists():
-        log.warning(
-            "no compiled library; decoding is slower",
-            extra={
-                "expected": LIBRARY.name,
-                "remedy": "reinstall draftwire where there is a C compiler (cc, gcc or clang), in a checkout by "
-                "pip install -e '.[serve]'",
-            },
-        )

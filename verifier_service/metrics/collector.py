@@ -35,6 +35,7 @@ class VerifierCollector(Collector):
                 "model": model.model_id,
                 "dtype": model.dtype,
                 "device": model.device,
+                "kernels": model.kernels,
                 "version": __version__,
                 "numerics": model.numerics,
                 "numerics_description": model.numerics_description,

@@ -47,6 +47,11 @@ class ModelInfo:
     kv_dtype: str = field(default="", kw_only=True)
     """Data type of keys and values in the KV cache: ``float32``, ``bfloat16``, ``float16`` or ``q8_0``. Empty if the
     service does not report it."""
+    kernels: str = field(default="", kw_only=True)
+    """What computes: on a CPU the kernels in use, such as ``avx2``, ``avx512bf16`` or ``i8mm`` (``torch``: without the
+    compiled library), or the type of another device, such as ``cuda``. Empty if the service does not report it."""
+    kernels_advice: str = field(default="", kw_only=True)
+    """Human-readable: what would be faster on the same machine. Empty if the service knows of nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,8 @@ def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
         numerics=message.numerics,
         numerics_description=message.numerics_description,
         kv_dtype=message.kv_dtype,
+        kernels=message.kernels,
+        kernels_advice=message.kernels_advice,
     )
 
 
@@ -158,6 +165,8 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
         numerics=model.numerics,
         numerics_description=model.numerics_description,
         kv_dtype=model.kv_dtype,
+        kernels=model.kernels,
+        kernels_advice=model.kernels_advice,
         build=message.build,
         limits=Limits(
             max_sequences=limits.max_sequences,

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ModelInfo(_message.Message):
-    __slots__ = ("model_id", "architecture", "parameters", "vocab_size", "context_length", "dtype", "device", "tokenizer_sha256", "eos_token_ids", "bit_exact", "fingerprint", "draft_tokenizer_sha256", "numerics", "numerics_description", "kv_dtype")
+    __slots__ = ("model_id", "architecture", "parameters", "vocab_size", "context_length", "dtype", "device", "tokenizer_sha256", "eos_token_ids", "bit_exact", "fingerprint", "draft_tokenizer_sha256", "numerics", "numerics_description", "kv_dtype", "kernels", "kernels_advice")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,8 @@ class ModelInfo(_message.Message):
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_ADVICE_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     architecture: str
     parameters: int
@@ -38,7 +40,9 @@ class ModelInfo(_message.Message):
     numerics: str
     numerics_description: str
     kv_dtype: str
-    def __init__(self, model_id: _Optional[str] = ..., architecture: _Optional[str] = ..., parameters: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., tokenizer_sha256: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., bit_exact: bool = ..., fingerprint: _Optional[str] = ..., draft_tokenizer_sha256: _Optional[str] = ..., numerics: _Optional[str] = ..., numerics_description: _Optional[str] = ..., kv_dtype: _Optional[str] = ...) -> None: ...
+    kernels: str
+    kernels_advice: str
+    def __init__(self, model_id: _Optional[str] = ..., architecture: _Optional[str] = ..., parameters: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., tokenizer_sha256: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., bit_exact: bool = ..., fingerprint: _Optional[str] = ..., draft_tokenizer_sha256: _Optional[str] = ..., numerics: _Optional[str] = ..., numerics_description: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., kernels: _Optional[str] = ..., kernels_advice: _Optional[str] = ...) -> None: ...
 
 class PeerInfo(_message.Message):
     __slots__ = ("protocol_revision", "min_protocol_revision", "build", "capabilities", "model", "limits")

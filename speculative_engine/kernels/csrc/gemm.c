@@ -58,11 +58,9 @@ int32_t draftwire_gemm_kind(void) {
     unsigned a, b, c, d;
     if (draftwire_vector_kind() == BASELINE_VECTORS) return PLAIN_GEMM;
     if (draftwire_vector_kind() == AVX2_VECTORS) return AVX2_GEMM;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return AVX512_GEMM;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX512VL) || !(c & bit_AVX512VNNI)) return AVX512_GEMM;
     const int amx = (d >> 22 & 1) && (d >> 24 & 1);
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512vnni"))
-        return AVX512_GEMM;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1)) return AVX512_GEMM;
     return amx && may_use_tiles() ? AMX_GEMM : AVX512BF16_GEMM;
 }
 

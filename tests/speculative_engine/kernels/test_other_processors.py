@@ -3,6 +3,9 @@
 import shutil
 import struct
 import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +31,8 @@ pytestmark = [
     pytest.mark.skipif(not build.LIBRARY.exists(), reason="the compiled library was not built"),
 ]
 
-DRIVER = Path(__file__).resolve().parents[2] / "harness" / "kernels" / "driver.c"
+ROOT = Path(__file__).resolve().parents[3]
+DRIVER = ROOT / "tests" / "harness" / "kernels" / "driver.c"
 LIBC = "/usr/aarch64-linux-gnu"
 GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE = range(7)
 NEON, DOTPROD, I8MM = 5, 6, 7
@@ -175,9 +179,9 @@ def here(calls: Path) -> bytes:
     return same
 
 
-@pytest.fixture(scope="module")
-def emulated(calls: Path) -> Path:
-    program = calls.with_name("emulated")
+def compiled_by_gcc(place: Path) -> Path:
+    """The driver with the library's sources, compiled by Debian's cross compiler."""
+    program = place / "by-gcc"
     command = [
         str(COMPILER), *(flag for flag in build.FLAGS if flag != "-shared"), '-DDRAFTWIRE_SOURCE_HASH="of a test"',
         f"-I{build.SOURCES}", str(DRIVER), *map(str, sorted(build.SOURCES.glob("*.c"))),
@@ -185,6 +189,27 @@ def emulated(calls: Path) -> Path:
     ]  # fmt: skip
     subprocess.run(command, check=True, timeout=build.COMPILE_SECONDS)
     return program
+
+
+def of_the_wheel(place: Path) -> Path:
+    """The driver with the library that the release's wheel for ARM has."""
+    script = ROOT / "scripts" / "build_wheels.py"
+    command = [sys.executable, str(script), "--platform", "aarch64", "--out", str(place)]
+    built = subprocess.run(command, check=True, capture_output=True, text=True, timeout=build.COMPILE_SECONDS)
+    with zipfile.ZipFile(built.stdout.strip()) as wheel:
+        library = place / build.LIBRARY.name
+        library.write_bytes(wheel.read(str(build.LIBRARY.relative_to(ROOT))))
+    program = place / "of-the-wheel"
+    linked = [f"-I{build.SOURCES}", str(DRIVER), str(library), "-Wl,-rpath,$ORIGIN", "-o", str(program)]
+    subprocess.run([str(COMPILER), *linked], check=True, timeout=build.COMPILE_SECONDS)
+    return program
+
+
+@pytest.fixture(scope="module", params=[compiled_by_gcc, of_the_wheel], ids=["compiled by GCC", "the wheel's library"])
+def emulated(request: pytest.FixtureRequest, calls: Path) -> Path:
+    """A program for ARM that runs the calls."""
+    make: Callable[[Path], Path] = request.param
+    return make(calls.parent)
 
 
 @pytest.mark.parametrize(
