@@ -38,7 +38,6 @@
 #define LINE 64             /* bytes */
 #define LEAST_BYTES 131072  /* of weight; with less, waking a thread costs more than it saves */
 #define LEAST_ROUNDED 32768 /* elements, likewise */
-#define PREFETCH_AHEAD 4096 /* bytes */
 
 /* Calls a macro with the name and the number of every type in blocks. */
 #define EVERY_BLOCK_TYPE(DO)                                                                                           \
@@ -250,7 +249,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_LANES 8
 #define BLOCK_ROWS 16
 #define BLOCK_STREAMS 4
-#define BLOCK_PREFETCHES 0
+#define BLOCK_AHEAD 0
 #define BLOCK_MADDUBS 1
 #define BLOCK_INT __m256i
 #define BLOCK_FLOAT __m256
@@ -297,8 +296,8 @@ BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
 #define BLOCK_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define BLOCK_LANES 16
 #define BLOCK_ROWS 8
-#define BLOCK_STREAMS 1
-#define BLOCK_PREFETCHES 1
+#define BLOCK_STREAMS 4
+#define BLOCK_AHEAD 2048
 #define BLOCK_MADDUBS 0
 #define BLOCK_INT __m512i
 #define BLOCK_FLOAT __m512

@@ -7,7 +7,8 @@
  *   BLOCK_ROWS            rows that are multiplied while a block of weights is in registers
  *   BLOCK_STREAMS         groups of outputs that are read side by side, where the processor reads several streams
  *                         faster than one
- *   BLOCK_PREFETCHES      whether weights are prefetched; 0 where that makes the processor's own prefetching slower
+ *   BLOCK_AHEAD           bytes ahead of which weights are prefetched; 0 where that makes the processor's own
+ *                         prefetching slower
  *   BLOCK_MADDUBS         1 where pairs of products are summed in 16 bits, which must not saturate; 0 where four
  *                         products are added to a sum of 32 bits
  *   BLOCK_INT, BLOCK_FLOAT and the operations on them
@@ -169,9 +170,9 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups,
         const int64_t at = row * blocks + block * count;
         const Rounded x = {rounded.quants + at * BLOCK, rounded.units + at, rounded.sums + 2 * at};
         for (int g = 0; g < groups; g++) {
-            if (BLOCK_PREFETCHES)
+            if (BLOCK_AHEAD)
                 for (int line = 0; line < bytes; line += 64)
-                    __builtin_prefetch(w[g].quants + block * bytes + line + PREFETCH_AHEAD, 0, 2);
+                    __builtin_prefetch(w[g].quants + block * bytes + line + BLOCK_AHEAD, 0, 2);
             BLOCK_NAME(add_block)(w + g, totals[g], x, block, count, type);
         }
     }
@@ -221,6 +222,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_ABS
 #undef BLOCK_ADD
 #undef BLOCK_ADD16
+#undef BLOCK_AHEAD
 #undef BLOCK_AND
 #undef BLOCK_BYTES
 #undef BLOCK_DOT
@@ -246,7 +248,6 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_NEGATIVE_FMA
 #undef BLOCK_OR
 #undef BLOCK_PAIRS
-#undef BLOCK_PREFETCHES
 #undef BLOCK_RIGHT
 #undef BLOCK_ROWS
 #undef BLOCK_SIGN

@@ -11,6 +11,7 @@
 #define NEON_INLINE NEON_TARGET static inline __attribute__((always_inline))
 #define NEON_ROWS 4    /* rows whose sums are held in registers at once */
 #define NEON_VECTORS 4 /* of a group of outputs */
+#define NEON_AHEAD 4096 /* bytes ahead of which weights are prefetched */
 
 /* Returns the weights of a step of a block: STEP inputs of each output of vector v, zero not yet subtracted. */
 NEON_INLINE int8x16_t NEON_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
@@ -166,7 +167,7 @@ NEON_INLINE void NEON_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, 
     for (int i = 0; i < count * NEON_VECTORS; i++) totals[i] = vdupq_n_f32(0);
     for (int64_t block = 0; block < blocks; block++) {
         for (int at = 0; at < bytes; at += 64)
-            __builtin_prefetch(w.quants + block * bytes + at + PREFETCH_AHEAD, 0, 2);
+            __builtin_prefetch(w.quants + block * bytes + at + NEON_AHEAD, 0, 2);
         NEON_NAME(add_block)(p, &w, totals, row, block, count, type);
     }
     for (int r = 0; r < count; r++) {
@@ -210,6 +211,7 @@ static void NEON_NAME(gemm)(const Gemm *p, int32_t threads) {
     run(p, NEON_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], NEON_ROWS, threads);
 }
 
+#undef NEON_AHEAD
 #undef NEON_DOT
 #undef NEON_ENTRY
 #undef NEON_I8MM
