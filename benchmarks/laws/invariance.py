@@ -1,11 +1,15 @@
 """Checks that drafters, swaps, killed drafters and batches change no token of 100 held-out prompts (law 1).
 
-    python -m benchmarks.laws.invariance [--prompts 100] [--max-tokens 48] [--json]
+    python -m benchmarks.laws.invariance [--prompts 100] [--max-tokens 48] [--kernels avx2] [--json]
+    python -m benchmarks.laws.invariance --target FILE.gguf
 
 Real services of the bundled models generate from held-out prompts, under three samplings, with and without drafters,
 alone and in a batch of 16, with drafters that are swapped after every 5 tokens, and with drafters whose processes are
 killed meanwhile. The reference is the verifier's output alone and without drafters. It is compared in turn with the
 engine without any service, and with transformers' own generate. The exit status is 1 if a single output differs.
+
+--kernels selects the verifier's kernels. --target is another model with the bundled one's tokenizer. Transformers would
+compute with other weights than those of a GGUF file, and is then left out.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -28,6 +33,8 @@ from draftwire import AsyncClient, BatchOptions, DrafterNotFoundError, Generatio
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kernels.library import use_kernels
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -220,9 +227,12 @@ async def detach_all(client: AsyncClient) -> None:
             continue
 
 
-def in_process(prompts: Sequence[Sequence[int]], max_tokens: int) -> list[tuple[int, ...]]:
+def in_process(
+    target: Path, kernels: Kernels, prompts: Sequence[Sequence[int]], max_tokens: int
+) -> list[tuple[int, ...]]:
     """Returns the greedy outputs of the engine alone, one sequence after another."""
-    model = PackedModel.load(str(MODELS / "target"), slots=4096)
+    use_kernels(kernels)
+    model = PackedModel.load(str(target), slots=4096)
     engine = VerificationEngine(model, StepCost([1, 64], [1.0, 2.0]), EngineLimits())
     outputs = []
     for number, prompt in enumerate(prompts):
@@ -238,9 +248,11 @@ def in_process(prompts: Sequence[Sequence[int]], max_tokens: int) -> list[tuple[
 
 
 @torch.inference_mode()
-def transformers_generate(prompts: Sequence[Sequence[int]], max_tokens: int, dtype: str) -> list[tuple[int, ...]]:
+def transformers_generate(
+    target: Path, prompts: Sequence[Sequence[int]], max_tokens: int, dtype: str
+) -> list[tuple[int, ...]]:
     """Returns the greedy outputs of transformers' own generate."""
-    model = AutoModelForCausalLM.from_pretrained(MODELS / "target", dtype=getattr(torch, dtype)).eval()
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=getattr(torch, dtype)).eval()
     outputs = []
     for prompt in prompts:
         ids = torch.tensor([list(prompt)])
@@ -254,7 +266,8 @@ def transformers_generate(prompts: Sequence[Sequence[int]], max_tokens: int, dty
 async def run_cases(options: argparse.Namespace, services: Services, say: Callable[[str], None]) -> dict[str, object]:
     """Runs all cases; returns the figures."""
     prompts = held_out_prompts(options.prompts)
-    verifier = services.verifier(MODELS / "target")
+    target: Path = options.target
+    verifier = services.verifier(target, "--kernels", options.kernels)
     drafters = {name: services.drafter(MODELS / model) for name, model in DRAFTS.items()}
     addresses = {name: await asyncio.to_thread(lambda s=service: s.address) for name, service in drafters.items()}
     differing_outputs = outputs_compared = 0
@@ -309,16 +322,20 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     ids = [generation.prompt_token_ids for generation in greedy]
     tokens_of = [tuple(generation.token_ids) for generation in greedy]
     few = min(10, len(ids))
-    engine_outputs = await asyncio.to_thread(in_process, ids[:few], options.max_tokens)
+    engine_outputs = await asyncio.to_thread(in_process, target, options.kernels, ids[:few], options.max_tokens)
     engine_differing = sum(a != b for a, b in zip(engine_outputs, tokens_of[:few], strict=True))
-    theirs = await asyncio.to_thread(transformers_generate, ids, options.max_tokens, info.dtype)
-    same = sum(a == b for a, b in zip(theirs, tokens_of, strict=True))
+    compared = "not compared: its weights would be others"
+    if target.suffix != ".gguf":
+        theirs = await asyncio.to_thread(transformers_generate, target, ids, options.max_tokens, info.dtype)
+        same = sum(a == b for a, b in zip(theirs, tokens_of, strict=True))
+        compared = f"{same} of {len(ids)} greedy references are the same (it adds up in another order)"
+    pair = "bundled pair" if target == MODELS / "target" else f"{target.name}, bundled drafts"
     return {
-        "models": f"bundled pair, {info.dtype}, {options.threads} threads each",
+        "models": f"{pair}, {info.dtype}, kernels {info.kernels}, {options.threads} threads each",
         "requests": f"{len(prompts)} held-out prompts, up to {options.max_tokens} tokens, a seed each",
         "cases": lines,
         "engine_without_services": f"{engine_differing} of {few} greedy references differ",
-        "transformers_generate": f"{same} of {len(ids)} greedy references are the same (it adds up in another order)",
+        "transformers_generate": compared,
         "outputs": outputs_compared,
         "differing": differing_outputs + engine_differing,
     }
@@ -330,6 +347,8 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
+    parser.add_argument("--kernels", choices=get_args(Kernels), default="auto")
+    parser.add_argument("--target", type=Path, default=MODELS / "target", help="the bundled one by default")
     add_report_options(parser)
     options = parser.parse_args()
     started = time.perf_counter()
