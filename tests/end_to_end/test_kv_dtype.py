@@ -1,9 +1,9 @@
 """Services whose keys and values are in 8 bits."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from draftwire import Client, Speculation
+from draftwire import Client, ModelMismatchError, Speculation
 from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
@@ -39,3 +39,36 @@ def test_drafts_change_no_token(
             return found.speculation.accepted_tokens
 
         sometimes(drafted, "drafts are accepted")
+
+
+def test_a_cached_prompt_gives_the_same_tokens(start_verifier: Callable[..., "RunningService"]) -> None:
+    asked: dict[str, Any] = {"max_tokens": 32, "ignore_eos": True, "temperature": 0.8, "seed": 3}
+    with Client(start_verifier("target", "--kv-dtype", "q8_0").address, timeout=PATIENCE) as client:
+        computed = client.generate(20 * PROMPT, prefix_cache=False, **asked)
+        client.generate(20 * PROMPT, **asked)
+        cached = client.generate(20 * PROMPT, **asked)
+    assert (computed.usage.cached_tokens, cached.usage.cached_tokens > 0) == (0, True)
+    assert (cached.token_ids, cached.text) == (computed.token_ids, computed.text)
+
+
+def test_a_request_goes_on_at_no_verifier_with_another_type(start_verifier: Callable[..., "RunningService"]) -> None:
+    other = start_verifier("target")
+
+    def play() -> bool:
+        lost = start_verifier("target", "--kv-dtype", "q8_0")
+        addresses = [lost.address, f"{other.address}?weight=0"]
+        with (
+            Client(addresses, timeout=PATIENCE) as client,
+            client.stream(PROMPT, max_tokens=800, ignore_eos=True, temperature=1.0, seed=3) as stream,
+        ):
+            next(stream)
+            lost.kill()
+            try:
+                for _ in stream:
+                    pass
+            except ModelMismatchError:
+                return True
+        assert not stream.result.resumes
+        return False
+
+    sometimes(play, "it was under way")
