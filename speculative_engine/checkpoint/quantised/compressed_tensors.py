@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from speculative_engine.checkpoint.quantised.fields import Fields
-from speculative_engine.checkpoint.quantised.stored_format import checked_float_group, checked_group
+from speculative_engine.checkpoint.quantised.stored_format import checked_float_group, checked_group, input_order
 from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerRows, IntegerWeight
 from speculative_engine.checkpoint.quantised.words import unpacked
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
@@ -105,12 +105,13 @@ class CompressedTensors:
                 found["weight_zero_point"] = files.tensor(zeros, [of_words], [torch.int32])
             else:
                 found["weight_zero_point"] = files.tensor(zeros, shapes, [torch.int8])
+        order = None
         if scheme.reordered or f"{layer}.weight_g_idx" in files:
-            order = files.tensor(f"{layer}.weight_g_idx", [(inputs,)], [torch.int32, torch.int64])
-            if not torch.equal(order.long(), torch.arange(inputs) // group):
-                raise files.refusal(f"{layer}.weight_g_idx", "reorders inputs, which is not supported")
+            order = input_order(files, f"{layer}.weight_g_idx", inputs, group)
+        if order is not None:
+            found["order"] = order  # one of the tensors, since it makes two models different
         bits = scheme.bits if packed else 8
-        return _CompressedIntegers(outputs, inputs, bits, group, found, packed)
+        return _CompressedIntegers(outputs, inputs, bits, group, found, packed, order=order)
 
     def _float8(self, scheme: _Scheme, layer: str, outputs: int, inputs: int) -> Float8Weight:
         files, rows, group, name = self._files, scheme.block_outputs, scheme.group, f"{layer}.weight"

@@ -8,7 +8,7 @@ import torch
 
 from speculative_engine.checkpoint.quantised.awq import inputs_per_group
 from speculative_engine.checkpoint.quantised.fields import Fields
-from speculative_engine.checkpoint.quantised.stored_format import checked_group
+from speculative_engine.checkpoint.quantised.stored_format import checked_group, input_order
 from speculative_engine.checkpoint.quantised.stored_weight import IntegerRows, IntegerWeight
 from speculative_engine.checkpoint.quantised.words import unpacked
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
@@ -54,11 +54,12 @@ class Gptq:
             "scales": files.tensor(f"{layer}.scales", [(groups, outputs)], FLOATS),
             "zero_offset": self._offset,  # one of the tensors, since it makes two models different
         }
+        order = None
         if self._reordered or f"{layer}.g_idx" in files:
-            order = files.tensor(f"{layer}.g_idx", [(inputs,)], [torch.int32, torch.int64])
-            if not torch.equal(order.long(), torch.arange(inputs) // group):
-                raise files.refusal(f"{layer}.g_idx", "reorders inputs (desc_act), which is not supported")
-        return _GptqIntegers(outputs, inputs, bits, group, found)
+            order = input_order(files, f"{layer}.g_idx", inputs, group)
+        if order is not None:
+            found["order"] = order  # one of the tensors for the same reason
+        return _GptqIntegers(outputs, inputs, bits, group, found, order=order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
+
 from speculative_engine.checkpoint.quantised.stored_weight import Float8Weight, IntegerWeight
 from speculative_engine.checkpoint.tensor_files import TensorFiles
 
@@ -27,6 +29,18 @@ def checked_group(files: TensorFiles, tensor: str, inputs: int, group: int) -> i
         why = f"has {inputs} inputs in groups of {group}; groups must be whole, of a multiple of {BLOCK} inputs"
         raise files.refusal(tensor, why)
     return group
+
+
+def input_order(files: TensorFiles, tensor: str, inputs: int, group: int) -> torch.Tensor | None:
+    """Returns the order in which the inputs of each group follow each other, int64 [inputs]; None if they do already.
+
+    tensor: that of each input's group. Raises ModelLoadError if a group has another number of inputs.
+    """
+    groups = files.tensor(tensor, [(inputs,)], [torch.int32, torch.int64]).long()
+    order = groups.argsort(stable=True)
+    if not torch.equal(groups[order], torch.arange(inputs) // group):
+        raise files.refusal(tensor, f"does not have {group} inputs in each of {inputs // group} groups")
+    return None if torch.equal(order, torch.arange(inputs)) else order
 
 
 def checked_float_group(files: TensorFiles, tensor: str, inputs: int, group: int) -> int:

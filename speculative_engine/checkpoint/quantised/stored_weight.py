@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -41,10 +41,12 @@ class IntegerWeight(ABC):
     """Inputs per group, a divisor of `inputs`; `inputs` itself where a scale is for a whole output."""
     tensors: Mapping[str, torch.Tensor]
     """The tensors of the checkpoint, by the names after that of the layer."""
+    order: torch.Tensor | None = field(default=None, kw_only=True)
+    """int64 [inputs]: the inputs, group by group; None if those of a group follow each other."""
 
     @abstractmethod
     def rows(self, first: int, last: int) -> IntegerRows:
-        """Reads the outputs from `first` to `last` - 1, as new tensors."""
+        """Reads the outputs from `first` to `last` - 1, as new tensors. Inputs are in the checkpoint's order."""
 
     @property
     def groups(self) -> int:

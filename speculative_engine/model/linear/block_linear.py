@@ -33,6 +33,22 @@ class BlockLinear(nn.Module):
         return out.view(*inputs.shape[:-1], self.out_features)
 
 
+class ReorderedLinear(nn.Module):
+    """A linear layer that takes its inputs in another order."""
+
+    def __init__(self, linear: nn.Module, order: torch.Tensor):
+        """order: int64 [in_features], the input at each place of `linear`'s inputs"""
+        super().__init__()
+        self.linear = linear
+        self.out_features, self.in_features = linear.out_features, linear.in_features
+        self.register_buffer("order", order, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., in_features] -> [..., out_features]"""
+        out: torch.Tensor = self.linear(inputs.index_select(-1, self.order))
+        return out
+
+
 def maker(
     make_from_tensor: Callable[[torch.Tensor, torch.Tensor | None], nn.Module], kind: BlockType | None
 ) -> MakeLinear:
@@ -49,7 +65,10 @@ def maker(
                 return make_from_tensor(weight, bias)
             weight = BlockWeight(kind, in_blocks(weight, kind))
         product = weight.product()
-        return make_from_tensor(weight.values(), bias) if product is None else BlockLinear(product, bias)
+        if product is None:
+            return make_from_tensor(weight.values(), bias)
+        linear = BlockLinear(product, bias)
+        return linear if weight.order is None else ReorderedLinear(linear, weight.order)
 
     return make
 

@@ -21,11 +21,12 @@ class GroupWeight(QuantisedWeight):
     """A weight of integers in groups."""
 
     def __init__(self, *parts: IntegerWeight):
-        """parts: weights with the same bits, inputs and groups, whose outputs follow each other"""
+        """parts: weights with the same bits, inputs, groups and order, whose outputs follow each other"""
         self.parts = parts
         first = parts[0]
         self.bits, self.group = first.bits, first.group
         self.outputs, self.inputs = sum(part.outputs for part in parts), first.inputs
+        self.order = first.order
 
     @property
     def type_name(self) -> str:
@@ -39,9 +40,10 @@ class GroupWeight(QuantisedWeight):
         return part.tensors
 
     def rows(self, first: int, last: int) -> IntegerRows:
-        """Reads the outputs from `first` to `last` - 1."""
+        """Reads the outputs from `first` to `last` - 1, with inputs in the order in which groups have them."""
         found = [part.rows(begin, end) for part, begin, end in in_parts(self.parts, first, last)]
-        return IntegerRows(*map(torch.cat, zip(*found, strict=True)))
+        integers, scales, zeros = map(torch.cat, zip(*found, strict=True))
+        return IntegerRows(integers if self.order is None else integers[:, self.order], scales, zeros)
 
     def product(self) -> CompiledProduct | None:
         """Packs it for compiled code; None if there is none for it."""
@@ -56,15 +58,17 @@ class GroupWeight(QuantisedWeight):
             integers, scales, zeros = self.rows(first, min(first + _ROWS_AT_ONCE, self.outputs))
             wholes = integers.unflatten(1, (-1, self.group)).float() - zeros[..., None].float()
             found.append((wholes * scales[..., None]).flatten(1).to(torch.bfloat16))
-        return torch.cat(found)
+        values = torch.cat(found)
+        return values if self.order is None else values[:, self.order.argsort()]
 
     def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
         """One weight with its outputs and then those of `others`; None if their types are not all equal."""
-        alike = [each for each in others if isinstance(each, GroupWeight) and _kind(each) == _kind(self)]
+        alike = [each for each in others if isinstance(each, GroupWeight) and _are_alike(each, self)]
         if len(alike) < len(others):
             return None
         return GroupWeight(*self.parts, *(part for each in alike for part in each.parts))
 
 
-def _kind(weight: GroupWeight) -> tuple[int, int, int]:
-    return weight.bits, weight.group, weight.inputs
+def _are_alike(one: GroupWeight, other: GroupWeight) -> bool:
+    orders = [torch.arange(weight.inputs) if weight.order is None else weight.order for weight in (one, other)]
+    return (one.bits, one.group) == (other.bits, other.group) and bool(torch.equal(*orders))

@@ -21,6 +21,8 @@ class QuantisedWeight(ABC):
     """Number of outputs."""
     inputs: int
     """Number of inputs."""
+    order: torch.Tensor | None = None
+    """int64 [inputs]: the order in which `product` takes the inputs; None for their own."""
 
     @property
     @abstractmethod

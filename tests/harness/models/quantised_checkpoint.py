@@ -202,8 +202,8 @@ def awq(group: int = 32) -> Form:
     return Form({**config, "modules_to_not_convert": None}, quantise, "int4")
 
 
-def gptq(bits: int = 4, group: int = 32, version: int = 1, *, symmetric: bool = False) -> Form:
-    """AutoGPTQ's and GPTQModel's form. group: -1 for one per output"""
+def gptq(bits: int = 4, group: int = 32, version: int = 1, *, symmetric: bool = False, reordered: bool = False) -> Form:
+    """AutoGPTQ's and GPTQModel's form. group: -1 for one per output. reordered: groups have inputs of all places"""
 
     def words(integers: torch.Tensor) -> torch.Tensor:
         """[n, m] -> [n * bits / 32, m], as AutoGPTQ's QuantLinear packs them."""
@@ -216,19 +216,23 @@ def gptq(bits: int = 4, group: int = 32, version: int = 1, *, symmetric: bool = 
     def quantise(weight: torch.Tensor) -> Layer:
         inputs = weight.shape[1]
         size = inputs if group == -1 else group
-        integers, scales, zeros = _quantised(weight, bits, size, symmetric)
+        order = torch.arange(inputs)
+        if reordered:  # by how much inputs vary: all layers with the same inputs have the same order
+            order = torch.randperm(inputs, generator=torch.Generator().manual_seed(inputs))
+        integers, scales, zeros = _quantised(weight[:, order], bits, size, symmetric)
         if version == 1:
             zeros = zeros.clamp(min=1)  # which stores one less
         halves = scales.to(torch.float16)
+        place = order.argsort()
         stored = {
-            "qweight": words(integers.t()),
+            "qweight": words(integers[:, place].t()),
             "qzeros": words(zeros - int(version == 1)).t(),
             "scales": halves.t(),
-            "g_idx": (torch.arange(inputs) // size).to(torch.int32),
+            "g_idx": (place // size).to(torch.int32),
         }
-        return Layer(stored, _values(integers, halves, zeros))
+        return Layer(stored, _values(integers, halves, zeros)[:, place])
 
-    config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": False, "sym": symmetric}
+    config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": reordered, "sym": symmetric}
     name = {1: "gptq", 2: "gptq_v2"}[version]
     return Form({**config, "checkpoint_format": name, "lm_head": False}, quantise, f"int{bits}")
 
@@ -284,6 +288,7 @@ FORMS: dict[str, Form] = {
     "AWQ": awq(),
     "GPTQ": gptq(),
     "GPTQ version 2": gptq(version=2),
+    "GPTQ reordered": gptq(reordered=True),
     "GPTQ of 8 bits": gptq(bits=8, group=-1, symmetric=True),
     "FP8": fp8(),
 }

@@ -34,7 +34,8 @@ def test_it_says_what_its_values_say(form: str, tmp_path: Path) -> None:
     ours = PackedModel.load(str(tmp_path), slots=1000)
     assert ours.weight_type == FORMS[form].weight_type
     assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert all(layer.compiled is not None for layer in ours.model.model.layers)
+    # Inputs in another order are put into it between the calls of a layer's parts.
+    assert all((layer.compiled is None) is (form == "GPTQ reordered") for layer in ours.model.model.layers)
     assert run_self_test(ours).bit_exact
     texts = [random_tokens(40, seed=seed) for seed in range(2)]
     # Rounding the rows moves logits; with other weights they differ by more than 2.
@@ -94,7 +95,7 @@ def unquantise(tensors: Tensors, kept: Tensors) -> None:
         tensors[name] = tensor.to(torch.bfloat16)
 
 
-@pytest.mark.parametrize("form", ["W4A16", "GPTQ", "FP8 by block"])
+@pytest.mark.parametrize("form", ["W4A16", "GPTQ", "GPTQ reordered", "FP8 by block"])
 def test_without_the_library_values_are_the_same(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = written(tmp_path, form)
     monkeypatch.setattr("speculative_engine.kernels.library._chosen", ["torch"])

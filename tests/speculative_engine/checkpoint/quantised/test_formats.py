@@ -31,8 +31,9 @@ def test_values_are_those_that_its_tool_reads(name: str, tmp_path: Path) -> None
             if isinstance(found, IntegerWeight):
                 integers, scales, zeros = found.rows(first, last)
                 assert (integers.dtype, scales.dtype, zeros.dtype) == (torch.uint8, torch.float32, torch.uint8)
-                wholes = integers.unflatten(1, (-1, found.group)).float() - zeros[..., None].float()
-                values_of_rows = (wholes * scales[..., None]).flatten(1)
+                order = torch.arange(found.inputs) if found.order is None else found.order
+                wholes = integers[:, order].unflatten(1, (-1, found.group)).float() - zeros[..., None].float()
+                values_of_rows = (wholes * scales[..., None]).flatten(1)[:, order.argsort()]
             else:
                 floats, scales = found.rows(first, last)
                 values_of_rows = floats.float() * scales.repeat_interleave(found.group, 1)[:, : found.inputs]
@@ -121,13 +122,13 @@ NO_NUMBER = torch.full((128, 128), float("nan")).to(torch.float8_e4m3fn)
         ("W4A16", put("weight_shape", torch.tensor([128, 64])), "weight_shape is [128, 64], not [128, 128]"),
         ("W4A16", put("weight_scale", torch.ones(128, 3)), "weight_scale has shape [128, 3], not [128, 4]"),
         ("W4A16", put("weight_scale", torch.ones(128, 4).long()), "weight_scale has type int64"),
-        ("W4A16", put("weight_g_idx", torch.randperm(128)), "weight_g_idx reorders inputs"),
+        ("W4A16", put("weight_g_idx", torch.zeros(128).long()), "weight_g_idx does not have 32 inputs in each of 4"),
         ("W4A16", put("input_scale", torch.ones(1)), "input_scale is not known for LlamaForCausalLM"),
         ("W4A16", put("bias", torch.ones(128)), "bias is not zero"),
         ("W4A16 asymmetric", without("weight_zero_point"), "weight_zero_point is missing"),
         ("W8A8", put("weight", torch.ones(128, 128)), "weight has type float32, not int8"),
         ("AWQ", without("qzeros"), "qzeros is missing"),
-        ("GPTQ", put("g_idx", torch.randperm(128)), "g_idx reorders inputs (desc_act)"),
+        ("GPTQ", put("g_idx", torch.randperm(128)), "g_idx does not have 32 inputs in each of 4 groups"),
         ("GPTQ", put("qweight", torch.ones(3, 128, dtype=torch.int32)), "qweight has shape [3, 128], not [16, 128]"),
         ("FP8", without("weight_scale_inv"), "weight_scale_inv is missing"),
         ("FP8", put("weight", NO_NUMBER), "weight has elements that are no numbers"),
