@@ -10,8 +10,8 @@ int32_t draftwire_vectors = BASELINE_VECTORS;
 
 #if defined(__x86_64__)
 
-#define SAVES_AVX (0x6)     /* of XCR0: the system saves SSE and AVX registers */
-#define SAVES_AVX512 (0xe6) /* and masks and the rest of AVX-512's */
+#define SAVES_AVX 0x6     /* of XCR0: the system saves SSE and AVX registers */
+#define SAVES_AVX512 0xe6 /* and masks and the rest of AVX-512's */
 
 /* The state that the system saves when it switches threads (XCR0). */
 static uint64_t saved_state(void) {
