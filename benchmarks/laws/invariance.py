@@ -1,14 +1,14 @@
 """Checks that drafters, swaps, killed drafters and batches change no token of 100 held-out prompts (law 1).
 
     python -m benchmarks.laws.invariance [--prompts 100] [--max-tokens 48] [--kernels avx2] [--json]
-    python -m benchmarks.laws.invariance --target FILE.gguf
+    python -m benchmarks.laws.invariance --target FILE.gguf --drafts GOOD.gguf BAD.gguf UNTRAINED.gguf
 
 Real services of the bundled models generate from held-out prompts, under three samplings, with and without drafters,
 alone and in a batch of 16, with drafters that are swapped after every 5 tokens, and with drafters whose processes are
 killed meanwhile. The reference is the verifier's output alone and without drafters. It is compared in turn with the
 engine without any service, and with transformers' own generate. The exit status is 1 if a single output differs.
 
---kernels selects the verifier's kernels. --target is another model with the bundled one's tokenizer. Transformers would
+--kernels selects the verifier's kernels. --target and --drafts are other models with one tokenizer. Transformers would
 compute with other weights than those of a GGUF file, and is then left out.
 """
 
@@ -48,7 +48,8 @@ SAMPLINGS: dict[str, BatchOptions] = {
 }
 BATCH = 16
 SWAP_TOKENS = 5
-DRAFTS = {"good draft": "draft", "bad draft": "draft-early", "untrained draft": "draft-untrained"}
+DRAFTS = ("good draft", "bad draft", "untrained draft")
+BUNDLED_DRAFTS = [MODELS / name for name in ("draft", "draft-early", "draft-untrained")]
 
 Runner = Callable[["Requests"], Awaitable[None]]
 
@@ -268,7 +269,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     prompts = held_out_prompts(options.prompts)
     target: Path = options.target
     verifier = services.verifier(target, "--kernels", options.kernels)
-    drafters = {name: services.drafter(MODELS / model) for name, model in DRAFTS.items()}
+    drafters = {name: services.drafter(model) for name, model in zip(DRAFTS, options.drafts, strict=True)}
     addresses = {name: await asyncio.to_thread(lambda s=service: s.address) for name, service in drafters.items()}
     differing_outputs = outputs_compared = 0
     lines: list[dict[str, object]] = []
@@ -329,7 +330,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
         theirs = await asyncio.to_thread(transformers_generate, target, ids, options.max_tokens, info.dtype)
         same = sum(a == b for a, b in zip(theirs, tokens_of, strict=True))
         compared = f"{same} of {len(ids)} greedy references are the same (it adds up in another order)"
-    pair = "bundled pair" if target == MODELS / "target" else f"{target.name}, bundled drafts"
+    pair = "bundled pair" if target == MODELS / "target" else target.name
     return {
         "models": f"{pair}, {info.dtype}, kernels {info.kernels}, {options.threads} threads each",
         "requests": f"{len(prompts)} held-out prompts, up to {options.max_tokens} tokens, a seed each",
@@ -349,6 +350,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
     parser.add_argument("--kernels", choices=get_args(Kernels), default="auto")
     parser.add_argument("--target", type=Path, default=MODELS / "target", help="the bundled one by default")
+    parser.add_argument("--drafts", type=Path, nargs=3, default=BUNDLED_DRAFTS, metavar=("GOOD", "BAD", "UNTRAINED"))
     add_report_options(parser)
     options = parser.parse_args()
     started = time.perf_counter()
