@@ -163,16 +163,18 @@ class Swapping:
 class Killing:
     """A drafter that is killed in the middle of a request, or of 16, and restarted for the next."""
 
-    def __init__(self, client: AsyncClient, services: Services):
+    def __init__(self, client: AsyncClient, services: Services, draft: Path):
+        """draft: the model of the drafters."""
         self._client = client
         self._services = services
+        self._draft = draft
         self._spares: list[ServiceProcess] = []
         self._count = 0
 
     def prepare(self) -> None:
         """Starts some drafters ahead, so that the next request does not have to wait for one."""
         while len(self._spares) < 3:
-            self._spares.append(self._services.forked_drafter(MODELS / "draft"))
+            self._spares.append(self._services.forked_drafter(self._draft))
 
     async def __call__(self, requests: Requests) -> None:
         """Runs the requests of a case."""
@@ -275,7 +277,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     lines: list[dict[str, object]] = []
     async with AsyncClient(await asyncio.to_thread(lambda: verifier.address), timeout=120.0) as client:
         info = await client.model_info()
-        killing = Killing(client, services)
+        killing = Killing(client, services, options.drafts[0])
         runners: dict[str, Runner] = {
             "no drafter": Drafting(client, None),
             **{name: Drafting(client, address) for name, address in addresses.items()},
