@@ -3,7 +3,6 @@
 import shutil
 import struct
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
 from speculative_engine.kernels.kv_rows import KV_TYPES, STORED, rounded, stored_width
 from speculative_engine.kernels.library import available_kernels
 from tests.harness.engine.random_blocks import random_blocks
+from tests.harness.wheels import build_wheels
 
 COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
 NATIVE = shutil.which("gcc")
@@ -193,10 +193,8 @@ def compiled_by_gcc(place: Path) -> Path:
 
 def of_the_wheel(place: Path) -> Path:
     """The driver with the library that the release's wheel for ARM has."""
-    script = ROOT / "scripts" / "build_wheels.py"
-    command = [sys.executable, str(script), "--platform", "aarch64", "--out", str(place)]
-    built = subprocess.run(command, check=True, capture_output=True, text=True, timeout=build.COMPILE_SECONDS)
-    with zipfile.ZipFile(built.stdout.strip()) as wheel:
+    (built,) = build_wheels(place, "--platform", "aarch64")
+    with zipfile.ZipFile(built) as wheel:
         library = place / build.LIBRARY.name
         library.write_bytes(wheel.read(str(build.LIBRARY.relative_to(ROOT))))
     program = place / "of-the-wheel"
