@@ -2,8 +2,8 @@
 
     python scripts/build_wheels.py [--platform x86_64] [--platform aarch64] [--out dist]
 
-One machine builds for all platforms: the compiler is zig's, from PyPI, which is told the platform and the oldest C
-library (glibc) that the result has to run with. The compiled part selects the processor's instructions at run time. A
+Any machine builds for all platforms, by zig's C compiler, a package of PyPI, which takes the platform and the oldest C
+library (glibc) to support. The compiled part selects the processor's instructions at run time. A
 wheel is refused if it has no compiled part, or if that needs a newer C library than its name says.
 """
 
@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -73,12 +72,12 @@ def needed_glibc(library: ELFFile) -> set[tuple[int, ...]]:
     return {tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in names if name.startswith("GLIBC_")}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Builds the wheels that the command line names, and prints their paths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--platform", action="append", choices=PLATFORMS, help="by default all")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for the wheels (default: dist)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     for platform in options.platform or PLATFORMS:
         try:
             print(build_wheel(platform, options.out), flush=True)

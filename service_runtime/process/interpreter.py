@@ -1,4 +1,4 @@
-"""How Python's threads share its interpreter."""
+"""Sharing of Python's interpreter among threads."""
 
 import sys
 

@@ -12,7 +12,7 @@ _LIBRARY = (
     "reinstall draftwire by a wheel with a compiled part, or where there is a C compiler (cc, gcc or clang), in a "
     "checkout by pip install -e '.[serve]'"
 )
-_TYPE = "--dtype bfloat16 reads half as many bytes of weights in a step, --weights q8_0 about a quarter"
+_TYPE = "--dtype bfloat16 reads half as many bytes of weights in a step, with --weights q8_0 about a quarter"
 
 
 def kernels_of(device: str) -> str:

@@ -30,10 +30,9 @@ def slots_for(model: PackedModel) -> int:
 
 
 def same_in_company(model: PackedModel) -> bool:
-    """Whether rows have the same bits alone, beside others, and in steps of their own, after contexts up to 5000
-    tokens.
+    """Returns whether rows have the same bits alone, beside others, and in steps of their own.
 
-    Uses all slots of the model's pool, and gives them back. Contexts that do not fit are left out.
+    Contexts have up to 5000 tokens. Uses all slots of the model's pool, and gives them back. Contexts that do not fit are left out.
     """
     slots = model.pool.take(model.pool.free)
     try:

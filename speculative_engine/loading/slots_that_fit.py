@@ -21,7 +21,7 @@ _SPARE_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """What a model needs of its device's memory beside the weights, in bytes."""
+    """A model's needs of device memory beside the weights, in bytes."""
 
     slot: int
     """A KV slot, in all layers."""

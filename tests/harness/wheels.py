@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 from draftwire.version import __version__
+from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def build_wheels(out: Path, *flags: str) -> list[Path]:

@@ -14,11 +14,10 @@ import pytest
 
 from draftwire.version import __version__
 from speculative_engine.kernels.library import available_kernels
-from tests.harness.checkout import MODELS
+from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import PATIENCE
 from tests.harness.wheels import build_wheels
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
     "packages"
 ]
@@ -98,7 +97,7 @@ def test_a_wheel_runs_without_a_compiler_as_this_checkout_does(wheels: dict[str,
 
 
 def told(python: Path, arguments: list[str], place: Path, variables: dict[str, str]) -> list[str]:
-    """What a program prints as JSON."""
+    """Returns the JSON that a program prints."""
     done = subprocess.run(
         [python, *arguments], cwd=place, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
     )

@@ -48,10 +48,10 @@ class ModelInfo:
     """Data type of keys and values in the KV cache: ``float32``, ``bfloat16``, ``float16`` or ``q8_0``. Empty if the
     service does not report it."""
     kernels: str = field(default="", kw_only=True)
-    """What computes: on a CPU the kernels in use, such as ``avx2``, ``avx512bf16`` or ``i8mm`` (``torch``: without the
+    """Kernels that compute: on a CPU those in use, such as ``avx2``, ``avx512bf16`` or ``i8mm`` (``torch``: without the
     compiled library), or the type of another device, such as ``cuda``. Empty if the service does not report it."""
     kernels_advice: str = field(default="", kw_only=True)
-    """Human-readable: what would be faster on the same machine. Empty if the service knows of nothing."""
+    """Human-readable advice on what would be faster on the same machine. Empty if the service knows of nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,13 +105,9 @@ class CompressedTensors:
                 found["weight_zero_point"] = files.tensor(zeros, [of_words], [torch.int32])
             else:
                 found["weight_zero_point"] = files.tensor(zeros, shapes, [torch.int8])
-        order = None
-        if scheme.reordered or f"{layer}.weight_g_idx" in files:
-            order = input_order(files, f"{layer}.weight_g_idx", inputs, group)
-        if order is not None:
-            found["order"] = order  # one of the tensors, since it makes two models different
+        found |= input_order(files, f"{layer}.weight_g_idx", inputs, group, required=scheme.reordered)
         bits = scheme.bits if packed else 8
-        return _CompressedIntegers(outputs, inputs, bits, group, found, packed, order=order)
+        return _CompressedIntegers(outputs, inputs, bits, group, found, packed)
 
     def _float8(self, scheme: _Scheme, layer: str, outputs: int, inputs: int) -> Float8Weight:
         files, rows, group, name = self._files, scheme.block_outputs, scheme.group, f"{layer}.weight"

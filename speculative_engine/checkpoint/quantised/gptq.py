@@ -54,12 +54,8 @@ class Gptq:
             "scales": files.tensor(f"{layer}.scales", [(groups, outputs)], FLOATS),
             "zero_offset": self._offset,  # one of the tensors, since it makes two models different
         }
-        order = None
-        if self._reordered or f"{layer}.g_idx" in files:
-            order = input_order(files, f"{layer}.g_idx", inputs, group)
-        if order is not None:
-            found["order"] = order  # one of the tensors for the same reason
-        return _GptqIntegers(outputs, inputs, bits, group, found, order=order)
+        found |= input_order(files, f"{layer}.g_idx", inputs, group, required=self._reordered)
+        return _GptqIntegers(outputs, inputs, bits, group, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,16 +31,19 @@ def checked_group(files: TensorFiles, tensor: str, inputs: int, group: int) -> i
     return group
 
 
-def input_order(files: TensorFiles, tensor: str, inputs: int, group: int) -> torch.Tensor | None:
-    """Returns the order in which the inputs of each group follow each other, int64 [inputs]; None if they do already.
+def input_order(files: TensorFiles, tensor: str, inputs: int, group: int, *, required: bool) -> dict[str, torch.Tensor]:
+    """Returns "order", in which the inputs of each group follow each other, int64 [inputs]; nothing if they do already.
 
-    tensor: that of each input's group. Raises ModelLoadError if a group has another number of inputs.
+    tensor: that of each input's group, which a checkpoint need not have unless it is `required`. Raises ModelLoadError
+    if a group has another number of inputs.
     """
+    if not required and tensor not in files:
+        return {}
     groups = files.tensor(tensor, [(inputs,)], [torch.int32, torch.int64]).long()
     order = groups.argsort(stable=True)
     if not torch.equal(groups[order], torch.arange(inputs) // group):
         raise files.refusal(tensor, f"does not have {group} inputs in each of {inputs // group} groups")
-    return None if torch.equal(order, torch.arange(inputs)) else order
+    return {} if torch.equal(order, torch.arange(inputs)) else {"order": order}
 
 
 def checked_float_group(files: TensorFiles, tensor: str, inputs: int, group: int) -> int:

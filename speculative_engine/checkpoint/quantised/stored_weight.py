@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -40,13 +40,16 @@ class IntegerWeight(ABC):
     group: int
     """Inputs per group, a divisor of `inputs`; `inputs` itself where a scale is for a whole output."""
     tensors: Mapping[str, torch.Tensor]
-    """The tensors of the checkpoint, by the names after that of the layer."""
-    order: torch.Tensor | None = field(default=None, kw_only=True)
-    """int64 [inputs]: the inputs, group by group; None if those of a group follow each other."""
+    """The tensors of the checkpoint, by the names after that of the layer, and `order`."""
 
     @abstractmethod
     def rows(self, first: int, last: int) -> IntegerRows:
         """Reads the outputs from `first` to `last` - 1, as new tensors. Inputs are in the checkpoint's order."""
+
+    @property
+    def order(self) -> torch.Tensor | None:
+        """int64 [inputs]: the inputs, group by group; None if those of a group follow each other."""
+        return self.tensors.get("order")
 
     @property
     def groups(self) -> int:

@@ -1,4 +1,4 @@
-"""How often threads take the interpreter from each other."""
+"""Threads take the interpreter from each other more often where a model is on a GPU."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What computes on a device, and what would be faster."""
+"""Names of the kernels in use, and advice on faster ones."""
 
 from collections.abc import Iterator
 

@@ -18,6 +18,7 @@ from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
 from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
 from speculative_engine.kernels.kv_rows import KV_TYPES, STORED, rounded, stored_width
 from speculative_engine.kernels.library import available_kernels
+from tests.harness.checkout import ROOT
 from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.wheels import build_wheels
 
@@ -31,7 +32,6 @@ pytestmark = [
     pytest.mark.skipif(not build.LIBRARY.exists(), reason="the compiled library was not built"),
 ]
 
-ROOT = Path(__file__).resolve().parents[3]
 DRIVER = ROOT / "tests" / "harness" / "kernels" / "driver.c"
 LIBC = "/usr/aarch64-linux-gnu"
 GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE = range(7)

@@ -1,4 +1,4 @@
-"""Where the weights of a checkpoint are read to."""
+"""Weights of a checkpoint are read straight to their device."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What waits for a device, found on a CPU."""
+"""Operations that wait for a device are found on a CPU."""
 
 from collections.abc import Callable
 
