@@ -32,7 +32,8 @@ def slots_for(model: PackedModel) -> int:
 def same_in_company(model: PackedModel) -> bool:
     """Returns whether rows have the same bits alone, beside others, and in steps of their own.
 
-    Contexts have up to 5000 tokens. Uses all slots of the model's pool, and gives them back. Contexts that do not fit are left out.
+    Contexts have up to 5000 tokens; those that do not fit are left out. Uses all slots of the model's pool, and gives
+    them back.
     """
     slots = model.pool.take(model.pool.free)
     try:
