@@ -80,7 +80,12 @@ class DraftingAccount:
         self._due += reading
         payment = self._due / _READING_STEPS
         self._due -= payment
-        self.balance = min(self.balance + ALLOWANCE * elapsed - payment, MOST_BALANCE)
+        self.balance += ALLOWANCE * elapsed - payment
+        # What exceeds the maximum balance pays what is due first. Otherwise a drafter that has saved many times its
+        # reading would still owe it, and later steps, even those of requests without it, would empty its balance.
+        surplus = max(self.balance - MOST_BALANCE, 0.0)
+        self.balance -= surplus
+        self._due = max(self._due - surplus, 0.0)
         if self.open:
             self.open = self.balance > 0
         else:

@@ -134,6 +134,15 @@ class TestReading:
         balance.stepped(1.0, drafted=False)
         assert balance.balance - account.balance == pytest.approx(2.0)
 
+    def test_what_has_paid_off_owes_nothing_to_later_steps(self) -> None:
+        """Each step reads a little and saves far more. Then come plain steps, of requests without the drafter."""
+        account = DraftingAccount()
+        for _ in range(100):
+            account.stepped(1.6, saved=4.0, cost=0.3, reading=0.3, drafted=True)
+        for _ in range(500):
+            account.stepped(1.0, drafted=False)
+            assert account.open
+
 
 def test_one_slow_moment_is_no_habit() -> None:
     account = DraftingAccount()
