@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import platform
 from functools import cache
 from typing import Any
 
@@ -29,7 +28,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_abi": (ctypes.POINTER(Abi), ()),
     "draftwire_vector_kind": (FLAG, ()),
     "draftwire_use_vectors": (None, (FLAG,)),
-    "draftwire_gemm_kind": (FLAG, ()),
+    "draftwire_gemm_kinds": (FLAG, ()),
     "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
     "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG)),
     "draftwire_rope": (None, (POINTER, FLAG)),
@@ -42,15 +41,15 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
 }
 """Result and argument types of every library function that Python calls, as in `csrc/ops.h` and `thread_pool.h`."""
-_VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
-"""Kinds of vectors; the index is the library's number for the kind. On ARM there is one."""
-_GEMMS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512", "avx512bf16", "amx", "neon", "dotprod", "i8mm")
-"""Kinds of gemm kernels; the index is the library's number for the kind."""
-_OF_ARCHITECTURE = {"x86_64": _GEMMS[:5], "AMD64": _GEMMS[:5], "aarch64": (_GEMMS[0], *_GEMMS[5:])}
-"""The kinds of gemm kernels by architecture, slowest first."""
+GEMM_KERNELS: tuple[Kernels, ...] = (
+    "baseline", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx", "neon", "dotprod", "i8mm",
+)  # fmt: skip
+"""Kinds of gemm kernels, those of an architecture slowest first; the index is the library's number for the kind."""
+_VECTORS: dict[Kernels, int] = {"baseline": 0, "avx2": 1, "avxvnni": 1, "avx512": 2}
+"""The library's number for the kind of vectors that go with kernels; with all others the widest."""
 PLAIN_GEMM = 0
 """The number of plain C."""
-BF16_PRODUCTS = tuple(map(_GEMMS.index, ("avx512bf16", "amx")))
+BF16_PRODUCTS = tuple(map(GEMM_KERNELS.index, ("avx512bf16", "amx")))
 """The numbers of those that use the processor's bfloat16 products, whose sums have bits of their own."""
 
 _chosen: list[Kernels] = []
@@ -75,9 +74,8 @@ def available_kernels() -> tuple[Kernels, ...]:
     compiled = _compiled()
     if compiled is None:
         return ("torch",)
-    best = _GEMMS[int(compiled.draftwire_gemm_kind())]
-    kinds = _OF_ARCHITECTURE.get(platform.machine(), _GEMMS[:1])
-    return ("torch", *kinds[: kinds.index(best) + 1])
+    kinds = int(compiled.draftwire_gemm_kinds())
+    return ("torch", *(name for number, name in enumerate(GEMM_KERNELS) if kinds >> number & 1))
 
 
 def use_kernels(kernels: Kernels) -> None:
@@ -90,7 +88,7 @@ def use_kernels(kernels: Kernels) -> None:
     compiled = _compiled()
     if compiled is not None and chosen != "torch":
         widest = int(compiled.draftwire_vector_kind())
-        compiled.draftwire_use_vectors(_VECTORS.index(chosen) if chosen in _VECTORS else widest)
+        compiled.draftwire_use_vectors(_VECTORS.get(chosen, widest))
     _chosen[:] = [chosen]
 
 
@@ -116,7 +114,7 @@ def library() -> ctypes.CDLL | None:
 def gemm_kind() -> int:
     """The library's number for the gemm kernels in use; that of plain C if the library is not used."""
     kernels = kernels_in_use()
-    return PLAIN_GEMM if kernels == "torch" else _GEMMS.index(kernels)
+    return PLAIN_GEMM if kernels == "torch" else GEMM_KERNELS.index(kernels)
 
 
 @cache

@@ -54,14 +54,22 @@ static int may_use_tiles(void) { return 0; }
 #define PACE 4                     /* pairs of inputs that are loaded at once */
 #define PACED_PREFETCH_BYTES 16384 /* prefetch distance */
 
-int32_t draftwire_gemm_kind(void) {
-    unsigned a, b, c, d;
-    if (draftwire_vector_kind() == BASELINE_VECTORS) return PLAIN_GEMM;
-    if (draftwire_vector_kind() == AVX2_VECTORS) return AVX2_GEMM;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX512VL) || !(c & bit_AVX512VNNI)) return AVX512_GEMM;
-    const int amx = (d >> 22 & 1) && (d >> 24 & 1);
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1)) return AVX512_GEMM;
-    return amx && may_use_tiles() ? AMX_GEMM : AVX512BF16_GEMM;
+int32_t draftwire_gemm_kinds(void) {
+    const int32_t vectors = draftwire_vector_kind();
+    int32_t kinds = 1 << PLAIN_GEMM;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (vectors == BASELINE_VECTORS) return kinds;
+    kinds |= 1 << AVX2_GEMM;
+    __get_cpuid_count(7, 0, &a, &b, &c, &d);
+    const int wide = vectors == AVX512_VECTORS;
+    const int vnni = wide && b & bit_AVX512BW && b & bit_AVX512VL && c & bit_AVX512VNNI;
+    const int amx = d >> 22 & d >> 24 & d >> 25 & 1; /* products of bfloat16, tiles, products of 8-bit integers */
+    __get_cpuid_count(7, 1, &a, &b, &c, &d);
+    if (vnni || a >> 4 & 1) kinds |= 1 << AVXVNNI_GEMM;
+    if (wide) kinds |= 1 << AVX512_GEMM;
+    if (vnni) kinds |= 1 << AVX512VNNI_GEMM;
+    if (vnni && a >> 5 & 1) kinds |= 1 << AVX512BF16_GEMM | (amx && may_use_tiles()) << AMX_GEMM;
+    return kinds;
 }
 
 #define FMA_NAME(NAME) avx2_##NAME
@@ -201,8 +209,8 @@ AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_
 void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
     if (kind == AMX_GEMM) for_all_groups(amx_groups, p, 2, threads);
     else if (kind == AVX512BF16_GEMM) for_all_groups(avx_groups, p, 2, threads);
-    else if (kind == AVX512_GEMM) avx512_gemm(p, threads);
-    else if (kind == AVX2_GEMM) avx2_gemm(p, threads);
+    else if (kind >= AVX512_GEMM) avx512_gemm(p, threads);
+    else if (kind >= AVX2_GEMM) avx2_gemm(p, threads);
     else plain_gemm(p, threads);
 }
 
@@ -213,14 +221,14 @@ void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-int32_t draftwire_gemm_kind(void) {
-    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return NEON_GEMM;
-    return getauxval(AT_HWCAP2) & HWCAP2_I8MM ? I8MM_GEMM : DOTPROD_GEMM;
+int32_t draftwire_gemm_kinds(void) {
+    const int dot = !!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP), matrix = dot && getauxval(AT_HWCAP2) & HWCAP2_I8MM;
+    return 1 << PLAIN_GEMM | 1 << NEON_GEMM | dot << DOTPROD_GEMM | matrix << I8MM_GEMM;
 }
 
 #else
 
-int32_t draftwire_gemm_kind(void) { return PLAIN_GEMM; }
+int32_t draftwire_gemm_kinds(void) { return 1 << PLAIN_GEMM; }
 
 #endif
 

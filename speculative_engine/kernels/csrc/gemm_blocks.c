@@ -63,11 +63,14 @@ typedef struct {
     int8_t *quants; /* BLOCK each */
     float *units;   /* 1 each */
     float *sums;    /* 2 each: of all quants, and of those of the second half; whole numbers */
+    int32_t *starts; /* 2 each: what a block's sums begin with so that unsigned weights need not be made signed: of the
+                      * whole block, or of each half (Q6_K) */
 } Rounded;
 
 INLINE Rounded rounded_rows(const Gemm *p) {
-    float *units = p->working + p->row_count * p->inputs / 4;
-    return (Rounded){(int8_t *)p->working, units, units + p->row_count * (p->inputs / BLOCK)};
+    const int64_t blocks = p->row_count * (p->inputs / BLOCK);
+    float *units = p->working + blocks * BLOCK / 4, *sums = units + blocks;
+    return (Rounded){(int8_t *)p->working, units, sums, (int32_t *)(sums + 2 * blocks)};
 }
 
 /* Returns the parts of a group of outputs. */
@@ -101,7 +104,8 @@ INLINE void store_group(const Gemm *p, int64_t row, int64_t group, const float *
 
 /* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. The loops
  * are over integers where they reduce, so that compilers turn them into vectors. */
-INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float *sums) {
+INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float *sums, int32_t *starts, int type,
+                        int zero) {
     float x[BLOCK], most;
     uint32_t largest = 0; /* sizes are ordered as their bits are */
     for (int i = 0; i < BLOCK; i++) {
@@ -111,7 +115,7 @@ INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float
     }
     if (largest >= 0x7f800000) {
         memset(quants, 0, BLOCK);
-        *unit = NAN, sums[0] = sums[1] = 0;
+        *unit = NAN, sums[0] = sums[1] = 0, starts[0] = starts[1] = 0;
         return;
     }
     memcpy(&most, &largest, sizeof most);
@@ -124,11 +128,12 @@ INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float
     for (int i = 0; i < BLOCK; i++) quants[i] = (int8_t)whole[i];
     for (int i = 0; i < BLOCK / 2; i++) left += whole[i], right += whole[i + BLOCK / 2];
     sums[0] = (float)(left + right), sums[1] = (float)right;
+    starts[0] = -zero * (type == Q6_K_WEIGHT ? left : left + right), starts[1] = -zero * right;
 }
 
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
- * [inputs / BLOCK, rows of the block, BLOCK]. */
-INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most) {
+ * [inputs / BLOCK, rows of the block, BLOCK]. zero: what stands for zero in the weights, where sums begin with its share */
+INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most, int zero) {
     const int64_t blocks = (p->row_count + most - 1) / most, across = p->inputs / BLOCK;
     const Rounded into = rounded_rows(p);
     for (int64_t block = first; block < last; block++) {
@@ -137,7 +142,7 @@ INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most) {
             for (int64_t b = 0; b < across; b++) {
                 const int64_t to = begin * across + b * count + r;
                 round_block(p->rows + (begin + r) * p->inputs + b * BLOCK, into.quants + to * BLOCK, into.units + to,
-                            into.sums + 2 * to);
+                            into.sums + 2 * to, into.starts + 2 * to, p->type, zero);
             }
     }
 }
@@ -235,61 +240,44 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
 
 static void plain_round_rows(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
-    round_blocks(call, first, last, 1);
+    round_blocks(call, first, last, 1, 0);
 }
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 
 #define BLOCK_NAME(NAME) avx2_##NAME
 #define BLOCK_TARGET __attribute__((target("avx2,fma,f16c")))
-#define BLOCK_LANES 8
 #define BLOCK_ROWS 16
 #define BLOCK_STREAMS 4
 #define BLOCK_AHEAD 0
 #define BLOCK_MADDUBS 1
-#define BLOCK_INT __m256i
-#define BLOCK_FLOAT __m256
-#define BLOCK_LOAD(FROM) _mm256_loadu_si256((const __m256i *)(FROM))
-#define BLOCK_FOUR(FROM) _mm256_set1_epi32(*(const unaligned_int *)(FROM))
-#define BLOCK_BYTES _mm256_set1_epi8
-#define BLOCK_ZERO _mm256_setzero_si256
-#define BLOCK_FLOATS _mm256_set1_ps
-#define BLOCK_LOAD_FLOATS(FROM) _mm256_loadu_ps((const float *)(FROM))
-#define BLOCK_AND _mm256_and_si256
-#define BLOCK_OR _mm256_or_si256
-#define BLOCK_XOR _mm256_xor_si256
-#define BLOCK_LEFT _mm256_slli_epi16
-#define BLOCK_RIGHT _mm256_srli_epi16
-#define BLOCK_ABS _mm256_abs_epi8
-#define BLOCK_SIGN _mm256_sign_epi8
-#define BLOCK_PAIRS _mm256_maddubs_epi16
-#define BLOCK_ADD16 _mm256_add_epi16
-#define BLOCK_SUM_PAIRS(PAIRS) _mm256_madd_epi16(PAIRS, _mm256_set1_epi16(1))
-#define BLOCK_ADD _mm256_add_epi32
-#define BLOCK_SUBTRACT _mm256_sub_ps
-#define BLOCK_TO_FLOAT _mm256_cvtepi32_ps
-#define BLOCK_MULTIPLY _mm256_mul_ps
-#define BLOCK_FMA _mm256_fmadd_ps
-#define BLOCK_NEGATIVE_FMA _mm256_fnmadd_ps
-#define BLOCK_STORE _mm256_storeu_ps
-#define BLOCK_HALVES(FROM) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(FROM)))
-#define BLOCK_SIGNED(FROM) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
-#define BLOCK_UNSIGNED(FROM) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
-#define BLOCK_LOOK_UP(BYTES) \
-    _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(MXFP4_VALUES)), BYTES)
-#define BLOCK_E8M0 avx2_half_of_power
+#include "gemm_blocks_256.h"
+#include "gemm_blocks.h"
 
-BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
-    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)exponents)), two = _mm256_set1_epi32(2);
-    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    const __m256i usual = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(usual, small, _mm256_cmpgt_epi32(two, e)));
-}
+#define BLOCK_NAME(NAME) avxvnni_##NAME
+#define BLOCK_TARGET __attribute__((target("avx2,fma,f16c,avxvnni")))
+#define BLOCK_ROWS 16
+#define BLOCK_STREAMS 4
+#define BLOCK_AHEAD 0
+#define BLOCK_MADDUBS 0
+#define BLOCK_DOT _mm256_dpbusd_avx_epi32
+#include "gemm_blocks_256.h"
+#include "gemm_blocks.h"
 
+/* The same for processors with AVX-512's encoding of it, on which the code above is thus tried. */
+#define BLOCK_NAME(NAME) vnni256_##NAME
+#define BLOCK_TARGET __attribute__((target("avx2,fma,f16c,avx512vl,avx512vnni")))
+#define BLOCK_ROWS 16
+#define BLOCK_STREAMS 4
+#define BLOCK_AHEAD 0
+#define BLOCK_MADDUBS 0
+#define BLOCK_DOT _mm256_dpbusd_epi32
+#include "gemm_blocks_256.h"
 #include "gemm_blocks.h"
 
 #define BLOCK_NAME(NAME) vnni_##NAME
@@ -304,7 +292,7 @@ BLOCK_TARGET static inline __m256 avx2_half_of_power(const uint8_t *exponents) {
 #define BLOCK_LOAD _mm512_loadu_si512
 #define BLOCK_FOUR(FROM) _mm512_set1_epi32(*(const unaligned_int *)(FROM))
 #define BLOCK_BYTES _mm512_set1_epi8
-#define BLOCK_ZERO _mm512_setzero_si512
+#define BLOCK_NONE _mm512_setzero_si512
 #define BLOCK_FLOATS _mm512_set1_ps
 #define BLOCK_LOAD_FLOATS _mm512_loadu_ps
 #define BLOCK_AND _mm512_and_si512
@@ -334,6 +322,7 @@ BLOCK_TARGET static inline __m512 vnni_half_of_power(const uint8_t *exponents) {
 }
 
 #include "gemm_blocks.h"
+#include "gemm_blocks_amx.h"
 
 #endif
 
@@ -365,9 +354,23 @@ static inline int32x4_t dot_of_pairs(int32x4_t sum, int8x16_t weights, int8x16_t
 
 #endif
 
+#if defined(__x86_64__)
+
+/* Kept, since hypervisors take long to answer cpuid. */
+static int has_avx_vnni(void) {
+    static _Atomic int found = -1;
+    unsigned a, b, c, d;
+    if (found < 0) found = __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+    return found;
+}
+
+#endif
+
 void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads) {
 #if defined(__x86_64__)
-    if (kind >= AVX512BF16_GEMM) vnni_gemm(p, threads);
+    if (kind == AMX_GEMM) amx_gemm(p, threads);
+    else if (kind >= AVX512VNNI_GEMM) vnni_gemm(p, threads);
+    else if (kind == AVXVNNI_GEMM) has_avx_vnni() ? avxvnni_gemm(p, threads) : vnni256_gemm(p, threads);
     else if (kind >= AVX2_GEMM) avx2_gemm(p, threads);
     else run(p, plain_round_rows, plain_groups, 1, threads);
 #elif defined(__aarch64__)

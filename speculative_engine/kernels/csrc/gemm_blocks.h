@@ -44,12 +44,21 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, in
 /* Whether the products of a whole block are summed in 16 bits, two sums per output, which they do not exceed. */
 #define BLOCK_NARROW(TYPE) (BLOCK_MADDUBS && ((TYPE) == Q4_0_WEIGHT || (TYPE) == Q4_K_WEIGHT || (TYPE) == GROUP4_WEIGHT))
 
-/* Returns the sums of the products of half a block, in 16 bits where BLOCK_NARROW is set. Of others with BLOCK_MADDUBS,
- * as many steps are summed in 16 bits as do not exceed them. x: the row's quants of this half */
-BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(const BLOCK_INT *weights, const int8_t *x, int type) {
+/* What stands for zero in the weights that weights_of returns. */
+#define BLOCK_ZERO_OF(TYPE) ((TYPE) == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(TYPE))
+
+/* Returns what a sum begins with. */
+BLOCK_INLINE BLOCK_INT BLOCK_NAME(start)(const int32_t *start, int type) {
+    return BLOCK_MADDUBS || !BLOCK_ZERO_OF(type) ? BLOCK_NONE() : BLOCK_FOUR(start);
+}
+
+/* Returns the sums of the products of half a block: added to `sum`, or with BLOCK_MADDUBS by themselves. These are in 16
+ * bits where BLOCK_NARROW is set; of others, as many steps are summed in 16 bits as do not exceed them. x: the row's
+ * quants of this half */
+BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(BLOCK_INT sum, const BLOCK_INT *weights, const int8_t *x, int type) {
 #if BLOCK_MADDUBS
     const int span = EIGHT_BITS(type) ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
-    BLOCK_INT sum, pairs;
+    BLOCK_INT pairs;
     for (int i = 0; i < STEPS / 2; i++) {
         const BLOCK_INT given = BLOCK_FOUR(x + STEP * i);
         const BLOCK_INT products = EIGHT_BITS(type)
@@ -62,7 +71,6 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(const BLOCK_INT *weights, const int
     return BLOCK_NARROW(type) ? pairs : sum;
 #else
     (void)type;
-    BLOCK_INT sum = BLOCK_ZERO();
     for (int i = 0; i < STEPS / 2; i++) sum = BLOCK_DOT(sum, weights[i], BLOCK_FOUR(x + STEP * i));
     return sum;
 #endif
@@ -101,27 +109,29 @@ BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t
     return of;
 }
 
-/* Adds a block's sums, of its two halves, to a row's total. */
+/* Adds a block's sums to a row's total: with BLOCK_MADDUBS and of Q6_K those of its two halves, otherwise `second` is of
+ * the whole block. */
 BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOCK_INT second, float unit,
                                        const float *sums_of_x, BLOCK_NAME(Factors) of, int type) {
     const BLOCK_FLOAT units = BLOCK_FLOATS(unit), of_all = BLOCK_FLOATS(sums_of_x[0]);
-    const int zero = type == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
-    const BLOCK_FLOAT off = BLOCK_FLOATS(-zero);
     BLOCK_FLOAT sum;
     /* These are whole numbers below 2^24, so that float32 is exact. */
+#if BLOCK_MADDUBS
+    const BLOCK_FLOAT off = BLOCK_FLOATS(-BLOCK_ZERO_OF(type));
     if (type == Q6_K_WEIGHT) {
         const BLOCK_FLOAT of_right = BLOCK_FLOATS(sums_of_x[1]), of_left = BLOCK_SUBTRACT(of_all, of_right);
         sum = BLOCK_FMA(of.left, BLOCK_FMA(off, of_left, BLOCK_TO_FLOAT(first)),
                         BLOCK_MULTIPLY(of.right, BLOCK_FMA(off, of_right, BLOCK_TO_FLOAT(second))));
     } else {
-#if BLOCK_MADDUBS
         sum = BLOCK_TO_FLOAT(BLOCK_NARROW(type) ? BLOCK_SUM_PAIRS(BLOCK_ADD16(first, second)) : BLOCK_ADD(first, second));
-#else
-        sum = BLOCK_TO_FLOAT(BLOCK_ADD(first, second));
-#endif
-        if (IN_GROUPS(type)) sum = BLOCK_FMA(of.off, of_all, sum);
-        else if (zero) sum = BLOCK_FMA(off, of_all, sum);
+        if (BLOCK_ZERO_OF(type)) sum = BLOCK_FMA(off, of_all, sum);
     }
+#else
+    if (type == Q6_K_WEIGHT)
+        sum = BLOCK_FMA(of.left, BLOCK_TO_FLOAT(first), BLOCK_MULTIPLY(of.right, BLOCK_TO_FLOAT(second)));
+    else sum = BLOCK_TO_FLOAT(second);
+#endif
+    if (IN_GROUPS(type)) sum = BLOCK_FMA(of.off, of_all, sum);
     *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, units), sum, *total);
     if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
         *total = BLOCK_NEGATIVE_FMA(BLOCK_MULTIPLY(of.least, units), of_all, *total);
@@ -140,7 +150,8 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_FLOAT *totals, Ro
             for (int i = 0; i < STEPS / 2; i++) weights[v][i] = BLOCK_NAME(weights_of)(w, block, i, begin + v, type);
         for (int r = 0; r < count; r++)
             for (int v = 0; v < vectors; v++)
-                first[r][v] = BLOCK_NAME(half_sums)(weights[v], x.quants + r * BLOCK, type);
+                first[r][v] = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(x.starts + 2 * r, type), weights[v],
+                                                    x.quants + r * BLOCK, type);
         for (int v = 0; v < vectors; v++) {
             factors[v] = BLOCK_NAME(factors_of)(w, block, begin + v, type);
             for (int i = 0; i < STEPS / 2; i++)
@@ -148,7 +159,9 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_FLOAT *totals, Ro
         }
         for (int r = 0; r < count; r++)
             for (int v = 0; v < vectors; v++) {
-                const BLOCK_INT second = BLOCK_NAME(half_sums)(weights[v], x.quants + r * BLOCK + BLOCK / 2, type);
+                const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NAME(start)(x.starts + 2 * r + 1, type) : first[r][v];
+                const BLOCK_INT second =
+                    BLOCK_NAME(half_sums)(begun, weights[v], x.quants + r * BLOCK + BLOCK / 2, type);
                 BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + begin + v, first[r][v], second, x.units[r],
                                      x.sums + 2 * r, factors[v], type);
             }
@@ -168,7 +181,7 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups,
     const Rounded rounded = rounded_rows(p);
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t at = row * blocks + block * count;
-        const Rounded x = {rounded.quants + at * BLOCK, rounded.units + at, rounded.sums + 2 * at};
+        const Rounded x = {rounded.quants + at * BLOCK, rounded.units + at, rounded.sums + 2 * at, rounded.starts + 2 * at};
         for (int g = 0; g < groups; g++) {
             if (BLOCK_AHEAD)
                 for (int line = 0; line < bytes; line += 64)
@@ -211,7 +224,8 @@ EVERY_BLOCK_TYPE(BLOCK_TASK)
 
 BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
-    round_blocks(call, first, last, BLOCK_ROWS);
+    const Gemm *p = call;
+    round_blocks(p, first, last, BLOCK_ROWS, BLOCK_ZERO_OF(p->type));
 }
 
 static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
@@ -235,7 +249,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_HALVES
 #undef BLOCK_INLINE
 #undef BLOCK_INT
-#undef BLOCK_ZERO
+#undef BLOCK_ZERO_OF
 #undef BLOCK_LANES
 #undef BLOCK_LEFT
 #undef BLOCK_LOAD
@@ -246,6 +260,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_NAME
 #undef BLOCK_NARROW
 #undef BLOCK_NEGATIVE_FMA
+#undef BLOCK_NONE
 #undef BLOCK_OR
 #undef BLOCK_PAIRS
 #undef BLOCK_RIGHT

@@ -203,7 +203,7 @@ EVERY_BLOCK_TYPE(NEON_TASK)
 
 static void NEON_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
-    round_blocks(call, first, last, NEON_ROWS);
+    round_blocks(call, first, last, NEON_ROWS, 0);
 }
 
 static void NEON_NAME(gemm)(const Gemm *p, int32_t threads) {

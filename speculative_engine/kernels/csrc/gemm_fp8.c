@@ -160,7 +160,7 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
 
 void multiply_fp8(const Gemm *p, int32_t kind, int32_t threads) {
 #if defined(__x86_64__)
-    if (kind >= AVX512BF16_GEMM) return run(p, avx512_widen_blocks, avx512_groups, AVX512_ROWS, threads);
+    if (kind >= AVX512VNNI_GEMM) return run(p, avx512_widen_blocks, avx512_groups, AVX512_ROWS, threads);
     if (kind >= AVX2_GEMM) return run(p, avx2_widen_blocks, avx2_groups, AVX2_ROWS, threads);
 #endif
     (void)kind;

@@ -30,12 +30,15 @@ typedef struct {
 } Gemm;
 
 /* The gemm kernels: plain C, then those of x86 and those of ARM, slowest first. Those without bfloat16 products give
- * the same bits, and so do all for weights in blocks. */
-enum { PLAIN_GEMM, AVX2_GEMM, AVX512_GEMM, AVX512BF16_GEMM, AMX_GEMM, NEON_GEMM, DOTPROD_GEMM, I8MM_GEMM };
+ * the same bits, and so do all for weights in blocks. AVXVNNI_GEMM has AVX2's vectors and products of 8-bit integers. */
+enum {
+    PLAIN_GEMM, AVX2_GEMM, AVXVNNI_GEMM, AVX512_GEMM, AVX512VNNI_GEMM, AVX512BF16_GEMM, AMX_GEMM,
+    NEON_GEMM, DOTPROD_GEMM, I8MM_GEMM
+};
 
-/* Returns the fastest gemm kernel that this processor supports; it supports all slower ones of its architecture, and
- * plain C, as well. Requests permission from the operating system to use the tile registers of AMX. */
-int32_t draftwire_gemm_kind(void);
+/* Returns the gemm kernels that this processor supports: bit k is set for kernel k. Requests permission from the
+ * operating system to use the tile registers of AMX. */
+int32_t draftwire_gemm_kinds(void);
 
 /* kind: one that this processor supports; AVX512BF16_GEMM or AMX_GEMM for INT8_WEIGHT */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);

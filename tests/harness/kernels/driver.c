@@ -56,7 +56,7 @@ static int64_t whole(FILE *from) {
 int main(int count, char **arguments) {
     FILE *calls = count == 3 ? fopen(arguments[1], "rb") : NULL;
     if (!calls) return 2;
-    const int32_t kind = atoi(arguments[2]) < 0 ? draftwire_gemm_kind() : atoi(arguments[2]);
+    const int32_t kind = atoi(arguments[2]) < 0 ? 31 - __builtin_clz((unsigned)draftwire_gemm_kinds()) : atoi(arguments[2]);
     fprintf(stderr, "%d\n", kind);
     draftwire_use_vectors(draftwire_vector_kind() < kind ? draftwire_vector_kind() : kind);
     for (;;) {

@@ -9,19 +9,15 @@ from speculative_engine.kernels import compiled_product
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.kernels.library import LIBRARY
 from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, can_pack
+from tests.harness.kernels.gemm_kinds import NUMBERS, number_of
 
-_BEST = compiled_product.gemm_kind()
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
-_KINDS = {0: "plain C", 1: "AVX2", 2: "AVX-512", 3: "AVX-512 with bfloat16", 4: "AMX"}
 
-
-@pytest.fixture(params=[pytest.param(number, id=name) for number, name in _KINDS.items()])
+@pytest.fixture(params=["baseline", "avx2", "avx512", "avx512bf16", "amx"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    if request.param > _BEST:
-        pytest.skip(f"this processor has no {_KINDS[request.param]}")
-    monkeypatch.setattr(compiled_product, "gemm_kind", lambda: request.param)
-    chosen: int = request.param
+    chosen = number_of(request.param)
+    monkeypatch.setattr(compiled_product, "gemm_kind", lambda: chosen)
     return chosen
 
 
@@ -62,7 +58,7 @@ def test_without_bfloat16_products_bits_are_the_same_with_any_vectors(monkeypatc
     product, added = CompiledGemm(random(77, 512, seed=1)), random(77, seed=2)
     given = random(30, 512)
     found = []
-    for chosen in range(min(_BEST, 2) + 1):
+    for chosen in (number for name, number in NUMBERS.items() if name not in ("avx512bf16", "amx")):
         monkeypatch.setattr(compiled_product, "gemm_kind", lambda chosen=chosen: chosen)
         found.append([product(given[:count], added) for count in (1, 4, 13, 30)])
     assert all(torch.equal(one, other) for each in found for one, other in zip(each, found[0], strict=True))

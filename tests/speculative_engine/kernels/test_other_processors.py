@@ -17,9 +17,23 @@ from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledB
 from speculative_engine.kernels.gemm_fp8 import CompiledFp8Gemm
 from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
 from speculative_engine.kernels.kv_rows import KV_TYPES, STORED, rounded, stored_width
-from speculative_engine.kernels.library import available_kernels
+from speculative_engine.kernels.library import GEMM_KERNELS
 from tests.harness.checkout import ROOT
 from tests.harness.engine.random_blocks import random_blocks
+from tests.harness.kernels.driver import (
+    ANGLES,
+    ATTENTION,
+    DRIVER,
+    NORM,
+    ROPE,
+    SAMPLE,
+    SILU,
+    compile_driver,
+    encoded,
+    products,
+    random,
+)
+from tests.harness.kernels.gemm_kinds import NUMBERS
 from tests.harness.wheels import build_wheels
 
 COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
@@ -32,32 +46,12 @@ pytestmark = [
     pytest.mark.skipif(not build.LIBRARY.exists(), reason="the compiled library was not built"),
 ]
 
-DRIVER = ROOT / "tests" / "harness" / "kernels" / "driver.c"
 LIBC = "/usr/aarch64-linux-gnu"
-GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE = range(7)
-NEON, DOTPROD, I8MM = 5, 6, 7
+NEON, DOTPROD, I8MM = map(GEMM_KERNELS.index, ("neon", "dotprod", "i8mm"))
 SLOTS, DIM = 90, 80
-Numbers = tuple[float, ...]
 
 
-def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
-
-
-def encoded(operation: int, numbers: Numbers, *buffers: torch.Tensor | bytes | None) -> bytes:
-    """A call as driver.c reads it."""
-    found = [struct.pack(f"<qq{len(numbers)}dq", operation, len(numbers), *numbers, len(buffers))]
-    for each in buffers:
-        data = b"" if each is None else each if isinstance(each, bytes) else _bytes(each)
-        found.append(struct.pack("<q", len(data)) + data)
-    return b"".join(found)
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())
-
-
-def products() -> list[bytes]:
+def all_products() -> list[bytes]:
     outputs, inputs, group = 37, 512, 64
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(0, 126, (outputs, inputs), generator=generator, dtype=torch.uint8)
@@ -79,14 +73,7 @@ def products() -> list[bytes]:
     weights.append(
         CompiledFp8Gemm(lambda first, last: (floats[first:last], scales[first:last]), outputs, inputs, group)
     )
-    return [
-        encoded(
-            GEMM, (rows, outputs, inputs, weight.group, weight.number), random(rows, inputs), weight.stored, bias,
-            bytes(2 * rows * outputs),
-        )
-        for weight in weights
-        for rows, bias in ((1, None), (3, random(outputs)), (11, random(outputs)))
-    ]  # fmt: skip
+    return products(weights, outputs, inputs)
 
 
 def operations(bf16: bool) -> list[bytes]:
@@ -163,7 +150,7 @@ def operations(bf16: bool) -> list[bytes]:
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("calls") / "calls"
-    file.write_bytes(b"".join([*products(), *operations(True), *operations(False)]))
+    file.write_bytes(b"".join([*all_products(), *operations(True), *operations(False)]))
     return file
 
 
@@ -172,7 +159,7 @@ def here(calls: Path) -> bytes:
     """The results of this machine's library."""
     program = calls.with_name("native")
     subprocess.run([str(NATIVE), f"-I{build.SOURCES}", str(DRIVER), str(build.LIBRARY), "-o", str(program)], check=True)
-    kinds = ("0", "1") if "avx2" in available_kernels() else ("0",)
+    kinds = [str(NUMBERS[name]) for name in ("baseline", "avx2", "avxvnni") if name in NUMBERS]
     found = {subprocess.run([program, calls, kind], check=True, capture_output=True).stdout for kind in kinds}
     (same,) = found
     assert same
@@ -182,12 +169,7 @@ def here(calls: Path) -> bytes:
 def compiled_by_gcc(place: Path) -> Path:
     """The driver with the library's sources, compiled by Debian's cross compiler."""
     program = place / "by-gcc"
-    command = [
-        str(COMPILER), *(flag for flag in build.FLAGS if flag != "-shared"), '-DDRAFTWIRE_SOURCE_HASH="of a test"',
-        f"-I{build.SOURCES}", str(DRIVER), *map(str, sorted(build.SOURCES.glob("*.c"))),
-        "-o", str(program), *build.LINKED,
-    ]  # fmt: skip
-    subprocess.run(command, check=True, timeout=build.COMPILE_SECONDS)
+    compile_driver(str(COMPILER), program)
     return program
 
 

@@ -33,8 +33,9 @@ CPU = Path("/proc/cpuinfo")
 NEEDED: dict[Kernels, set[str]] = {
     "avx2": {"avx2", "fma"},
     "avx512": {"avx512f"},
-    "avx512bf16": {"avx512_bf16", "avx512vl"},
-    "amx": {"avx512_bf16", "avx512vl", "amx_tile", "amx_bf16"},
+    "avx512vnni": {"avx512_vnni", "avx512bw", "avx512vl"},
+    "avx512bf16": {"avx512_bf16", "avx512_vnni", "avx512bw", "avx512vl"},
+    "amx": {"avx512_bf16", "avx512_vnni", "avx512vl", "amx_tile", "amx_bf16", "amx_int8"},
     "neon": {"asimd"},
     "dotprod": {"asimddp"},
     "i8mm": {"asimddp", "i8mm"},
@@ -51,6 +52,8 @@ def runs(kernels: Kernels) -> bool:
         return True
     lines = CPU.read_text().splitlines() if CPU.exists() else []
     flags = {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split()}
+    if kernels == "avxvnni":  # in its own encoding or that of AVX-512
+        return BUILT and ("avx_vnni" in flags or NEEDED["avx512vnni"] <= flags)
     return BUILT and NEEDED.get(kernels, set()) <= flags
 
 

@@ -1,0 +1,180 @@
+/* The product of rows and a weight quantised in blocks by AMX's tile registers, for many rows. gemm_blocks.c includes
+ * this file after its code for AVX-512 with VNNI, which computes everything but the sums of integers.
+ *
+ * A block's weights of 16 outputs are a tile of 8 lines, as they are packed. Together with up to 16 rows of the same 32
+ * inputs, one instruction gives the block's sums of all of these. The tiles: 0 sums, 1 of Q6_K those of the second
+ * half; 2 rows, 3 their second half; 4 weights, 5 those of the second half.
+ *
+ * With DRAFTWIRE_EMULATED_TILES, the tile instructions are emulated, for tests on processors without them.
+ */
+#define AMX_TARGET __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512vnni")))
+#define AMX_TILE_INLINE AMX_TARGET static inline __attribute__((always_inline))
+#define AMX_ROWS 16
+#define AMX_LEAST_ROWS 16 /* with fewer, VNNI is as fast: a tile's time hardly depends on its rows */
+#define LEAD 4            /* blocks that are unpacked ahead: tiles cannot be loaded from stores still in flight */
+#define RING 8            /* unpacked blocks that are kept */
+
+typedef struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t columns[16]; /* bytes per line */
+    uint8_t lines[16];
+} TileShape;
+
+#ifdef DRAFTWIRE_EMULATED_TILES
+
+static __thread struct {
+    TileShape shape;
+    uint8_t bytes[8][16][64];
+} tiles;
+
+static void shape_emulated(const TileShape *shape) { tiles.shape = *shape; }
+
+static void load_emulated(int tile, const void *from, int64_t stride) {
+    for (int line = 0; line < tiles.shape.lines[tile]; line++)
+        memcpy(tiles.bytes[tile][line], (const uint8_t *)from + line * stride, tiles.shape.columns[tile]);
+}
+
+static void store_emulated(int tile, void *to, int64_t stride) {
+    for (int line = 0; line < tiles.shape.lines[tile]; line++)
+        memcpy((uint8_t *)to + line * stride, tiles.bytes[tile][line], tiles.shape.columns[tile]);
+}
+
+static void dot_emulated(int sums, int rows, int weights) {
+    for (int row = 0; row < tiles.shape.lines[rows]; row++)
+        for (int output = 0; output < tiles.shape.columns[weights] / STEP; output++) {
+            int32_t sum;
+            memcpy(&sum, tiles.bytes[sums][row] + output * STEP, sizeof sum);
+            for (int i = 0; i < tiles.shape.columns[rows]; i++)
+                sum += (int8_t)tiles.bytes[rows][row][i] *
+                       tiles.bytes[weights][i / STEP][output * STEP + i % STEP];
+            memcpy(tiles.bytes[sums][row] + output * STEP, &sum, sizeof sum);
+        }
+}
+
+#define TILE_SHAPE(SHAPE) shape_emulated(SHAPE)
+#define TILE_KEEP_SHAPE(SHAPE) (*(SHAPE) = tiles.shape)
+#define TILE_ZERO(TILE) memset(tiles.bytes[TILE], 0, sizeof tiles.bytes[TILE])
+#define TILE_LOAD load_emulated
+#define TILE_STORE store_emulated
+#define TILE_DOT dot_emulated
+
+#else
+
+#define TILE_SHAPE(SHAPE) _tile_loadconfig(SHAPE)
+#define TILE_KEEP_SHAPE(SHAPE) _tile_storeconfig(SHAPE)
+#define TILE_ZERO(TILE) _tile_zero(TILE)
+#define TILE_LOAD(TILE, FROM, STRIDE) _tile_loadd(TILE, FROM, STRIDE)
+#define TILE_STORE(TILE, TO, STRIDE) _tile_stored(TILE, TO, STRIDE)
+#define TILE_DOT(SUMS, ROWS, WEIGHTS) _tile_dpbsud(SUMS, ROWS, WEIGHTS)
+
+#endif
+
+AMX_TILE_INLINE void shape_block(int count) {
+    TileShape shape = {.palette = 1};
+    const uint16_t columns[] = {LINE, LINE, BLOCK, BLOCK / 2, LINE, LINE};
+    const int lines[] = {count, count, count, count, STEPS, STEPS / 2};
+    for (int tile = 0; tile < 6; tile++) shape.columns[tile] = columns[tile], shape.lines[tile] = (uint8_t)lines[tile];
+    TILE_SHAPE(&shape);
+}
+
+AMX_TILE_INLINE void unpack_block(const Packed *w, int64_t block, uint8_t *into, int type) {
+    const int bytes = EIGHT_BITS(type) ? STEPS * LINE : STEPS / 2 * LINE;
+    for (int line = 0; line < bytes; line += 64) __builtin_prefetch(w->quants + block * bytes + line + 4096, 0, 2);
+    for (int step = 0; step < STEPS; step++)
+        _mm512_store_si512(into + step * LINE, vnni_weights_of(w, block, step, 0, type));
+}
+
+/* Adds a block's sums to the totals of `count` rows. x: of the first row; those of the next rows follow */
+AMX_TILE_INLINE void add_tile(const Packed *w, __m512 *totals, Rounded x, int64_t block, const int32_t *whole,
+                              const int32_t *right, int count, int type) {
+    const vnni_Factors factors = vnni_factors_of(w, block, 0, type);
+    for (int r = 0; r < count; r++) {
+        __m512i second = _mm512_load_si512(whole + r * GROUP), first = second;
+        if (type == Q6_K_WEIGHT) {
+            const __m512i of_right = _mm512_load_si512(right + r * GROUP);
+            first = _mm512_add_epi32(_mm512_sub_epi32(second, of_right), vnni_start(x.starts + 2 * r, type));
+            second = _mm512_add_epi32(of_right, vnni_start(x.starts + 2 * r + 1, type));
+        } else {
+            second = _mm512_add_epi32(second, vnni_start(x.starts + 2 * r, type));
+        }
+        vnni_add_sums(totals + r, first, second, x.units[r], x.sums + 2 * r, factors, type);
+    }
+}
+
+/* Multiplies `count` rows by a group of outputs. The sums of a block are added while the next block is multiplied. */
+AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int count, int type) {
+    const int64_t blocks = p->inputs / BLOCK;
+    const Packed w = packed_group(p, group, type);
+    const Rounded rounded = rounded_rows(p);
+    uint8_t unpacked[RING][STEPS * LINE] __attribute__((aligned(64)));
+    int32_t whole[2][AMX_ROWS * GROUP] __attribute__((aligned(64)));
+    int32_t right[2][AMX_ROWS * GROUP] __attribute__((aligned(64)));
+    __m512 totals[AMX_ROWS];
+    for (int r = 0; r < count; r++) totals[r] = _mm512_setzero_ps();
+    for (int64_t block = 0; block < LEAD && block < blocks; block++) unpack_block(&w, block, unpacked[block], type);
+    for (int64_t block = 0; block <= blocks; block++) {
+        if (block + LEAD < blocks) unpack_block(&w, block + LEAD, unpacked[(block + LEAD) % RING], type);
+        if (block < blocks) {
+            const int8_t *quants = rounded.quants + (row * blocks + block * count) * BLOCK;
+            const uint8_t *weights = unpacked[block % RING];
+            TILE_ZERO(0);
+            TILE_LOAD(2, quants, BLOCK);
+            TILE_LOAD(4, weights, LINE);
+            TILE_DOT(0, 2, 4);
+            TILE_STORE(0, whole[block % 2], LINE);
+            if (type == Q6_K_WEIGHT) {
+                TILE_ZERO(1);
+                TILE_LOAD(3, quants + BLOCK / 2, BLOCK);
+                TILE_LOAD(5, weights + STEPS / 2 * LINE, LINE);
+                TILE_DOT(1, 3, 5);
+                TILE_STORE(1, right[block % 2], LINE);
+            }
+        }
+        if (block) {
+            const int64_t last = block - 1, at = row * blocks + last * count;
+            const Rounded x = {rounded.quants + at * BLOCK, rounded.units + at, rounded.sums + 2 * at, rounded.starts + 2 * at};
+            add_tile(&w, totals, x, last, whole[last % 2], right[last % 2], count, type);
+        }
+    }
+    for (int r = 0; r < count; r++) {
+        float sums[GROUP];
+        _mm512_storeu_ps(sums, totals[r]);
+        store_group(p, row + r, group, sums);
+    }
+}
+
+AMX_TILE_INLINE void amx_groups(const Gemm *p, int64_t first, int64_t last, int type) {
+    const int64_t blocks = (p->row_count + AMX_ROWS - 1) / AMX_ROWS;
+    TileShape before; /* other code of this thread may rely on its own shapes */
+    TILE_KEEP_SHAPE(&before);
+    int shaped = 0;
+    for (int64_t group = first; group < last; group++)
+        for (int64_t block = 0, row = 0, end; block < blocks; block++, row = end) {
+            end = p->row_count * (block + 1) / blocks;
+            if (shaped != end - row) shape_block(shaped = (int)(end - row));
+            amx_multiply(p, group, row, shaped, type);
+        }
+    TILE_SHAPE(&before);
+}
+
+#define AMX_TASK(NAME, TYPE)                                                                                           \
+    AMX_TARGET static void amx_##NAME(const void *call, int64_t first, int64_t last, int32_t thread_id) {              \
+        (void)thread_id;                                                                                               \
+        amx_groups(call, first, last, TYPE);                                                                           \
+    }
+
+#define AMX_ENTRY(NAME, TYPE) [TYPE - Q8_0_WEIGHT] = amx_##NAME,
+
+EVERY_BLOCK_TYPE(AMX_TASK)
+
+static void amx_round_rows(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const Gemm *p = call;
+    (void)thread_id;
+    round_blocks(p, first, last, AMX_ROWS, p->type == Q8_0_WEIGHT ? 128 : ZERO_OF(p->type));
+}
+
+static void amx_gemm(const Gemm *p, int32_t threads) {
+    static const Task tasks[] = {EVERY_BLOCK_TYPE(AMX_ENTRY)};
+    if (p->row_count < AMX_LEAST_ROWS) return vnni_gemm(p, threads);
+    run(p, amx_round_rows, tasks[p->type - Q8_0_WEIGHT], AMX_ROWS, threads);
+}
