@@ -16,12 +16,15 @@ from speculative_engine.kernels.structs import Angles, Rope
 
 
 def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Root mean square norm (Zhang and Sennrich 2019): inputs [rows, width], weight [width] -> [rows, width]"""
-    out = torch.empty_like(inputs)
+    """Root mean square norm (Zhang and Sennrich 2019): inputs [rows, width], weight [width] -> [rows, width]
+
+    The result has the dtype of the weight; inputs may be float32 as well.
+    """
+    out = torch.empty_like(inputs, dtype=weight.dtype)
     rows, width = inputs.shape
     loaded().draftwire_rms_norm(
         inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width,
-        eps, BF16[inputs.dtype], torch.get_num_threads(),
+        eps, BF16[inputs.dtype], BF16[weight.dtype], torch.get_num_threads(),
     )  # fmt: skip
     return out
 

@@ -21,7 +21,7 @@ class Gemm(ctypes.Structure):
     _fields_ = (
         *_fields(POINTER, "rows weight scales bias out working"),
         *_fields(COUNT, "row_count outputs stride inputs group"),
-        *_fields(FLAG, "type"),
+        *_fields(FLAG, "type wide"),
     )
 
 
@@ -97,7 +97,7 @@ class Pass(ctypes.Structure):
     """The rows and the working memory of a forward pass, the same for all layers."""
 
     _fields_ = (
-        *_fields(POINTER, "hidden cosines sines slots seen lanes lane_rows counts"),
+        *_fields(POINTER, "hidden residual cosines sines slots seen lanes lane_rows counts"),
         *_fields(POINTER, "narrow wide gated query attended scores working"),
         *_fields(COUNT, "rows capacity longest lane_count scratch_size"),
         *_fields(FLAG, "threads kv_type"),

@@ -1,5 +1,8 @@
 """A Llama-style decoder layer in one compiled call, in bfloat16 (`csrc/decoder_layer.c`).
 
+The residual stream is float32. Rounding it to bfloat16 after each block, as transformers does, would be an error that
+grows with the number of layers.
+
 It gives the same bits as one call per operation, and saves the time between calls, in which other threads idle. A call
 from Python takes microseconds, and many more right after a step has read a model's weights through all caches.
 """
@@ -124,8 +127,9 @@ class CompiledLayer:
         attended = cache.scratch("attended", (rows, heads, dim), single)
         scores = cache.scratch("row scores", (threads, size.scores), single)
         working = cache.scratch("working", (rows, self._most_inputs), single)
+        residual = cache.scratch("residual", hidden.shape[1:], single).copy_(hidden[0])
         about = Pass(
-            hidden.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
+            hidden.data_ptr(), residual.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
             batch.slots.data_ptr(), lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data,
             lanes.counts.ctypes.data,
             *(each.data_ptr() for each in (narrow, wide, gated, query, attended, scores, working)),

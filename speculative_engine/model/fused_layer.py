@@ -8,6 +8,7 @@ half of a small draft model's time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -96,6 +97,15 @@ class FusedNorm(nn.Module):
         return rms_norm(flat, self.weight, self.eps).view_as(inputs)
 
 
+class _Residual(NamedTuple):
+    """The residual stream of a forward pass whose layers run in parts."""
+
+    hidden: torch.Tensor
+    """The tensor that the layers overwrite with `values`, rounded to its dtype."""
+    values: torch.Tensor
+    """float32 [rows, width]; `hidden` itself if that is float32"""
+
+
 class _Outputs(nn.Module):
     """A range of a joined linear layer's outputs, for transformers' own code of a layer."""
 
@@ -157,24 +167,28 @@ class FusedLayer(nn.Module):
                 hidden_states, *args, position_embeddings=position_embeddings, **kwargs
             )
             return given
+        under_way = current_pass()
         if self.compiled is not None:
-            self.compiled.forward(hidden_states, position_embeddings, current_pass(), self._index)
-        else:
-            self._in_parts(hidden_states[0], position_embeddings)
-        return hidden_states
+            self.compiled.forward(hidden_states, position_embeddings, under_way, self._index)
+            return hidden_states
+        shared = under_way.shared
+        if not isinstance(shared, _Residual) or shared.hidden is not hidden_states:
+            shared = under_way.shared = _Residual(hidden_states, hidden_states[0].float())
+        self._in_parts(shared.values, position_embeddings)
+        return hidden_states if hidden_states.dtype == torch.float32 else hidden_states.copy_(shared.values)
 
-    def _in_parts(self, hidden: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Runs the layer as separate operations, if it is not compiled. Overwrites hidden [rows, width]."""
+    def _in_parts(self, residual: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Runs the layer as separate operations, if it is not compiled. Overwrites residual, float32 [rows, width]."""
         under_way, parts = current_pass(), self._parts
         batch, cache = under_way.packed_batch, under_way.cache
         cosines, sines = position_embeddings
-        projected = self.project(self.input_norm(hidden))
-        like = projected.view(len(hidden), -1, parts.dim).transpose(0, 1)[-parts.kv_heads :]
+        projected = self.project(self.input_norm(residual))
+        like = projected.view(len(residual), -1, parts.dim).transpose(0, 1)[-parts.kv_heads :]
         keys, values = cache.layer(self._index, like, like)
         query = rope(projected, cosines[0], sines[0], parts.head_norms, batch.slots, keys, values, parts.scaling)
         seen = compiled_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
-        hidden += self.output(seen.view(len(hidden), -1).to(hidden.dtype))
-        hidden += self.down(silu_and_mul(self.gate_and_up(self.output_norm(hidden))))
+        residual += self.output(seen.view(len(residual), -1).to(projected.dtype))
+        residual += self.down(silu_and_mul(self.gate_and_up(self.output_norm(residual))))
 
 
 def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:

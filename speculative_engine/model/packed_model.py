@@ -30,6 +30,7 @@ from speculative_engine.model.linear.int8_linear import Int8Linear
 from speculative_engine.model.linear.linear_weight import StoredLinear
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.linear.row_exact import RowExactLinear, make_row_exact
+from speculative_engine.model.output_head import keep_logits_whole
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.rank_group import RankGroup
@@ -145,6 +146,7 @@ class PackedModel:
                 replace_linears(model, make_linear)
             if tied:
                 look_up_in_head(model)
+            keep_logits_whole(model)
         elif weights != "checkpoint":
             try:
                 narrow_weights(model, 8 if weights == "int8" else 4)

@@ -1,5 +1,5 @@
-/* A Llama-style decoder layer in one call, in bfloat16. It computes the same bits as one call per operation, without
- * the gaps between calls in which threads would wait. */
+/* A Llama-style decoder layer in one call, in bfloat16 with a residual stream of float32. It computes the same bits as
+ * one call per operation, without the gaps between calls in which threads would wait. */
 #include "ops.h"
 #include "vectors.h"
 #include "thread_pool.h"
@@ -11,12 +11,12 @@ static void multiply(const Layer *layer, const Linear *by, const Pass *pass, con
     for (const Linear *part = by; part; part = part->next) stride += part->outputs;
     for (; by; out += by->outputs, by = by->next) {
         const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->working,
-                        pass->rows, by->outputs, stride, by->inputs, by->group, by->type};
+                        pass->rows, by->outputs, stride, by->inputs, by->group, by->type, 0};
         draftwire_gemm(&p, layer->kind, pass->threads);
     }
 }
 
-/* An element-wise operation from one tensor to another. */
+/* A conversion of one tensor to another. */
 typedef struct {
     const void *from;
     uint16_t *to;
@@ -30,24 +30,33 @@ INLINE void round_vectors_body(const void *call, int64_t first, int64_t last, in
 
 CLONED_TASK(round_vectors)
 
+/* The residual stream. */
+typedef struct {
+    const uint16_t *added;
+    float *residual;
+    uint16_t *rounded; /* or NULL */
+} Residual;
+
 INLINE void add_vectors_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
-    const Elementwise *a = call;
+    const Residual *a = call;
     (void)thread_id;
-    for (int64_t at = first * LANES; at < last * LANES; at += LANES)
-        store_vec(a->to, at, load_vec(a->to, at, 1) + load_vec(a->from, at, 1), 1);
+    for (int64_t at = first * LANES; at < last * LANES; at += LANES) {
+        const vec sum = load_vec(a->residual, at, 0) + load_vec(a->added, at, 1);
+        store_vec(a->residual, at, sum, 0);
+        if (a->rounded) store_vec(a->rounded, at, sum, 1);
+    }
 }
 
 CLONED_TASK(add_vectors)
 
-static void for_all_vectors(Task task, const void *from, uint16_t *to, const Pass *pass, int64_t width) {
-    const Elementwise call = {from, to};
-    draftwire_parallel_for(task, &call, pass->rows * width / LANES, LEAST_ELEMENTS / LANES, pass->threads);
+static void for_all_vectors(Task task, const void *call, const Pass *pass, int64_t width) {
+    draftwire_parallel_for(task, call, pass->rows * width / LANES, LEAST_ELEMENTS / LANES, pass->threads);
 }
 
 void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values) {
     const int64_t rows = pass->rows, width = layer->project.inputs, dim = layer->dim, gate = layer->down.inputs;
     const int32_t threads = pass->threads;
-    draftwire_rms_norm(pass->hidden, layer->input_norm, pass->narrow, rows, width, layer->input_eps, 1, threads);
+    draftwire_rms_norm(pass->residual, layer->input_norm, pass->narrow, rows, width, layer->input_eps, 0, 1, threads);
     multiply(layer, &layer->project, pass, pass->narrow, pass->wide);
     const Rope rope = {
         pass->wide, pass->cosines, pass->sines, layer->query_norm, layer->key_norm, pass->slots,
@@ -64,12 +73,14 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, v
         0, pass->kv_type,
     };
     draftwire_attention(&attention, threads);
-    for_all_vectors(round_vectors, pass->attended, pass->narrow, pass, layer->heads * dim);
+    const Elementwise rounding = {pass->attended, pass->narrow};
+    for_all_vectors(round_vectors, &rounding, pass, layer->heads * dim);
     multiply(layer, &layer->output, pass, pass->narrow, pass->wide);
-    for_all_vectors(add_vectors, pass->wide, pass->hidden, pass, width);
-    draftwire_rms_norm(pass->hidden, layer->output_norm, pass->narrow, rows, width, layer->output_eps, 1, threads);
+    const Residual attended = {pass->wide, pass->residual, NULL}, fed_forward = {pass->wide, pass->residual, pass->hidden};
+    for_all_vectors(add_vectors, &attended, pass, width);
+    draftwire_rms_norm(pass->residual, layer->output_norm, pass->narrow, rows, width, layer->output_eps, 0, 1, threads);
     multiply(layer, &layer->gate_and_up, pass, pass->narrow, pass->wide);
     draftwire_silu_and_mul(pass->wide, pass->gated, rows, gate, 1, threads);
     multiply(layer, &layer->down, pass, pass->gated, pass->wide);
-    for_all_vectors(add_vectors, pass->wide, pass->hidden, pass, width);
+    for_all_vectors(add_vectors, &fed_forward, pass, width);
 }

@@ -14,8 +14,8 @@
 #define AVX_INLINE AVX static inline __attribute__((always_inline))
 #define AMX_INLINE AMX static inline __attribute__((always_inline))
 
-/* Stores the sums of 16 outputs of a row: scaled, with the bias added, rounded. Skips outputs beyond the last. */
-AVX static inline void store_sums(const Gemm *p, int64_t row, int64_t output, __m512 sums) {
+/* Stores the sums of 16 outputs of a row: scaled, with the bias added, rounded unless `wide`. Skips outputs beyond the last. */
+AVX static inline void store_vector(const Gemm *p, int64_t row, int64_t output, __m512 sums) {
     const int64_t left = p->outputs - output;
     if (left <= 0) return;
     const __mmask16 which = left < TILE ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
@@ -24,12 +24,14 @@ AVX static inline void store_sums(const Gemm *p, int64_t row, int64_t output, __
         __m512i bias = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, p->bias + output));
         sums = _mm512_add_ps(sums, _mm512_castsi512_ps(_mm512_slli_epi32(bias, 16)));
     }
-    _mm256_mask_storeu_epi16(p->out + row * p->stride + output, which, (__m256i)_mm512_cvtneps_pbh(sums));
+    const int64_t at = row * p->stride + output;
+    if (p->wide) _mm512_mask_storeu_ps((float *)p->out + at, which, sums);
+    else _mm256_mask_storeu_epi16((uint16_t *)p->out + at, which, (__m256i)_mm512_cvtneps_pbh(sums));
 }
 
 AMX static inline void store_tile(const Gemm *p, int64_t row, int64_t output, const float *tile) {
     for (int64_t r = 0; r < TILE && row + r < p->row_count; r++)
-        store_sums(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
+        store_vector(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
 }
 
 /* Tile registers 0 to 3 hold the sums of a group of outputs for up to 32 rows: 0 and 1 those of the first 16 rows, 2

@@ -2,11 +2,34 @@
 #ifndef DRAFTWIRE_GEMM_H
 #define DRAFTWIRE_GEMM_H
 
+#include <string.h>
+
 #include "ops.h"
+#include "vectors.h"
 
 void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_int8(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_fp8(const Gemm *p, int32_t kind, int32_t threads);
+
+/* Stores a row's sums of LANES outputs from `output` on, with the bias added, rounded unless `wide`. Skips outputs beyond
+ * the last. */
+INLINE void store_sums(const Gemm *p, int64_t row, int64_t output, const float *sums) {
+    const int64_t left = p->outputs - output, count = left < LANES ? left : LANES, at = row * p->stride + output;
+    if (left <= 0) return;
+    uint16_t part[LANES] = {0};
+    vec x;
+    memcpy(&x, sums, sizeof x);
+    if (p->bias) {
+        memcpy(part, p->bias + output, (size_t)count * sizeof *part);
+        x = x + load_vec(part, 0, 1);
+    }
+    if (p->wide) {
+        memcpy((float *)p->out + at, &x, (size_t)count * sizeof(float));
+        return;
+    }
+    store_vec(part, 0, x, 1);
+    memcpy((uint16_t *)p->out + at, part, (size_t)count * sizeof *part);
+}
 
 #endif

@@ -87,21 +87,6 @@ INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
                     IN_GROUPS(type) ? (uint32_t)(p->group / BLOCK) : 0};
 }
 
-/* Stores a row's sums of a group of outputs, with the bias added, rounded. Skips outputs beyond the last. */
-INLINE void store_group(const Gemm *p, int64_t row, int64_t group, const float *sums) {
-    const int64_t output = group * GROUP, left = p->outputs - output;
-    const size_t bytes = (left < GROUP ? left : GROUP) * sizeof(uint16_t);
-    uint16_t part[GROUP] = {0};
-    vec x;
-    memcpy(&x, sums, sizeof x);
-    if (p->bias) {
-        memcpy(part, p->bias + output, bytes);
-        x = x + load_vec(part, 0, 1);
-    }
-    store_vec(part, 0, x, 1);
-    memcpy(p->out + row * p->stride + output, part, bytes);
-}
-
 /* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. The loops
  * are over integers where they reduce, so that compilers turn them into vectors. */
 INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float *sums, int32_t *starts, int type,
@@ -234,7 +219,7 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                         totals[o] = fmaf(least * unit, -(float)of_all, totals[o]);
                     }
                 }
-            store_group(p, row, group, totals);
+            store_sums(p, row, group * GROUP, totals);
         }
 }
 

@@ -194,7 +194,7 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups,
             float sums[GROUP];
             for (int v = 0; v < BLOCK_VECTORS; v++)
                 BLOCK_STORE(sums + v * BLOCK_LANES, totals[g][r * BLOCK_VECTORS + v]);
-            store_group(p, row + r, group + g, sums);
+            store_sums(p, row + r, (group + g) * GROUP, sums);
         }
 }
 

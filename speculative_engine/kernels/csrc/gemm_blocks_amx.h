@@ -139,7 +139,7 @@ AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int
     for (int r = 0; r < count; r++) {
         float sums[GROUP];
         _mm512_storeu_ps(sums, totals[r]);
-        store_group(p, row + r, group, sums);
+        store_sums(p, row + r, group * GROUP, sums);
     }
 }
 

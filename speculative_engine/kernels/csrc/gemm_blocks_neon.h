@@ -173,7 +173,7 @@ NEON_INLINE void NEON_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, 
     for (int r = 0; r < count; r++) {
         float sums[GROUP];
         for (int v = 0; v < NEON_VECTORS; v++) vst1q_f32(sums + 4 * v, totals[r * NEON_VECTORS + v]);
-        store_group(p, row + r, group, sums);
+        store_sums(p, row + r, group * GROUP, sums);
     }
 }
 

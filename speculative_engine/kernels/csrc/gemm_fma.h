@@ -93,7 +93,7 @@ FMA_INLINE void FMA_NAME(multiply)(const Gemm *p, int64_t group, int tile, int t
             float parts_of_tile[TILE];
             for (int v = 0; v < FMA_VECTORS; v++)
                 FMA_STORE(parts_of_tile + v * FMA_WIDTH, sums[(r * tiles + t) * FMA_VECTORS + v]);
-            store_floats(p, row + r, group * OUTPUT_GROUP + (tile + t) * TILE, parts_of_tile);
+            store_sums(p, row + r, group * OUTPUT_GROUP + (tile + t) * TILE, parts_of_tile);
         }
 }
 
@@ -135,7 +135,7 @@ FMA_INLINE void FMA_NAME(multiply_side_by_side)(const Gemm *p, int64_t group, in
                 float of_tile[TILE];
                 for (int v = 0; v < FMA_VECTORS; v++)
                     FMA_STORE(of_tile + v * FMA_WIDTH, sums[t][(s * FMA_VECTORS + v) * count + r]);
-                store_floats(p, r, (group + s) * OUTPUT_GROUP + t * TILE, of_tile);
+                store_sums(p, r, (group + s) * OUTPUT_GROUP + t * TILE, of_tile);
             }
 }
 

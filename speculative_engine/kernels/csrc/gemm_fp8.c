@@ -42,23 +42,6 @@ static inline float float_of(uint16_t bf16) {
     return found;
 }
 
-/* Rounds as torch does: to nearest, ties to even. */
-static inline uint16_t bf16_of(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/* Stores a row's sums of a group of outputs, with the bias added, rounded. Skips outputs beyond the last. */
-static inline void store_group(const Gemm *p, int64_t row, int64_t group, const float *sums) {
-    const int64_t output = group * GROUP, left = p->outputs - output;
-    for (int64_t o = 0; o < GROUP && o < left; o++) {
-        const float sum = p->bias ? sums[o] + float_of(p->bias[output + o]) : sums[o];
-        p->out[row * p->stride + output + o] = bf16_of(sum);
-    }
-}
-
 /* Widens blocks `first` to `last` - 1 of rows, of at most `most` rows each, interleaved: [inputs, rows of the block]. */
 static inline void widen_blocks(const Gemm *p, int64_t first, int64_t last, int64_t most) {
     const int64_t blocks = (p->row_count + most - 1) / most, inputs = p->inputs;
@@ -113,7 +96,7 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                 for (int o = 0; o < GROUP; o++) totals[o] = fmaf(scales[k / p->group * GROUP + o], sums[o], totals[o]);
                 memset(sums, 0, sizeof sums);
             }
-            store_group(p, row, group, totals);
+            store_sums(p, row, group * GROUP, totals);
         }
 }
 

@@ -57,7 +57,7 @@ FP8_INLINE void FP8_NAME(multiply)(const Gemm *p, int64_t group, int groups, int
             float found[GROUP];
             for (int v = 0; v < FP8_VECTORS; v++)
                 FP8_STORE(found + v * FP8_LANES, totals[r * vectors + g * FP8_VECTORS + v]);
-            store_group(p, row + r, group + g, found);
+            store_sums(p, row + r, (group + g) * GROUP, found);
         }
 }
 

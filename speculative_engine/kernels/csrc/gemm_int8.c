@@ -87,8 +87,8 @@ AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, i
         }
     }
     for (int r = 0; r < count; r++) {
-        store_sums(p, row + r, group * OUTPUT_GROUP, left[r]);
-        store_sums(p, row + r, group * OUTPUT_GROUP + TILE, right[r]);
+        store_vector(p, row + r, group * OUTPUT_GROUP, left[r]);
+        store_vector(p, row + r, group * OUTPUT_GROUP + TILE, right[r]);
     }
 }
 

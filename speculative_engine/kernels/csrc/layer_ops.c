@@ -17,16 +17,16 @@ static void for_all_rows(Task task, const void *call, int64_t rows, int64_t widt
     draftwire_parallel_for(task, call, rows, (LEAST_ELEMENTS + width - 1) / width, threads);
 }
 
-INLINE void rms_norm_row(const void *from, int64_t at, const void *weight, void *to, int64_t to_at, int64_t width,
-                         float eps, int bf16) {
+INLINE void rms_norm_row(const void *from, int from_bf16, int64_t at, const void *weight, void *to, int64_t to_at,
+                         int64_t width, float eps, int bf16) {
     vec squares = {0};
     for (int64_t c = 0; c < width; c += LANES) {
-        vec x = load_vec(from, at + c, bf16);
+        vec x = load_vec(from, at + c, from_bf16);
         squares = squares + x * x;
     }
     float scale = 1.0f / sqrtf(sum_vec(squares) / (float)width + eps);
     for (int64_t c = 0; c < width; c += LANES) {
-        vec x = round_vec(load_vec(from, at + c, bf16) * scale, bf16);
+        vec x = round_vec(load_vec(from, at + c, from_bf16) * scale, bf16);
         store_vec(to, to_at + c, x * load_vec(weight, c, bf16), bf16);
     }
 }
@@ -36,23 +36,25 @@ typedef struct {
     void *out;
     int64_t width;
     float eps;
-    int32_t bf16;
+    int32_t from_bf16, bf16;
 } RmsNorm;
 
 INLINE void rms_norm_rows_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const RmsNorm *a = call;
     (void)thread_id;
     for (int64_t r = first; r < last; r++) {
-        if (a->bf16) rms_norm_row(a->from, r * a->width, a->weight, a->out, r * a->width, a->width, a->eps, 1);
-        else rms_norm_row(a->from, r * a->width, a->weight, a->out, r * a->width, a->width, a->eps, 0);
+        const int64_t at = r * a->width;
+        if (a->from_bf16) rms_norm_row(a->from, 1, at, a->weight, a->out, at, a->width, a->eps, 1);
+        else if (a->bf16) rms_norm_row(a->from, 0, at, a->weight, a->out, at, a->width, a->eps, 1);
+        else rms_norm_row(a->from, 0, at, a->weight, a->out, at, a->width, a->eps, 0);
     }
 }
 
 CLONED_TASK(rms_norm_rows)
 
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
-                        int32_t bf16, int32_t threads) {
-    const RmsNorm call = {from, weight, out, width, eps, bf16};
+                        int32_t from_bf16, int32_t bf16, int32_t threads) {
+    const RmsNorm call = {from, weight, out, width, eps, from_bf16, bf16};
     for_all_rows(rms_norm_rows, &call, rows, width, threads);
 }
 
@@ -80,7 +82,7 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
     vec low, high;
     for (int64_t h = 0; h < a->heads; h++) {
         int64_t at = start + h * dim, to = (h * a->rows + row) * dim;
-        if (a->query_weight) rms_norm_row(a->projected, at, a->query_weight, a->projected, at, dim, a->eps, bf16);
+        if (a->query_weight) rms_norm_row(a->projected, bf16, at, a->query_weight, a->projected, at, dim, a->eps, bf16);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
             store_vec(a->query, to + c, low * a->scale, 0);
@@ -89,7 +91,7 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
     }
     for (int64_t h = 0; h < a->kv_heads; h++) {
         int64_t at = start + (a->heads + h) * dim, to = h * a->capacity + a->slots[row];
-        if (a->key_weight) rms_norm_row(a->projected, at, a->key_weight, a->projected, at, dim, a->eps, bf16);
+        if (a->key_weight) rms_norm_row(a->projected, bf16, at, a->key_weight, a->projected, at, dim, a->eps, bf16);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
             store_vec(head, c, low, 0);

@@ -21,12 +21,13 @@ typedef struct {
     const void *weight;        /* packed as in tiles.h, gemm_blocks.c or gemm_fp8.c; the last group is padded with zeros */
     const float *scales;       /* [groups * OUTPUT_GROUP] for INT8_WEIGHT, else NULL */
     const uint16_t *bias;      /* [outputs] or NULL */
-    uint16_t *out;             /* [row_count, stride], of which `outputs` are written */
+    void *out;                 /* [row_count, stride], of which `outputs` are written */
     float *working;            /* [row_count, inputs]: working memory */
     int64_t row_count, outputs, stride;
     int64_t inputs;            /* a multiple of 32; of 256 for weights with superblocks (Q4_K, Q5_K, Q6_K) */
     int64_t group;             /* inputs per scale for GROUP4_WEIGHT, GROUP8_WEIGHT and FP8_WEIGHT, a multiple of 32 */
     int32_t type;
+    int32_t wide;              /* whether `out` is float32 instead of bfloat16 */
 } Gemm;
 
 /* The gemm kernels: plain C, then those of x86 and those of ARM, slowest first. Those without bfloat16 products give
@@ -43,9 +44,10 @@ int32_t draftwire_gemm_kinds(void);
 /* kind: one that this processor supports; AVX512BF16_GEMM or AMX_GEMM for INT8_WEIGHT */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 
-/* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row */
+/* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row. from_bf16: of `from`; if set, so
+ * is bf16, of `weight` and `out` */
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
-                        int32_t bf16, int32_t threads);
+                        int32_t from_bf16, int32_t bf16, int32_t threads);
 
 /* The types of keys and values in their slots; kv_rows.h describes a row of each. */
 enum { FLOAT32_KV, BF16_KV, Q8_0_KV };
@@ -148,7 +150,8 @@ typedef struct {
 
 /* The rows and the working memory of a forward pass, the same for all layers. */
 typedef struct {
-    uint16_t *hidden;                                         /* [rows, width], overwritten */
+    uint16_t *hidden;                                         /* [rows, width], overwritten: `residual`, rounded */
+    float *residual;                                          /* [rows, width], overwritten */
     const uint16_t *cosines, *sines;                          /* [rows, dim] */
     const int64_t *slots, *seen, *lanes, *lane_rows, *counts; /* see Rope and Attention */
     uint16_t *narrow;                                         /* [rows, max(width, heads * dim)] */

@@ -9,9 +9,8 @@
 #define DRAFTWIRE_TILES_H
 
 #include <stdint.h>
-#include <string.h>
 
-#include "ops.h"
+#include "gemm.h"
 #include "thread_pool.h"
 #include "vectors.h"
 
@@ -23,22 +22,6 @@
 #define TILE_ELEMENTS (TILE * PAIR)
 #define PREFETCH_BYTES 8192       /* prefetch distance */
 #define LEAST_BYTES 131072        /* of weight; with less, waking a thread costs more than it saves */
-
-/* Stores the sums of a tile of outputs of a row, with the bias added, rounded. Skips outputs beyond the last. */
-INLINE void store_floats(const Gemm *p, int64_t row, int64_t output, const float *sums) {
-    const int64_t left = p->outputs - output;
-    if (left <= 0) return;
-    const size_t bytes = (left < TILE ? left : TILE) * sizeof(uint16_t);
-    uint16_t part[TILE] = {0};
-    vec x;
-    memcpy(&x, sums, sizeof x);
-    if (p->bias) {
-        memcpy(part, p->bias + output, bytes);
-        x = x + load_vec(part, 0, 1);
-    }
-    store_vec(part, 0, x, 1);
-    memcpy(p->out + row * p->stride + output, part, bytes);
-}
 
 /* Runs a kernel on all groups of outputs. weight_bytes: bytes per element of the weight */
 static inline void for_all_groups(Task kernel, const Gemm *p, int64_t weight_bytes, int32_t threads) {
