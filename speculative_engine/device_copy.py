@@ -1,4 +1,4 @@
-"""Copies of the host's numbers to a device, without waiting for the device.
+"""Copies of the host's numbers to a device, and back, without waiting for the device.
 
 A copy from ordinary memory waits until the device has done all that was queued before it. Copies from pinned memory are
 queued like everything else; torch keeps such memory and uses it again once the copy has been made.
@@ -32,6 +32,25 @@ def to_device_together(hosts: Sequence[Tensor], device: torch.device | str) -> l
     if torch.device(device).type != "cuda":
         return [host.to(device) for host in hosts]
     return apart(to_device(together(hosts), device), hosts)
+
+
+class HostCopy:
+    """A copy on the host of a device's tensor, queued behind all that was launched before it."""
+
+    def __init__(self, source: Tensor):
+        on_gpu = source.device.type == "cuda"
+        self._host = torch.empty(source.shape, dtype=source.dtype, pin_memory=on_gpu)
+        self._host.copy_(source, non_blocking=True)
+        self._made: torch.cuda.Event | None = None
+        if on_gpu:
+            self._made = torch.cuda.Event()
+            self._made.record(torch.cuda.current_stream(source.device))
+
+    def get(self) -> Tensor:
+        """The copy; waits until it has been made."""
+        if self._made is not None:
+            self._made.synchronize()
+        return self._host
 
 
 def together(hosts: Sequence[Tensor]) -> Tensor:

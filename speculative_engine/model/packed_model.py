@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.device_copy import HostCopy
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
@@ -41,6 +42,8 @@ from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
+from speculative_engine.sampling.kernel_sampler import KernelSampler, KernelsUnusableError, usable_sampler
+from speculative_engine.sampling.step_draws import StepDraws
 
 __all__ = [
     "ModelLoadError",
@@ -153,6 +156,16 @@ class PackedModel:
             except GpuWeightsError as error:
                 raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
         model.set_attn_implementation(ATTENTION_NAME)
+        self.sampler: KernelSampler | None = None
+        """Draws a target's tokens on the device, in the pass if `draws_in_pass`; None if it cannot."""
+        self.draw_kernels = "yes"
+        """Whether there is a `sampler`, for logs: "yes", or why there is none."""
+        try:
+            if not row_exact:
+                raise KernelsUnusableError("the kernels are for targets")  # drafters draw candidates
+            self.sampler = usable_sampler(self.device)
+        except KernelsUnusableError as error:
+            self.draw_kernels = str(error)
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots, kv_dtype)
         self.steps: BucketedSteps | FixedRows | None = None
@@ -255,6 +268,7 @@ class PackedModel:
                 "run all of them or none"
             )
         view = copy.copy(self)
+        view.sampler = None  # it drafts
         try:
             check_layers(count, self.layers)
             view.model = first_layers(self.model, count)
@@ -302,6 +316,21 @@ class PackedModel:
         self._announce(batch)
         return self._run(batch) if self.steps is None else self.steps.forward(batch)
 
+    @property
+    def draws_in_pass(self) -> bool:
+        """Whether passes can draw tokens themselves, see `forward_and_draw`."""
+        return self.sampler is not None and isinstance(self.steps, BucketedSteps)
+
+    @torch.inference_mode()
+    def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
+        """Runs `forward_with_states` and draws tokens in the same pass, if it `draws_in_pass`.
+
+        Also returns the result of `KernelSampler.draw`, on its way to the host.
+        """
+        assert isinstance(self.steps, BucketedSteps)
+        self._announce(batch)
+        return self.steps.forward_and_draw(batch, draws)
+
     def capture_graphs(self) -> None:
         """Captures the bucketed steps as CUDA graphs, if there are any; see `graphs`.
 
@@ -330,19 +359,20 @@ class PackedModel:
     def _run(self, batch: PackedBatch) -> Rows:
         with packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, batch.logit_rows)
-        return logits, states[0].reshape(len(logits), self.hidden_size)
+        return Rows(logits, states[0].reshape(len(logits), self.hidden_size))
 
     def _run_whole(self, batch: FixedBatch) -> Rows:
         # All rows go through the output head: the number of wanted ones depends on the step.
         with packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, 0)
-        return logits, states[0].reshape(len(logits), self.hidden_size)
+        return Rows(logits, states[0].reshape(len(logits), self.hidden_size))
 
     def _run_bucket(self, batch: BucketedBatch, wanted: torch.Tensor | None) -> Rows:
         batch.begin()
         with packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, 0 if wanted is None else wanted)
-        return logits, states[0].reshape(len(logits), self.hidden_size)
+        drawn = None if self.sampler is None else self.sampler.draw(logits, batch.draws)
+        return Rows(logits, states[0].reshape(len(logits), self.hidden_size), drawn)
 
     def _call(self, batch: PackedBatch | BucketedBatch, wanted: torch.Tensor | int) -> torch.Tensor:
         """Calls the model of transformers within a packed context. wanted: rows whose logits to return, 0 for all."""

@@ -1,7 +1,7 @@
 """The sampling parameters of many rows as tensors, prepared once and used by one vectorised pass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,6 +52,11 @@ class SamplingBatch:
         """Whether any row drops tokens."""
         return bool(self.top_k or self.top_p or self.min_p_rows or self.typical_p)
 
+    @property
+    def filtered_rows(self) -> list[int]:
+        """Rows that drop tokens, in ascending order."""
+        return sorted({*self.top_k, *self.top_p, *self.min_p_rows, *self.typical_p})
+
     @classmethod
     def build(
         cls,
@@ -70,29 +75,28 @@ class SamplingBatch:
         log_min_p = _NOTHING
         if min_p_rows:
             log_min_p = torch.tensor([params[row].min_p for row in min_p_rows], dtype=torch.float64).log().float()
-        # A single tensor, since making one costs more than filling it.
-        integers, temperatures, greedy, log_min_p = to_device_together(
-            [
-                torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64),
-                torch.tensor(
-                    [1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params], dtype=torch.float32
-                ),
-                torch.tensor([p.greedy for p in params], dtype=torch.bool),
-                log_min_p,
-            ],
-            device,
-        )
+        # A single tensor of integers, since making one costs more than filling it.
+        integers = torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64)
+        temperatures = [1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params]
         return cls(
             seeds=integers[0],
             positions=integers[1],
-            temperatures=temperatures.unsqueeze(1),
-            greedy=greedy,
+            temperatures=torch.tensor(temperatures, dtype=torch.float32).unsqueeze(1),
+            greedy=torch.tensor([p.greedy for p in params], dtype=torch.bool),
             sampled_rows=tuple(sampled),
             top_k={row: params[row].top_k for row in sampled if params[row].top_k > 0},
             top_p={row: params[row].top_p for row in sampled if params[row].top_p < 1},
             min_p_rows=tuple(min_p_rows),
             log_min_p=log_min_p,
             typical_p={row: params[row].typical_p for row in sampled if params[row].typical_p < 1},
+        ).to(device)
+
+    def to(self, device: torch.device | str) -> "SamplingBatch":
+        """The same rows on a device, by one copy."""
+        hosts = [self.seeds, self.positions, self.temperatures, self.greedy, self.log_min_p]
+        seeds, positions, temperatures, greedy, log_min_p = to_device_together(hosts, device)
+        return replace(
+            self, seeds=seeds, positions=positions, temperatures=temperatures, greedy=greedy, log_min_p=log_min_p
         )
 
     def select(self, rows: Sequence[int]) -> "SamplingBatch":

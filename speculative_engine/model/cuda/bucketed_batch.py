@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import copy_into
+from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.step_buckets import Bucket
 from speculative_engine.model.packed_batch import Lane, PackedBatch
+from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
 
 class BucketedBatch:
@@ -24,49 +25,80 @@ class BucketedBatch:
     def __init__(self, bucket: Bucket, device: torch.device):
         self.bucket = bucket
         rows, keys = bucket
-        sizes = [rows, rows, rows, rows + 1, rows + 1, keys]
-        # A single tensor, since the overhead of a copy to a device dominates. Keys come last, so that unused ones are
-        # not copied.
-        self._host = torch.zeros(sum(sizes), dtype=torch.int64)
-        self._device = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
-        parts = self._device.split(sizes)
-        self.token_ids, self.positions, self.slots, self.first_rows, self.first_keys, self.key_slots = parts
-        """int64 tensors. token_ids, positions, slots: of each row [rows]. first_rows, first_keys: where each range of
-        rows, and its keys, begin and the last ends [rows + 1]. key_slots: by range and position [keys]."""
-        self._host_parts = [part.numpy() for part in self._host.split(sizes)]
-        self._host_tree = torch.zeros(rows, rows, dtype=torch.bool)
-        self.tree = torch.zeros(rows, rows, dtype=torch.bool, device=device)
+        int64 = torch.int64
+        self._block = DeviceBlock(
+            {
+                "token_ids": ((rows,), int64),
+                "positions": ((rows,), int64),
+                "slots": ((rows,), int64),
+                "first_rows": ((rows + 1,), int64),
+                "first_keys": ((rows + 1,), int64),
+                "wanted": ((rows,), int64),
+                "draws": ((NUMBERS, rows), int64),
+                "tree": ((rows, rows), torch.bool),
+                "key_slots": ((keys,), int64),  # last, so that unused ones are not copied
+            },
+            device,
+        )
+        placed = self._block.device
+        self.token_ids, self.positions, self.slots = placed["token_ids"], placed["positions"], placed["slots"]
+        """Of each row, int64 [rows]."""
+        self.first_rows, self.first_keys = placed["first_rows"], placed["first_keys"]
+        """Where each range of rows, and its keys, begin and the last ends, int64 [rows + 1]."""
+        self.key_slots = placed["key_slots"]
+        """By range and position, int64 [keys]."""
+        self.tree = placed["tree"]
         """The rows of the step that each row sees, bool [rows, rows]."""
+        self.draws = placed["draws"]
+        """The numbers of the tokens to draw, int64 [NUMBERS, rows], see `StepDraws`."""
+        self._wanted = 0
         self._found: dict[Hashable, Tensor] = {}
         # All rows are padding, in one range. A pass over zeros, as at a capture, would read beyond the ranges' ends.
-        self._host_parts[3][1:] = rows
-        self._host_tree.fill_diagonal_(True)
-        self._place(len(self._host))
+        self._block.host["first_rows"][1:] = rows
+        np.fill_diagonal(self._block.host["tree"], True)
+        write_none(self._block.host["draws"])
+        self._block.send(keys)
 
     def __len__(self) -> int:
         return self.bucket.rows
 
-    def fill(self, batch: PackedBatch) -> np.ndarray:
-        """Copies in a batch that fits the bucket; returns the new index of each of its rows, int64 [len(batch)]."""
+    @property
+    def wanted(self) -> Tensor:
+        """The rows whose results the last batch wants, in its order, int64 [wanted]."""
+        return self._block.device["wanted"][: self._wanted]
+
+    def fill(self, batch: PackedBatch, draws: StepDraws | None = None, *, whole: bool = True) -> np.ndarray:
+        """Copies in a batch that fits the bucket; returns the new index of each of its rows, int64 [len(batch)].
+
+        draws: the tokens to draw. whole: whether the pass returns the logits of all rows, or of the wanted ones alone.
+        """
         count, rows = len(batch), self.bucket.rows
-        token_ids, positions, slots, first_rows, first_keys, key_slots = self._host_parts
         ranges = _ranges(batch.lanes)
         asked = [np.sort(np.concatenate([_asked(lane) for lane in lanes])) for lanes in ranges]
         order = np.concatenate([*asked, np.empty(0, dtype=np.int64)])
-        if len(order) != count:
-            raise ValueError(f"lanes contain {len(order)} of {count} rows")
+        if len(order) != count or len(batch.wanted) > rows:
+            raise ValueError(f"lanes contain {len(order)} of {count} rows, of which {len(batch.wanted)} are wanted")
         place = np.empty(count, dtype=np.int64)
         place[order] = np.arange(count)
-        for fixed, given in zip((token_ids, positions, slots), batch.host.numpy(), strict=True):
-            fixed[:count] = given[order]
-        token_ids[count:], positions[count:], slots[count:] = 0, 0, PADDING_SLOT
-        tree = self._host_tree.numpy()
+        self._block.begin()
+        host = self._block.host
+        for name, given, padding in zip(
+            ("token_ids", "positions", "slots"), batch.host.numpy(), (0, 0, PADDING_SLOT), strict=True
+        ):
+            host[name][:count], host[name][count:] = given[order], padding
+        self._wanted = len(batch.wanted)
+        host["wanted"][: self._wanted] = wanted = place[batch.wanted]
+        if draws is None:
+            write_none(host["draws"])
+        else:
+            draws.write(host["draws"], (wanted if whole else np.arange(self._wanted))[: len(draws)])
+        tree, first_rows, first_keys = host["tree"], host["first_rows"], host["first_keys"]
         tree[:] = False
         row = key = 0
         for index, lanes in enumerate(ranges):
             first_rows[index], first_keys[index] = row, key
             context = lanes[0].context
-            key_slots[key : key + len(context)] = context
+            host["key_slots"][key : key + len(context)] = context
             key += len(context)
             for lane in lanes:
                 path = place[lane.rows]
@@ -78,15 +110,10 @@ class BucketedBatch:
         first_keys[len(ranges) :] = key
         if len(ranges) < rows:
             first_rows[len(ranges)] = count
-        padding = np.arange(count, rows)
-        tree[padding, padding] = True
-        self._place(len(self._host) - len(key_slots) + key)
+        padding_rows = np.arange(count, rows)
+        tree[padding_rows, padding_rows] = True
+        self._block.send(key)
         return place
-
-    def _place(self, used: int) -> None:
-        """Copies to the device, of the numbers only the first `used`."""
-        copy_into(self._device[:used], self._host[:used])
-        copy_into(self.tree, self._host_tree)
 
     def begin(self) -> None:
         """Begins a forward pass: clears the masks and ranges that the layers of a pass share."""

@@ -8,12 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import to_device
+from speculative_engine.device_copy import HostCopy
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch, key_count
 from speculative_engine.model.cuda.graph_capture import GraphCapture, Rows
 from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
 from speculative_engine.model.cuda.step_buckets import Bucket, StepBuckets
 from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.sampling.step_draws import StepDraws
 
 RunModel = Callable[[BucketedBatch, Tensor | None], Rows]
 """Runs the model over a batch and returns the given rows, or all."""
@@ -77,17 +78,29 @@ class BucketedSteps:
 
     def forward(self, batch: PackedBatch) -> Rows:
         """Runs one forward pass: writes the rows' keys and values and returns the wanted rows."""
+        return self._forward(batch, None)[0]
+
+    def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
+        """Runs `forward` and draws tokens in the same graph, if `run` draws; they are then on their way to the host."""
+        rows, drawn = self._forward(batch, draws)
+        assert drawn is not None, "only for passes that draw"
+        return rows, drawn
+
+    def _forward(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[Rows, HostCopy | None]:
         keys = key_count(batch)
         bucket = self.buckets.bucket(len(batch), keys)
         if bucket is None:
             large = BucketedBatch(StepBuckets.rounded(len(batch), keys), self._device)
-            return self._run(large, self._wanted(batch, large))
+            large.fill(batch, draws, whole=False)
+            rows = self._run(large, large.wanted)
+            return rows, _to_host(rows, draws)
         fixed = self._batch(bucket)
-        wanted = self._wanted(batch, fixed)
+        fixed.fill(batch, draws)
         replay = self._replays.get(bucket) if self.replays else None
-        logits, states = self._run(fixed, None) if replay is None else replay()
+        rows = self._run(fixed, None) if replay is None else replay()
+        drawn = _to_host(rows, draws)  # first, since the host waits for this alone
         # Copies, since the next replay overwrites this memory.
-        return logits.index_select(0, wanted), states.index_select(0, wanted)
+        return Rows(*(each.index_select(0, fixed.wanted) for each in rows[:2])), drawn
 
     def _batch(self, bucket: Bucket) -> BucketedBatch:
         batch = self._batches.get(bucket)
@@ -95,6 +108,6 @@ class BucketedSteps:
             batch = self._batches[bucket] = BucketedBatch(bucket, self._device)
         return batch
 
-    def _wanted(self, batch: PackedBatch, fixed: BucketedBatch) -> Tensor:
-        place = fixed.fill(batch)
-        return to_device(torch.from_numpy(place[batch.wanted]), self._device)
+
+def _to_host(rows: Rows, draws: StepDraws | None) -> HostCopy | None:
+    return None if draws is None or rows.drawn is None else HostCopy(rows.drawn)

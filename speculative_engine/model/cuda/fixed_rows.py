@@ -16,6 +16,7 @@ from torch import Tensor
 from speculative_engine.device_copy import to_device
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
+from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 ROWS = 64
@@ -26,22 +27,21 @@ prompt."""
 class FixedRows:
     """Runs steps in passes of ROWS rows: smaller steps are padded, larger ones split."""
 
-    def __init__(self, run: Callable[[FixedBatch], tuple[Tensor, Tensor]]):
-        """run: runs the model over a batch; returns logits [rows, vocabulary] and hidden states [rows, hidden] of all
-        its rows, wanted or not."""
+    def __init__(self, run: Callable[[FixedBatch], Rows]):
+        """run: runs the model over a batch; returns all its rows, wanted or not."""
         self._run = run
 
-    def forward(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: PackedBatch) -> Rows:
         """Runs one step: writes the rows' keys and values, returns the wanted rows' logits and hidden states."""
         parts: list[tuple[Tensor, Tensor]] = []
         for part in split(batch, ROWS):
-            logits, states = self._run(padded(part, ROWS))
+            logits, states, _ = self._run(padded(part, ROWS))
             wanted = to_device(torch.tensor(part.wanted, dtype=torch.int64), batch.device)
             parts.append((logits.index_select(0, wanted), states.index_select(0, wanted)))
         logits, states = (torch.cat(each) for each in zip(*parts, strict=True))
         order = np.argsort(np.argsort(np.array(batch.wanted) // ROWS, kind="stable"), kind="stable")
         place = to_device(torch.from_numpy(order), batch.device)
-        return logits.index_select(0, place), states.index_select(0, place)
+        return Rows(logits.index_select(0, place), states.index_select(0, place))
 
 
 def split(batch: PackedBatch, most: int) -> list[PackedBatch]:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Rows = tuple[Tensor, Tensor]
-"""Logits [rows, vocabulary], and the hidden states that they were computed from [rows, hidden]."""
+
+class Rows(NamedTuple):
+    """What a pass computes of its rows."""
+
+    logits: Tensor
+    """[rows, vocabulary]."""
+    states: Tensor
+    """The hidden states that the logits were computed from, [rows, hidden]."""
+    drawn: Tensor | None = None
+    """Tokens and path, int32 [2, room], if the pass draws them, see `KernelSampler.draw`."""
+
+
 _WARM_UPS = 2
 """Runs before a capture: libraries choose kernels and allocate memory in the first ones."""
 

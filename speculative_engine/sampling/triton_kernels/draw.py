@@ -4,7 +4,8 @@ The first scores every token of a row, a slice of the vocabulary at a time; the 
 follows the drawn tokens. Nothing depends on the number of rows, so a row's token does not either.
 """
 
-# Without the annotations of the signatures as strings, Triton finds what they are.
+from __future__ import annotations
+
 import triton
 import triton.language as tl
 

@@ -5,7 +5,8 @@ noise has the same bits on every device. Kernels that call these functions must 
 sums (`enable_fp_fusion=False`), which would round once in place of twice.
 """
 
-# Without the annotations of the signatures as strings, Triton finds what they are.
+from __future__ import annotations
+
 import triton
 import triton.language as tl
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from speculative_engine.engine import target_pass
-from speculative_engine.engine.target_pass import draw_step, draw_step_on_device, tree_on_device
+from speculative_engine.engine import step_draw
+from speculative_engine.engine.step_draw import draw_step, draw_step_on_device, tree_of
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.sampling.device_sampler import DeviceDraw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
@@ -23,7 +23,7 @@ from tests.harness.engine.engines import (
     specs_of,
     tiny_model,
 )
-from tests.harness.engine.random_work import CPU, random_job, walked
+from tests.harness.engine.random_work import random_job, walked
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
 FILTERED = [*SAMPLINGS, SamplingParams(temperature=1.0, top_p=0.9, seed=3)]
@@ -44,7 +44,7 @@ def test_a_step(samplings: list[SamplingParams]) -> None:
     logits[5] = torch.nan
     batch = SamplingBatch.build(params, list(range(len(params))))
     expected = draw_step(logits, batch)
-    found = draw_step_on_device(logits, batch, tree_on_device(jobs, CPU))
+    found = draw_step_on_device(logits, batch, torch.tensor(tree_of(jobs)))
     assert found.tokens == expected.tokens and found.tokens[5] == -1
     assert (found.on_path is None) == batch.filters
     first = 0
@@ -65,11 +65,11 @@ def test_rows_that_are_not_settled_are_drawn_again(monkeypatch: pytest.MonkeyPat
     unsettled = torch.arange(count) % 2 == 0
 
     def half(logits: torch.Tensor, batch: SamplingBatch) -> DeviceDraw:
-        token_ids = target_pass.sample(logits, batch).token_ids
+        token_ids = step_draw.sample(logits, batch).token_ids
         return DeviceDraw(token_ids.masked_fill(unsettled, 299), ~unsettled)
 
-    monkeypatch.setattr(target_pass, "draw", half)
-    found = draw_step_on_device(logits, batch, tree_on_device([job], CPU))
+    monkeypatch.setattr(step_draw, "draw", half)
+    found = draw_step_on_device(logits, batch, torch.tensor(tree_of([job])))
     assert found == draw_step(logits, batch)
 
 
@@ -106,7 +106,7 @@ def test_drawing_needs_no_more_numbers_of_the_host() -> None:
     jobs[0].sampled_positions = list(range(1 + len(jobs[0].nodes)))
     count = len(jobs[0].sampled_positions)
     batch = SamplingBatch.build([SAMPLINGS[1]] * count, list(range(count)))
-    tree = tree_on_device(jobs, CPU)
+    tree = torch.tensor(tree_of(jobs))
     numbers = HostNumbers()
     with numbers:
         draw_step_on_device(torch.randn(count, 300), batch, tree)
@@ -125,7 +125,7 @@ def test_what_sampling_needs_is_sent_before_the_pass(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(holder, name, lambda *args, **options: (order.append(name), call(*args, **options))[1])
 
     noted(SamplingBatch, "build")
-    noted(target_pass, "tree_on_device")
+    noted(step_draw, "to_device")
     noted(model, "forward")
     generate(engine_of(model), specs_of([random_tokens(5)], 2, GREEDY))
-    assert order == ["build", "tree_on_device", "forward"] * 2
+    assert order == ["build", "to_device", "forward"] * 2

@@ -1,0 +1,95 @@
+"""Coupled sampling on GPUs by the kernels of `triton_kernels`: two launches a step, which CUDA graphs can hold."""
+
+from __future__ import annotations
+
+import subprocess
+
+import torch
+from torch import Tensor
+
+from speculative_engine.sampling.coupled_sampler import sample
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.sampling.step_draws import NUMBERS, StepDraws
+
+SLICE = 1024
+"""Tokens that one program scores: a row of 128k tokens is about one program for each multiprocessor."""
+_WARPS = 4
+_LEAST_ROWS = 16
+_TILE = 2048
+"""Slices times rows that are compared at a time."""
+
+
+class KernelsUnusableError(Exception):
+    """Raised where the kernels cannot be used; the message says why."""
+
+
+class KernelSampler:
+    """Draws the tokens of a step. A row's token has the bits of the compiled sampler's, whatever the other rows."""
+
+    def __init__(self) -> None:
+        """Raises KernelsUnusableError without Triton."""
+        try:
+            from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+        except ImportError as error:
+            raise KernelsUnusableError(f"Triton cannot be imported: {error}") from error
+        self._best_of_slices, self._follow_best = best_of_slices, follow_best
+
+    def draw(self, logits: Tensor, draws: Tensor) -> Tensor:
+        """Draws tokens and marks those on the path of the tokens drawn, without waiting for the device.
+
+        logits: [rows, V], bfloat16, float16 or float32, each row contiguous. draws: int64 [NUMBERS, room] on the same
+        device, written by `StepDraws.write`. Returns int32 [2, room]: the tokens, -1 in bad rows (see
+        `coupled_sampler.Sampled`) and where nothing is drawn, and 1 for each draw on the path, else 0.
+        """
+        room, vocabulary = draws.shape[1], logits.shape[1]
+        slices = -(-vocabulary // SLICE)
+        rows = max(_LEAST_ROWS, 1 << (room - 1).bit_length())
+        scores = torch.empty((room, slices), dtype=torch.float32, device=logits.device)
+        token_ids = torch.empty((room, slices), dtype=torch.int32, device=logits.device)
+        drawn = torch.empty((2, room), dtype=torch.int32, device=logits.device)
+        # Products and sums that are fused would round differently from the compiled sampler's.
+        options = {"num_warps": _WARPS, "enable_fp_fusion": False}
+        with torch.cuda.device_of(logits):  # Triton launches on the current device
+            self._best_of_slices[(slices, room)](
+                logits, logits.stride(0), vocabulary, draws, room, scores, token_ids, SLICE=SLICE, **options
+            )
+            self._follow_best[(1,)](
+                draws, room, scores, token_ids, slices, drawn,
+                ROWS=rows, SLICES=max(1, _TILE // rows), ROUNDS=rows.bit_length() - 1, **options,
+            )  # fmt: skip
+        return drawn
+
+
+def usable_sampler(device: torch.device) -> KernelSampler:
+    """Returns the sampler if its kernels draw on a device what the host draws. Raises KernelsUnusableError.
+
+    They are compiled at the first call, which takes a second or two and needs a C compiler.
+    """
+    if device.type != "cuda":
+        raise KernelsUnusableError("the kernels are for GPUs")
+    sampler = KernelSampler()
+    try:
+        equal = draws_as_the_host(sampler, device)
+    except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise KernelsUnusableError(f"the kernels do not run: {reason or type(error).__name__}") from error
+    if not equal:
+        raise KernelsUnusableError("the kernels draw other tokens than the host")
+    return sampler
+
+
+def draws_as_the_host(sampler: KernelSampler, device: torch.device) -> bool:
+    """Whether a trial of a few draws on a device gives the tokens that the host draws."""
+    params = [SamplingParams(temperature=temperature, seed=seed) for seed in (1, 2**64 - 1) for temperature in _TRIED]
+    count = len(params)
+    sampling = SamplingBatch.build(params, [1000 * row for row in range(count)])
+    logits = torch.randn((count, 3 * SLICE + 7), generator=torch.Generator().manual_seed(count))
+    numbers = torch.zeros((NUMBERS, count), dtype=torch.int64)
+    StepDraws(sampling, [-1] * count, list(range(count))).write(numbers.numpy(), torch.arange(count).numpy())
+    tokens, on_path = sampler.draw(logits.to(device), numbers.to(device)).cpu()
+    return bool(on_path.all()) and torch.equal(tokens.long(), sample(logits, sampling).token_ids)
+
+
+_TRIED = (0.0, 0.7, 1.0, 1.3)
+"""Temperatures of the trial."""
