@@ -99,7 +99,7 @@ class TargetPass:
             logits, found, _ = drawing.forward(batch)
             states = found if wants_states else None
         elif wants_states:
-            logits, states, _ = model.forward_with_states(batch)
+            logits, states = model.forward_with_states(batch)
         else:
             logits = model.forward(batch)
         self._clock.enter("sample")

@@ -311,10 +311,11 @@ class PackedModel:
             return self._call(batch, batch.logit_rows)
 
     @torch.inference_mode()
-    def forward_with_states(self, batch: PackedBatch) -> Rows:
+    def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Runs `forward` and also returns the output head's inputs, the last hidden states [wanted rows, hidden]."""
         self._announce(batch)
-        return self._run(batch) if self.steps is None else self.steps.forward(batch)
+        rows = self._run(batch) if self.steps is None else self.steps.forward(batch)
+        return rows.logits, rows.states
 
     @property
     def draws_in_pass(self) -> bool:
@@ -323,7 +324,7 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
-        """Runs `forward_with_states` and draws tokens in the same pass, if it `draws_in_pass`.
+        """Runs one forward pass, which draws tokens if it `draws_in_pass`.
 
         Also returns the result of `KernelSampler.draw`, on its way to the host.
         """
