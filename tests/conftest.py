@@ -18,6 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", str(TORCH_THREADS))
 # Idle OpenMP threads sleep: spinning took three times as long when other processes were busy.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Set before anything imports triton: its kernels run in Triton's interpreter, on the CPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 if importlib.util.find_spec("torch"):
     import torch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from speculative_engine.sampling.step_draws import NUMBERS, StepDraws
 
 SLICE = 1024
 """Tokens that one program scores: a row of 128k tokens is about one program for each multiprocessor."""
-_WARPS = 4
+OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
+"""How the kernels are compiled. Products and sums that are fused would round differently from the compiled sampler's."""
 _LEAST_ROWS = 16
 _TILE = 2048
 """Slices times rows that are compared at a time."""
@@ -48,15 +50,13 @@ class KernelSampler:
         scores = torch.empty((room, slices), dtype=torch.float32, device=logits.device)
         token_ids = torch.empty((room, slices), dtype=torch.int32, device=logits.device)
         drawn = torch.empty((2, room), dtype=torch.int32, device=logits.device)
-        # Products and sums that are fused would round differently from the compiled sampler's.
-        options = {"num_warps": _WARPS, "enable_fp_fusion": False}
         with torch.cuda.device_of(logits):  # Triton launches on the current device
             self._best_of_slices[(slices, room)](
-                logits, logits.stride(0), vocabulary, draws, room, scores, token_ids, SLICE=SLICE, **options
+                logits, logits.stride(0), vocabulary, draws, room, scores, token_ids, SLICE=SLICE, **OPTIONS
             )
             self._follow_best[(1,)](
                 draws, room, scores, token_ids, slices, drawn,
-                ROWS=rows, SLICES=max(1, _TILE // rows), ROUNDS=rows.bit_length() - 1, **options,
+                ROWS=rows, SLICES=max(1, _TILE // rows), ROUNDS=rows.bit_length() - 1, **OPTIONS,
             )  # fmt: skip
         return drawn
 

@@ -10,22 +10,8 @@ from torch import Tensor
 
 from speculative_engine.sampling import gumbel
 from speculative_engine.sampling.gumbel import NOISE_BLOCK, block_maxima, gumbel_at
+from tests.harness.engine.noise_vectors import VECTORS
 from tests.harness.engine.scalar_noise import scalar_gumbel
-
-# (seed, position, token, g): the table in docs/coupled-sampling.md.
-VECTORS = [
-    (0, 0, 0, 1.829305),
-    (0, 0, 1, 0.9145189),
-    (0, 0, 63, -0.6513865),
-    (0, 0, 64, 1.577474),
-    (1, 0, 0, -0.5176397),
-    (0, 1, 0, 1.136305),
-    (7, 100, 151935, 2.278349),
-    (0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF, 12345, 0.8279431),
-    (0x123456789ABCDEF, 4096, 50256, -0.1440245),
-    (0x100000000, 17, 2, -1.02995),
-    (42, 0, 8, 4.873344),
-]
 
 
 def noise(positions: int, tokens: int, seed: int = 1234567890123456789) -> Tensor:

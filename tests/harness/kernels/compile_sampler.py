@@ -1,0 +1,57 @@
+"""Compiles the sampler's kernels for GPUs, which need not be there, and prints what is in them as a line of JSON each.
+
+    python -m tests.harness.kernels.compile_sampler
+
+A process of its own, since within tests Triton interprets kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from speculative_engine.sampling.kernel_sampler import OPTIONS, SLICE
+from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+
+CAPABILITIES = (80, 90)
+DTYPES = ("bf16", "fp32")
+ROWS = (16, 64, 1024)
+_SCORES = {"scores": "*fp32", "token_ids": "*i32"}
+
+
+def compiled(kernel: Any, types: dict[str, str], constants: dict[str, int], capability: int) -> dict[str, object]:
+    """Compiles a kernel to a GPU's machine code and tells of its instructions."""
+    signature = {**types, **dict.fromkeys(constants, "constexpr")}
+    target = GPUTarget("cuda", capability, 32)
+    found = triton.compile(ASTSource(kernel, signature, constexprs=constants), target=target, options=OPTIONS)
+    instructions = re.findall(r"^\s+(?:@!?%p\d+ )?([a-z][\w.]+)", found.asm["ptx"], re.MULTILINE)
+    return {
+        "kernel": kernel.__name__,
+        "capability": capability,
+        "machine_code": len(found.asm["cubin"]),
+        "fused": sorted({each for each in instructions if each.startswith("fma.")}),
+        "divisions": sorted({each for each in instructions if each.startswith("div.") and ".f" in each}),
+        "approximate": sorted({each for each in instructions if "approx" in each or "full" in each}),
+        "spilled": sorted({each for each in instructions if ".local" in each}),
+    }
+
+
+def main() -> None:
+    """Compiles each kernel in all its variants."""
+    for capability in CAPABILITIES:
+        for dtype in DTYPES:
+            types = {"logits": f"*{dtype}", "row_stride": "i32", "vocabulary": "i32", "draws": "*i64", "room": "i32"}
+            print(json.dumps(compiled(best_of_slices, {**types, **_SCORES}, {"SLICE": SLICE}, capability)), flush=True)
+        for rows in ROWS:
+            types = {"draws": "*i64", "room": "i32", **_SCORES, "slices": "i32", "drawn": "*i32"}
+            constants = {"ROWS": rows, "SLICES": max(1, 2048 // rows), "ROUNDS": rows.bit_length() - 1}
+            print(json.dumps(compiled(follow_best, types, constants, capability)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

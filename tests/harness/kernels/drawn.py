@@ -1,0 +1,37 @@
+"""Draws tokens with the kernels of the sampler, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speculative_engine.sampling.kernel_sampler import KernelSampler
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.sampling.step_draws import NUMBERS, StepDraws
+
+
+def numbers_of(
+    params: Sequence[SamplingParams],
+    positions: Sequence[int],
+    *,
+    rows: Sequence[int] | None = None,
+    tree: tuple[list[int], list[int]] | None = None,
+    room: int | None = None,
+) -> Tensor:
+    """Returns the numbers of draws. rows: of logits, by default each draw's own; tree: see `tree_of`, by default roots
+    alone; room: for more draws."""
+    count = len(params)
+    numbers = torch.zeros((NUMBERS, room or count), dtype=torch.int64)
+    draws = StepDraws(SamplingBatch.build(params, positions), *(tree or ([-1] * count, list(range(count)))))
+    draws.write(numbers.numpy(), np.arange(count) if rows is None else np.array(rows))
+    return numbers
+
+
+def drawn_by_kernels(logits: Tensor, params: Sequence[SamplingParams], positions: Sequence[int]) -> list[int]:
+    """Returns the token of each row."""
+    tokens: list[int] = KernelSampler().draw(logits, numbers_of(params, positions))[0].tolist()
+    return tokens
