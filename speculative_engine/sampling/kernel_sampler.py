@@ -16,7 +16,7 @@ from speculative_engine.sampling.step_draws import NUMBERS, StepDraws
 SLICE = 1024
 """Tokens that one program scores: a row of 128k tokens is about one program for each multiprocessor."""
 OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
-"""How the kernels are compiled. Products and sums that are fused would round differently from the compiled sampler's."""
+"""How the kernels are compiled. Products and sums that are fused would not round as the compiled sampler does."""
 _LEAST_ROWS = 16
 _TILE = 2048
 """Slices times rows that are compared at a time."""

@@ -1,0 +1,126 @@
+"""What a step asks of a GPU, on one that is pretended: copies, launches and waits, and the tokens that come of it."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from speculative_engine.engine import step_draw
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.logits.processors import LogitBias
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.engines import (
+    GREEDY,
+    ScriptedDrafter,
+    engine_of,
+    generate,
+    packed,
+    random_tokens,
+    specs_of,
+    tiny_model,
+)
+from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
+from tests.harness.kernels.drawn import numbers_of
+
+pytest.importorskip("triton")
+
+SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2**63 + 5)]
+FILTERED = SamplingParams(temperature=1.0, top_p=0.9, seed=3)
+PROMPTS = [random_tokens(count, seed=count) for count in (9, 3, 12)]
+BUCKETS = StepBuckets(rows=(1, 4, 16), keys=(128,))
+MODEL = tiny_model("Llama")
+
+
+@pytest.fixture
+def gpu() -> Iterator[PretendedGpu]:
+    with pretended_gpu() as found:
+        yield found
+
+
+def on_gpu(*, reproducible: bool = False, captured: bool = True) -> PackedModel:
+    moved = copy.deepcopy(MODEL)
+    to_gpu(moved)
+    model = PackedModel(moved, 400, buckets=None if reproducible else BUCKETS, reproducible=reproducible)
+    assert model.device.type == "cuda" and model.draw_kernels == "yes"
+    if captured:
+        model.capture_graphs()
+        assert model.captured == (0 if reproducible else 3)
+    return model
+
+
+def expected_of(specs: Sequence[SequenceSpec]) -> dict[int, list[int]]:
+    return generate(engine_of(packed(MODEL)), specs, together=False).tokens
+
+
+def counted_steps(gpu: PretendedGpu, model: PackedModel, specs: Sequence[SequenceSpec]) -> list[Counter[str]]:
+    engine = engine_of(model)
+    for spec in specs:
+        engine.add(spec)
+    counts = []
+    while engine.running:
+        with gpu.counted() as count:
+            engine.step()
+        counts.append(count)
+    return counts
+
+
+def test_a_step_is_two_copies_and_one_wait(gpu: PretendedGpu) -> None:
+    specs = specs_of([PROMPTS[0][:5], PROMPTS[1], PROMPTS[2][:5]], 4, SAMPLINGS)
+    for count in counted_steps(gpu, on_gpu(), specs):
+        # The pass with its sampling is one launch; two more copy the results that the next pass will overwrite.
+        assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
+
+
+def test_drawing_is_two_launches(gpu: PretendedGpu) -> None:
+    sampler = on_gpu(captured=False).sampler
+    assert sampler is not None
+    numbers = torch.zeros((6, 3), dtype=torch.int64, device="cuda")
+    numbers.copy_(numbers_of(SAMPLINGS, [0, 1, 2]))
+    logits = torch.zeros((3, 300), device="cuda")
+    with gpu.counted() as count:
+        sampler.draw(logits, numbers)
+    assert count == {"launches": 2}
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_the_tokens_of_the_cpu(gpu: PretendedGpu, captured: bool) -> None:
+    """Among the steps are some that no bucket holds."""
+    specs = specs_of(PROMPTS, 8, SAMPLINGS)
+    expected = expected_of(specs)
+    model = on_gpu(captured=captured)
+    drafted = generate(engine_of(model), specs, ScriptedDrafter(expected))
+    assert drafted.tokens == expected and drafted.accepted > 6
+    assert model.pool.used == 0
+
+
+def test_only_rows_that_filter_tokens_take_another_way(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = specs_of(PROMPTS, 5, [SAMPLINGS[1], FILTERED, SAMPLINGS[2]])
+    expected = expected_of(specs)
+    sample, rows = step_draw.sample, []
+    monkeypatch.setattr(step_draw, "sample", lambda logits, batch: (rows.append(len(batch)), sample(logits, batch))[1])
+    assert generate(engine_of(on_gpu()), specs).tokens == expected
+    assert rows == [1] * 5
+
+
+def test_edited_logits(gpu: PretendedGpu) -> None:
+    """They are drawn from after the pass, by the same kernels."""
+
+    def specs() -> list[SequenceSpec]:
+        first, *others = specs_of(PROMPTS, 5, SAMPLINGS)
+        return [replace(first, editors=(LogitBias({expected[0]: -100.0}),)), *others]
+
+    expected = expected_of(specs_of(PROMPTS[:1], 1, GREEDY))[0]
+    found = generate(engine_of(on_gpu()), specs()).tokens
+    assert found == expected_of(specs()) and found[0][0] != expected[0]
+
+
+def test_reproducible_steps(gpu: PretendedGpu) -> None:
+    specs = specs_of(PROMPTS[:2], 3, SAMPLINGS[1:])
+    assert generate(engine_of(on_gpu(reproducible=True)), specs).tokens == expected_of(specs)
