@@ -2,7 +2,8 @@
 
 import torch
 
-from speculative_engine.device_copy import apart, copy_into, to_device, to_device_together, together
+from speculative_engine.device_copy import HostCopy, apart, copy_into, to_device, to_device_together, together
+from tests.harness.engine.pretended_gpu import DEVICE, pretended_gpu
 
 HOSTS = [
     torch.tensor([[1, -2, 3], [4, 5, -(2**62)]]),
@@ -34,3 +35,20 @@ def test_on_the_host_nothing_is_copied() -> None:
     target = torch.zeros(3)
     copy_into(target, HOSTS[1])
     assert torch.equal(target, HOSTS[1])
+
+
+def test_a_copy_on_the_host_keeps_what_was_there() -> None:
+    source = torch.tensor([1, 2])
+    copied = HostCopy(source)
+    source.zero_()
+    assert copied.get().tolist() == [1, 2]
+
+
+def test_reading_a_gpu_waits_once() -> None:
+    with pretended_gpu() as gpu:
+        source = torch.ones(2, device=DEVICE)
+        with gpu.counted() as count:
+            copied = HostCopy(source)
+            assert count == {"copies back": 1}
+            assert copied.get().tolist() == [1, 1]
+        assert count == {"copies back": 1, "waits": 1}

@@ -7,6 +7,7 @@ operations of torch that are neither views nor allocations: each is at least one
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -111,7 +112,7 @@ class GpuTensor(torch.Tensor):
             if isinstance(each, torch.Tensor) and not isinstance(each, GpuTensor) and each.dim():
                 assert name in ("__getitem__", "__setitem__"), f"{name} of tensors of two devices"
                 _gpu.copied(each, _THERE, False)
-        if name in ("__getitem__", "__setitem__") and any(isinstance(each, list) for each in tree_lists(args[1])):
+        if name in ("__getitem__", "__setitem__") and any(isinstance(each, list) for each in _parts(args[1])):
             _gpu.copied(torch.empty(1), _THERE, False)  # torch makes a tensor of the list
         with _Launches():
             return super().__torch_function__(call, types, args, kwargs)
@@ -129,7 +130,7 @@ class _Launches(NoHostReads):
         return found
 
 
-def tree_lists(index: Any) -> list[Any]:
+def _parts(index: Any) -> list[Any]:
     """The parts of an index."""
     return list(index) if isinstance(index, tuple) else [index]
 
@@ -220,7 +221,6 @@ class _Kernel:
 def pretended_gpu() -> Iterator[PretendedGpu]:
     """Within the context, `DEVICE` is a GPU."""
     from speculative_engine.model.cuda import bucketed_steps
-    from speculative_engine.sampling.triton_kernels import draw
 
     with pytest.MonkeyPatch.context() as patch, _Factories():
         patch.setattr(torch.cuda, "Event", _Event)
@@ -230,6 +230,9 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(torch.cuda, "set_stream", lambda *_: None)
         patch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
         patch.setattr(bucketed_steps, "GraphCapture", _Capture)
-        for name in ("best_of_slices", "follow_best"):
-            patch.setattr(draw, name, _Kernel(getattr(draw, name)))
+        if importlib.util.find_spec("triton"):
+            from speculative_engine.sampling.triton_kernels import draw
+
+            for name in ("best_of_slices", "follow_best"):
+                patch.setattr(draw, name, _Kernel(getattr(draw, name)))
         yield _gpu

@@ -12,6 +12,7 @@ import torch
 
 from speculative_engine.engine import step_draw
 from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import StepResult
 from speculative_engine.logits.processors import LogitBias
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import PackedModel
@@ -44,10 +45,10 @@ def gpu() -> Iterator[PretendedGpu]:
         yield found
 
 
-def on_gpu(*, reproducible: bool = False, captured: bool = True) -> PackedModel:
+def on_gpu(*, reproducible: bool = False, captured: bool = True, buckets: StepBuckets = BUCKETS) -> PackedModel:
     moved = copy.deepcopy(MODEL)
     to_gpu(moved)
-    model = PackedModel(moved, 400, buckets=None if reproducible else BUCKETS, reproducible=reproducible)
+    model = PackedModel(moved, 400, buckets=None if reproducible else buckets, reproducible=reproducible)
     assert model.device.type == "cuda" and model.draw_kernels == "yes"
     if captured:
         model.capture_graphs()
@@ -59,21 +60,27 @@ def expected_of(specs: Sequence[SequenceSpec]) -> dict[int, list[int]]:
     return generate(engine_of(packed(MODEL)), specs, together=False).tokens
 
 
-def counted_steps(gpu: PretendedGpu, model: PackedModel, specs: Sequence[SequenceSpec]) -> list[Counter[str]]:
-    engine = engine_of(model)
-    for spec in specs:
-        engine.add(spec)
-    counts = []
-    while engine.running:
+@pytest.mark.parametrize("drafted", [False, True], ids=["plain", "drafted"])
+def test_a_step_is_two_copies_and_one_wait(gpu: PretendedGpu, drafted: bool) -> None:
+    specs = specs_of([PROMPTS[0][:5], PROMPTS[1], PROMPTS[2][:5]], 8, SAMPLINGS)
+    expected = expected_of(specs)
+    engine = engine_of(on_gpu(buckets=StepBuckets(rows=(1, 4, 32), keys=(128,))))
+    step = engine.step
+    counts: list[Counter[str]] = []
+    rows: list[int] = []
+
+    def counted() -> StepResult:
         with gpu.counted() as count:
-            engine.step()
+            result = step()
         counts.append(count)
-    return counts
+        rows.append(result.rows)
+        return result
 
-
-def test_a_step_is_two_copies_and_one_wait(gpu: PretendedGpu) -> None:
-    specs = specs_of([PROMPTS[0][:5], PROMPTS[1], PROMPTS[2][:5]], 4, SAMPLINGS)
-    for count in counted_steps(gpu, on_gpu(), specs):
+    engine.step = counted  # type: ignore[method-assign]
+    assert generate(engine, specs, ScriptedDrafter(expected) if drafted else None).tokens == expected
+    assert drafted == (max(rows[1:]) > len(specs))
+    assert max(rows) <= 32
+    for count in counts:
         # The pass with its sampling is one launch; two more copy the results that the next pass will overwrite.
         assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
 
