@@ -10,6 +10,7 @@ from torch import Tensor
 
 from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.model.cuda.lane_paths import LanePaths
 from speculative_engine.model.cuda.step_buckets import Bucket
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
@@ -74,8 +75,8 @@ class BucketedBatch:
         """
         count, rows = len(batch), self.bucket.rows
         ranges = _ranges(batch.lanes)
-        asked = [np.sort(np.concatenate([_asked(lane) for lane in lanes])) for lanes in ranges]
-        order = np.concatenate([*asked, np.empty(0, dtype=np.int64)])
+        paths = LanePaths.of(ranges)
+        order = paths.asked[np.lexsort((paths.asked, paths.ranges))]
         if len(order) != count or len(batch.wanted) > rows:
             raise ValueError(f"lanes contain {len(order)} of {count} rows, of which {len(batch.wanted)} are wanted")
         place = np.empty(count, dtype=np.int64)
@@ -92,27 +93,20 @@ class BucketedBatch:
             write_none(host["draws"])
         else:
             draws.write(host["draws"], (wanted if whole else np.arange(self._wanted))[: len(draws)])
-        tree, first_rows, first_keys = host["tree"], host["first_rows"], host["first_keys"]
+        contexts = [lanes[0].context for lanes in ranges]
+        row_ends = np.bincount(paths.ranges, minlength=len(ranges)).cumsum()
+        key_ends = np.cumsum([len(context) for context in contexts], dtype=np.int64)
+        keys = int(key_ends[-1]) if ranges else 0
+        for name, ends, last in (("first_rows", row_ends, rows), ("first_keys", key_ends, keys)):
+            host[name][1 : len(ends) + 1], host[name][len(ends) + 1 :] = ends, last
+        if contexts:
+            np.concatenate(contexts, out=host["key_slots"][:keys])
+        tree = host["tree"]
         tree[:] = False
-        row = key = 0
-        for index, lanes in enumerate(ranges):
-            first_rows[index], first_keys[index] = row, key
-            context = lanes[0].context
-            host["key_slots"][key : key + len(context)] = context
-            key += len(context)
-            for lane in lanes:
-                path = place[lane.rows]
-                row += len(path) - lane.first_query
-                tree[np.ix_(path[lane.first_query :], path)] = np.tri(
-                    len(path) - lane.first_query, len(path), lane.first_query, dtype=bool
-                )
-        first_rows[len(ranges) :] = rows
-        first_keys[len(ranges) :] = key
-        if len(ranges) < rows:
-            first_rows[len(ranges)] = count
+        paths.mark(tree, place)
         padding_rows = np.arange(count, rows)
         tree[padding_rows, padding_rows] = True
-        self._block.send(key)
+        self._block.send(keys)
         return place
 
     def begin(self) -> None:
@@ -178,7 +172,3 @@ def _ranges(lanes: list[Lane]) -> list[list[Lane]]:
         else:
             ranges.append([lane])
     return ranges
-
-
-def _asked(lane: Lane) -> np.ndarray:
-    return np.array(lane.rows[lane.first_query :], dtype=np.int64)
