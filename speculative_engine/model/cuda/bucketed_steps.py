@@ -46,9 +46,10 @@ class BucketedSteps:
         which have no graphs, each step calls the function that would have been captured.
         """
         buckets = list(self.buckets)
+        smallest = self._batch(buckets[-1])  # before, since its first numbers are copied to the device
         try:
             with NoHostReads():
-                self._run(self._batch(buckets[-1]), None)
+                self._run(smallest, None)
         except HostReadError as error:
             self.unavailable = str(error)
             return

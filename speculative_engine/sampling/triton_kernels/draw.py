@@ -18,7 +18,7 @@ _SPOILT = tl.constexpr(-1)
 _INFINITY = tl.constexpr(float("inf"))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["room"])  # compiled once, not for each number of rows
 def best_of_slices(logits, row_stride, vocabulary, draws, room, scores, token_ids, SLICE: tl.constexpr):
     """Finds the best token of a slice of the vocabulary, by (z / T + g, lowest id). One program a slice and draw.
 
@@ -50,7 +50,7 @@ def best_of_slices(logits, row_stride, vocabulary, draws, room, scores, token_id
         tl.store(token_ids + at, tl.where(spoilt > 0, _SPOILT, token_id))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["room", "slices"])
 def follow_best(draws, room, scores, token_ids, slices, drawn, ROWS: tl.constexpr, SLICES: tl.constexpr,
                 ROUNDS: tl.constexpr):  # fmt: skip
     """Finds the token of each draw, and whether it is on the path of the tokens. One program for all.

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
@@ -53,6 +54,8 @@ class PretendedGpu:
 
     def copied(self, host: torch.Tensor, name: str, non_blocking: bool) -> None:
         """Counts a copy, which waits for the device unless memory and call allow it not to."""
+        if any(type(mode) is NoHostReads for mode in _get_current_dispatch_mode_stack()):
+            raise HostReadError(name)  # it sees the CPU's tensors only
         self.count(name)
         if not (non_blocking and host.untyped_storage().data_ptr() in self._pinned):
             self.count(_WAITS)

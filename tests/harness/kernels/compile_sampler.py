@@ -21,14 +21,17 @@ from speculative_engine.sampling.triton_kernels.draw import best_of_slices, foll
 CAPABILITIES = (80, 90)
 DTYPES = ("bf16", "fp32")
 ROWS = (16, 64, 1024)
+_ANY = ("room", "slices")
+"""Numbers of which the compiler is told nothing; all others, and addresses, are multiples of 16 in a service."""
 _SCORES = {"scores": "*fp32", "token_ids": "*i32"}
 
 
 def compiled(kernel: Any, types: dict[str, str], constants: dict[str, int], capability: int) -> dict[str, object]:
     """Compiles a kernel to a GPU's machine code and tells of its instructions."""
     signature = {**types, **dict.fromkeys(constants, "constexpr")}
-    target = GPUTarget("cuda", capability, 32)
-    found = triton.compile(ASTSource(kernel, signature, constexprs=constants), target=target, options=OPTIONS)
+    aligned = {(index,): [["tt.divisibility", 16]] for index, name in enumerate(types) if name not in _ANY}
+    source = ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
+    found = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=OPTIONS)
     instructions = re.findall(r"^\s+(?:@!?%p\d+ )?([a-z][\w.]+)", found.asm["ptx"], re.MULTILINE)
     return {
         "kernel": kernel.__name__,
