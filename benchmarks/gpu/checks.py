@@ -14,9 +14,11 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.device_sampler import draw
 from speculative_engine.sampling.gumbel import block_maxima
+from speculative_engine.sampling.kernel_sampler import KernelsUnusableError, usable_sampler
 from speculative_engine.sampling.philox import philox4x32
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.sampling.step_draws import StepDraws
 
 CHUNKS = (8, 64)
 """Batch sizes at which a row's logits are compared with those that it has alone."""
@@ -73,6 +75,16 @@ def sampling_figures(device: torch.device, vocabulary: int, runs: int) -> Iterat
     }
     yield {f"{name}: ms": milliseconds(seconds(lambda: draw(logits, batch), device, runs))}
     yield {f"{name}: ms, asking": milliseconds(seconds(lambda: sample(logits, batch), device, runs))}
+    try:
+        sampler = usable_sampler(device)
+    except KernelsUnusableError as error:
+        yield {f"{name}: kernels": str(error)}
+        return
+    on_host = batch.to("cpu")
+    numbers = StepDraws.of_roots(on_host).numbers().to(device)
+    drawn = sampler.draw(logits, numbers)[0].cpu()
+    yield {f"{name}: kernels draw the CPU's tokens": torch.equal(drawn.long(), sample(logits.cpu(), on_host).token_ids)}
+    yield {f"{name}: ms, kernels": milliseconds(seconds(lambda: sampler.draw(logits, numbers), device, runs))}
 
 
 def flip_figures(name: str, model: PackedModel, texts: Sequence[Sequence[int]]) -> Iterator[Figures]:

@@ -205,8 +205,10 @@ class Probe:
         """Measures sampling from a large vocabulary, kernel by kernel."""
         from speculative_engine.sampling.coupled_sampler import sample
         from speculative_engine.sampling.device_sampler import draw
+        from speculative_engine.sampling.kernel_sampler import KernelSampler
         from speculative_engine.sampling.sampling_batch import SamplingBatch
         from speculative_engine.sampling.sampling_params import SamplingParams
+        from speculative_engine.sampling.step_draws import StepDraws
 
         for rows in (1, 64):
             for temperature, top_p in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.9)):
@@ -222,6 +224,10 @@ class Probe:
                     torch.cuda.synchronize()
                 taken = 1e3 * (time.perf_counter() - started) / self._sizes.runs
                 report("sampling", rows=rows, temperature=temperature, top_p=top_p, milliseconds=round(taken, 2))
+                if self._cuda and not batch.filters:
+                    kernels, numbers = KernelSampler(), StepDraws.of_roots(batch.to("cpu")).numbers().to(self._device)
+                    taken = self._microseconds(partial(kernels.draw, logits, numbers))
+                    report("sampling by kernels", rows=rows, temperature=temperature, microseconds=round(taken, 2))
 
     def outer_product(self) -> None:
         """Measures a product of inner size 1. torch 2.13 compiles a kernel for it at its first call."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.device_sampler import draw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import NUMBERS, StepDraws
+from speculative_engine.sampling.step_draws import StepDraws
 
 
 class StepDraw(NamedTuple):
@@ -63,9 +62,7 @@ class StepDrawing:
         self._sampling = SamplingBatch.build(params, positions)
         self._draws = StepDraws(self._sampling, *tree_of(jobs))
         if params and not self.in_pass:
-            numbers = np.zeros((NUMBERS, len(params)), dtype=np.int64)
-            self._draws.write(numbers, np.arange(len(params)))
-            self._numbers = to_device(torch.from_numpy(numbers), model.device)
+            self._numbers = to_device(self._draws.numbers(), model.device)
 
     def __len__(self) -> int:
         return len(self._sampling)

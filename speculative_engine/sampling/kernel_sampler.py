@@ -11,7 +11,7 @@ from torch import Tensor
 from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import NUMBERS, StepDraws
+from speculative_engine.sampling.step_draws import StepDraws
 
 SLICE = 1024
 """Tokens that one program scores: a row of 128k tokens is about one program for each multiprocessor."""
@@ -85,8 +85,7 @@ def draws_as_the_host(sampler: KernelSampler, device: torch.device) -> bool:
     count = len(params)
     sampling = SamplingBatch.build(params, [1000 * row for row in range(count)])
     logits = torch.randn((count, 3 * SLICE + 7), generator=torch.Generator().manual_seed(count))
-    numbers = torch.zeros((NUMBERS, count), dtype=torch.int64)
-    StepDraws(sampling, [-1] * count, list(range(count))).write(numbers.numpy(), torch.arange(count).numpy())
+    numbers = StepDraws.of_roots(sampling).numbers()
     tokens, on_path = sampler.draw(logits.to(device), numbers.to(device)).cpu()
     return bool(on_path.all()) and torch.equal(tokens.long(), sample(logits, sampling).token_ids)
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 
@@ -25,8 +26,19 @@ class StepDraws(NamedTuple):
     parents: list[int]
     """The draw whose row each row follows; a root is its own parent."""
 
+    @classmethod
+    def of_roots(cls, sampling: SamplingBatch) -> StepDraws:
+        """Draws without trees. sampling: on the host."""
+        return cls(sampling, [-1] * len(sampling), list(range(len(sampling))))
+
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def numbers(self) -> Tensor:
+        """The draws' numbers, int64 [NUMBERS, draws], each of the row of logits of its own index."""
+        numbers = torch.zeros((NUMBERS, len(self)), dtype=torch.int64)
+        self.write(numbers.numpy(), np.arange(len(self)))
+        return numbers
 
     def write(self, numbers: np.ndarray, rows: np.ndarray) -> None:
         """Writes the draws' numbers. Those that drop tokens are left out: the kernels draw no token for them.

@@ -26,7 +26,8 @@ def numbers_of(
     alone; room: for more draws."""
     count = len(params)
     numbers = torch.zeros((NUMBERS, room or count), dtype=torch.int64)
-    draws = StepDraws(SamplingBatch.build(params, positions), *(tree or ([-1] * count, list(range(count)))))
+    sampling = SamplingBatch.build(params, positions)
+    draws = StepDraws.of_roots(sampling) if tree is None else StepDraws(sampling, *tree)
     draws.write(numbers.numpy(), np.arange(count) if rows is None else np.array(rows))
     return numbers
 
