@@ -69,9 +69,11 @@ def usable_sampler(device: torch.device) -> KernelSampler:
     if device.type != "cuda":
         raise KernelsUnusableError("the kernels are for GPUs")
     sampler = KernelSampler()
+    from triton import TritonError
+
     try:
         equal = draws_as_the_host(sampler, device)
-    except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
+    except (TritonError, RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise KernelsUnusableError(f"the kernels do not run: {reason or type(error).__name__}") from error
     if not equal:

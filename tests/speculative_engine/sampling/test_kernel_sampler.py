@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from speculative_engine.acceptance.coupled import walk_on_device
+from speculative_engine.sampling import kernel_sampler
 from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.kernel_sampler import (
     SLICE,
@@ -16,6 +17,7 @@ from speculative_engine.sampling.kernel_sampler import (
 )
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.pretended_gpu import DEVICE, pretended_gpu
 from tests.harness.engine.random_work import random_job
 from tests.harness.kernels.drawn import drawn_by_kernels, numbers_of
 
@@ -139,3 +141,19 @@ def test_the_trial_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = KernelSampler.draw
     monkeypatch.setattr(KernelSampler, "draw", lambda *args: draw(*args) + 1)
     assert not draws_as_the_host(sampler, CPU)
+
+
+def test_a_gpu_on_which_they_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where Triton finds no C compiler for its launchers."""
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("Failed to find C compiler. Please specify\nsomething")
+
+    with pretended_gpu():
+        assert isinstance(usable_sampler(DEVICE), KernelSampler)
+        monkeypatch.setattr(KernelSampler, "draw", failing)
+        with pytest.raises(KernelsUnusableError, match=r"^the kernels do not run: Failed to find C compiler\. [^\n]*$"):
+            usable_sampler(DEVICE)
+        monkeypatch.setattr(kernel_sampler, "draws_as_the_host", lambda *_: False)
+        with pytest.raises(KernelsUnusableError, match="other tokens"):
+            usable_sampler(DEVICE)
