@@ -158,6 +158,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
         cuda_graphs=model.graphs,
+        draw_kernels=model.draw_kernels,
         kernels=info.kernels,
         faster=info.kernels_advice,
         compiled_library=library() is not None,

@@ -19,7 +19,7 @@ from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.round_worth import RoundWorth
 from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
+from speculative_engine.sampling.candidate_finder import candidate_finder
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 
@@ -83,6 +83,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         rows, seconds = zip(*engine.cost.points(), strict=True)
         cost = StepCost(rows, [self._share * each for each in seconds])
         self._growth = TreeGrowth(cost)
+        self._find = candidate_finder(self.model.device, fixed=self.model.steps is not None)
         self._worth = RoundWorth(engine.cost, cost)
 
     def begin(self, spec: DraftSpec) -> _Draft:
@@ -201,8 +202,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
             [node.position + 1 for _, node in asked],
             self.model.device,
         )
-        find = candidates if self.model.steps is None else candidates_on_device
-        found = find(logits, sampling, self._growth.width)
+        found = self._find(logits, sampling, self._growth.width)
         self.clock.enter("walk")
         for (member, node), tokens, log_probs in zip(asked, *found, strict=True):
             member.draft.number(self._growth.children(member.growing, node, tokens, log_probs))

@@ -23,7 +23,7 @@ from speculative_engine.model.linear.packed_linear import PackedLinear, replace_
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
 from speculative_engine.planning.round_worth import least_worth
-from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
+from speculative_engine.sampling.candidate_finder import candidate_finder
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 
@@ -74,6 +74,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
         self.hidden_size = heads.hidden_size
         weight = next(heads.parameters())
         self._dtype, self._device = weight.dtype, weight.device
+        self._find = candidate_finder(self._device, fixed=self._device.type != "cpu")
         if self._device.type == "cpu":
             replace_linears(heads, PackedLinear)
         self._heads = heads
@@ -129,8 +130,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
         )
         # Targets with one tokenizer differ only in padding, so the smallest vocabulary loses no useful guess.
         limit = min(draft.spec.vocab_size or self._heads.vocab_size for draft in drafts)
-        find = candidates if self._device.type == "cpu" else candidates_on_device
-        found = find(logits[:, : min(limit, self._heads.vocab_size)], sampling, _WIDTH)
+        found = self._find(logits[:, : min(limit, self._heads.vocab_size)], sampling, _WIDTH)
         rows = [
             [(token, log_prob) for token, log_prob in zip(tokens, log_probs, strict=True) if token >= 0]
             for tokens, log_probs in zip(*found, strict=True)

@@ -42,7 +42,7 @@ from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
-from speculative_engine.sampling.kernel_sampler import KernelSampler, KernelsUnusableError, usable_sampler
+from speculative_engine.sampling.kernel_sampler import sampler_of
 from speculative_engine.sampling.step_draws import StepDraws
 
 __all__ = [
@@ -156,16 +156,9 @@ class PackedModel:
             except GpuWeightsError as error:
                 raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
         model.set_attn_implementation(ATTENTION_NAME)
-        self.sampler: KernelSampler | None = None
-        """Draws a target's tokens on the device, in the pass if `draws_in_pass`; None if it cannot."""
-        self.draw_kernels = "yes"
-        """Whether there is a `sampler`, for logs: "yes", or why there is none."""
-        try:
-            if not row_exact:
-                raise KernelsUnusableError("the kernels are for targets")  # drafters draw candidates
-            self.sampler = usable_sampler(self.device)
-        except KernelsUnusableError as error:
-            self.draw_kernels = str(error)
+        self.sampler, self.draw_kernels = sampler_of(self.device)
+        """Draws tokens on the device; None if it cannot. Whether it does, for logs: "yes", or why it does not."""
+        self._is_target = row_exact
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots, kv_dtype)
         self.steps: BucketedSteps | FixedRows | None = None
@@ -268,7 +261,7 @@ class PackedModel:
                 "run all of them or none"
             )
         view = copy.copy(self)
-        view.sampler = None  # it drafts
+        view._is_target = False
         try:
             check_layers(count, self.layers)
             view.model = first_layers(self.model, count)
@@ -319,8 +312,8 @@ class PackedModel:
 
     @property
     def draws_in_pass(self) -> bool:
-        """Whether passes can draw tokens themselves, see `forward_and_draw`."""
-        return self.sampler is not None and isinstance(self.steps, BucketedSteps)
+        """Whether passes draw a target's tokens themselves, see `forward_and_draw`."""
+        return self._is_target and self.sampler is not None and isinstance(self.steps, BucketedSteps)
 
     @torch.inference_mode()
     def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
@@ -372,7 +365,10 @@ class PackedModel:
         batch.begin()
         with packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, 0 if wanted is None else wanted)
-        drawn = None if self.sampler is None else self.sampler.draw(logits, batch.draws)
+        drawn = None
+        if self.draws_in_pass:
+            assert self.sampler is not None
+            drawn = self.sampler.draw(logits, batch.draws)
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size), drawn)
 
     def _call(self, batch: PackedBatch | BucketedBatch, wanted: torch.Tensor | int) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from typing import Any
 
 import torch
@@ -33,9 +34,11 @@ class KernelSampler:
         """Raises KernelsUnusableError without Triton."""
         try:
             from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+            from speculative_engine.sampling.triton_kernels.rank import rank_rows, rank_slices
         except ImportError as error:
             raise KernelsUnusableError(f"Triton cannot be imported: {error}") from error
         self._best_of_slices, self._follow_best = best_of_slices, follow_best
+        self._rank_slices, self._rank_rows = rank_slices, rank_rows
 
     def draw(self, logits: Tensor, draws: Tensor) -> Tensor:
         """Draws tokens and marks those on the path of the tokens drawn, without waiting for the device.
@@ -46,7 +49,7 @@ class KernelSampler:
         """
         room, vocabulary = draws.shape[1], logits.shape[1]
         slices = -(-vocabulary // SLICE)
-        rows = max(_LEAST_ROWS, 1 << (room - 1).bit_length())
+        rows = max(_LEAST_ROWS, _power_of_two(room))
         scores = torch.empty((room, slices), dtype=torch.float32, device=logits.device)
         token_ids = torch.empty((room, slices), dtype=torch.int32, device=logits.device)
         drawn = torch.empty((2, room), dtype=torch.int32, device=logits.device)
@@ -59,6 +62,39 @@ class KernelSampler:
                 ROWS=rows, SLICES=max(1, _TILE // rows), ROUNDS=rows.bit_length() - 1, **OPTIONS,
             )  # fmt: skip
         return drawn
+
+    def rank(self, logits: Tensor, draws: Tensor, width: int) -> Tensor:
+        """Finds the `width` best tokens of each draw, best first, without waiting for the device.
+
+        For logits and draws see `draw`. Returns int32 [room, 2, width]: the tokens, as `coupled_sampler.Candidates` has
+        them, and the bits of their log-probabilities float32, within rounding of those. Undefined where nothing is
+        drawn.
+        """
+        room, vocabulary = draws.shape[1], logits.shape[1]
+        slices = -(-vocabulary // SLICE)
+        floats, integers = ({"dtype": each, "device": logits.device} for each in (torch.float32, torch.int32))
+        scores, token_ids = torch.empty((room, slices, width), **floats), torch.empty((room, slices, width), **integers)
+        tops, masses = torch.empty((room, slices), **floats), torch.empty((room, slices), **floats)
+        ranked = torch.empty((room, 2, width), **integers)
+        with torch.cuda.device_of(logits):
+            self._rank_slices[(slices, room)](
+                logits, logits.stride(0), vocabulary, draws, room, scores, token_ids, tops, masses,
+                SLICE=SLICE, WIDTH=width, **OPTIONS,
+            )  # fmt: skip
+            self._rank_rows[(room,)](
+                logits, logits.stride(0), draws, room, scores, token_ids, tops, masses, slices, ranked,
+                SLICES=_power_of_two(slices), RANKED=_power_of_two(slices * width), WIDTH=width, **OPTIONS,
+            )  # fmt: skip
+        return ranked
+
+
+@cache
+def sampler_of(device: torch.device) -> tuple[KernelSampler | None, str]:
+    """The sampler if it is usable on a device, and "yes", or why it is not; found out once for each device."""
+    try:
+        return usable_sampler(device), "yes"
+    except KernelsUnusableError as error:
+        return None, str(error)
 
 
 def usable_sampler(device: torch.device) -> KernelSampler:
@@ -90,6 +126,10 @@ def draws_as_the_host(sampler: KernelSampler, device: torch.device) -> bool:
     numbers = StepDraws.of_roots(sampling).numbers()
     tokens, on_path = sampler.draw(logits.to(device), numbers.to(device)).cpu()
     return bool(on_path.all()) and torch.equal(tokens.long(), sample(logits, sampling).token_ids)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
 _TRIED = (0.0, 0.7, 1.0, 1.3)

@@ -57,6 +57,16 @@ class StepDraws(NamedTuple):
         numbers[PARENT, :count] = self.parents
 
 
+def numbers_on_device(sampling: SamplingBatch) -> Tensor:
+    """The numbers of draws whose parameters are on a device, without trees, int64 [NUMBERS, draws] there.
+
+    Each is of the row of logits of its own index; whether it drops tokens is not looked at.
+    """
+    temperatures = sampling.temperatures[:, 0].masked_fill(sampling.greedy, 0.0).view(torch.int32).long()
+    rows = torch.arange(len(sampling), device=temperatures.device)
+    return torch.stack([rows, sampling.seeds, sampling.positions, temperatures, rows, rows])
+
+
 def write_none(numbers: np.ndarray) -> None:
     """Writes that nothing is drawn. numbers: int64 [NUMBERS, room]."""
     numbers[ROW] = -1

@@ -14,7 +14,7 @@ from speculative_engine.drafters.model.slot_drafter import SlotDraft, SlotDrafte
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
+from speculative_engine.sampling.candidate_finder import candidate_finder
 from speculative_engine.sampling.distributions import by_entropy, draw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import DraftDistribution, Node
@@ -68,6 +68,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
     def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
         """growth: chooses the nodes to draft; the default assumes that a step's cost does not depend on its rows."""
         super().__init__(model, _TREE_ROOM, growth)
+        self._find = candidate_finder(model.device, fixed=model.steps is not None)
 
     def begin(self, spec: DraftSpec) -> ModelDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
@@ -173,8 +174,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
             cooler = [row for row in sampling.sampled_rows if expanded[row][1].spec.dynamic_temperature]
             if cooler:
                 sampling = by_entropy(logits, sampling, cooler)
-            find = candidates if self.model.steps is None else candidates_on_device
-            token_ids, log_probs = find(logits, sampling, self._growth.width)
+            token_ids, log_probs = self._find(logits, sampling, self._growth.width)
             drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
             self.clock.enter("walk")
             for row, (_, draft, node) in enumerate(expanded):

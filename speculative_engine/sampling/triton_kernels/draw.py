@@ -9,45 +9,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from speculative_engine.sampling.triton_kernels.noise import NOISE_BLOCK, gumbel_of_blocks
-
-_NONE = tl.constexpr(0x7FFFFFFF)
-"""In place of a token: there is none that can be drawn."""
-_SPOILT = tl.constexpr(-1)
-"""In place of a token: a logit is NaN or infinite."""
-_INFINITY = tl.constexpr(float("inf"))
+from speculative_engine.sampling.triton_kernels.slice_scores import INFINITY, NONE, SPOILT, best_token, slice_scores
 
 
 @triton.jit(do_not_specialize=["room"])  # compiled once, not for each number of rows
 def best_of_slices(logits, row_stride, vocabulary, draws, room, scores, token_ids, SLICE: tl.constexpr):
     """Finds the best token of a slice of the vocabulary, by (z / T + g, lowest id). One program a slice and draw.
 
-    logits: rows of bfloat16, float16 or float32. draws: int64 [6, room], see `draw_numbers`. scores float32 and
+    logits: rows of bfloat16, float16 or float32. draws: int64 [6, room], see `StepDraws`. scores float32 and
     token_ids int32 [room, slices]: the results; those of draws without a row stay as they are.
     """
     draw, part = tl.program_id(1), tl.program_id(0)
     row = tl.load(draws + draw)
     if row >= 0:
-        seed, position = tl.load(draws + room + draw), tl.load(draws + 2 * room + draw)
-        temperature = tl.load(draws + 3 * room + draw).to(tl.int32).to(tl.float32, bitcast=True)
-        BLOCKS: tl.constexpr = SLICE // NOISE_BLOCK
-        block = part * BLOCKS
-        offset = tl.arange(0, BLOCKS)[:, None] * NOISE_BLOCK + tl.arange(0, NOISE_BLOCK)[None, :]
-        token_id = part * SLICE + offset
-        inside = token_id < vocabulary
-        z = tl.load(logits + row * row_stride + token_id, mask=inside, other=-_INFINITY).to(tl.float32)
-        spoilt = tl.max(tl.max(((z != z) | (z == _INFINITY)).to(tl.int32), 1), 0)
-        if temperature > 0:
-            score = tl.div_rn(z, tl.zeros_like(z) + temperature)
-            score += gumbel_of_blocks(block, position, seed, BLOCKS)
-        else:
-            score = z
-        best = tl.max(tl.max(score, 1), 0)
-        token_id = tl.where((score == best) & (score > -_INFINITY), token_id, _NONE)
-        token_id = tl.min(tl.min(token_id, 1), 0)
+        token_id, _, score, spoilt = slice_scores(logits, row_stride, vocabulary, draws, room, row, draw, part, SLICE)
+        best, token_id = best_token(score, token_id)
         at = draw * tl.num_programs(0) + part
         tl.store(scores + at, best)
-        tl.store(token_ids + at, tl.where(spoilt > 0, _SPOILT, token_id))
+        tl.store(token_ids + at, tl.where(spoilt > 0, SPOILT, token_id))
 
 
 @triton.jit(do_not_specialize=["room", "slices"])
@@ -62,22 +41,22 @@ def follow_best(draws, room, scores, token_ids, slices, drawn, ROWS: tl.constexp
     draw = tl.arange(0, ROWS)
     inside = draw < room
     is_drawn = tl.load(draws + draw, mask=inside, other=-1) >= 0
-    best = tl.full([ROWS], -_INFINITY, tl.float32)
-    token = tl.full([ROWS], _NONE, tl.int32)
+    best = tl.full([ROWS], -INFINITY, tl.float32)
+    token = tl.full([ROWS], NONE, tl.int32)
     spoilt = tl.zeros([ROWS], tl.int32)
     for begin in range(0, slices, SLICES):
         part = begin + tl.arange(0, SLICES)
         at = draw[:, None] * slices + part[None, :]
         known = is_drawn[:, None] & (part < slices)[None, :]
-        score = tl.load(scores + at, mask=known, other=-_INFINITY)
-        token_id = tl.load(token_ids + at, mask=known, other=_NONE)
-        spoilt |= (tl.min(token_id, 1) == _SPOILT).to(tl.int32)
+        score = tl.load(scores + at, mask=known, other=-INFINITY)
+        token_id = tl.load(token_ids + at, mask=known, other=NONE)
+        spoilt |= (tl.min(token_id, 1) == SPOILT).to(tl.int32)
         top = tl.max(score, 1)
-        first = tl.min(tl.where(score == top[:, None], token_id, _NONE), 1)
+        first = tl.min(tl.where(score == top[:, None], token_id, NONE), 1)
         # Slices come in order of their ids, so an equal score of a later one is of a higher id.
         token = tl.where(top > best, first, token)
         best = tl.maximum(best, top)
-    token = tl.where((spoilt > 0) | (token == _NONE), -1, token)
+    token = tl.where((spoilt > 0) | (token == NONE), -1, token)
 
     own = tl.load(draws + 4 * room + draw, mask=inside, other=-1).to(tl.int32)
     parent = tl.load(draws + 5 * room + draw, mask=inside, other=0).to(tl.int32)

@@ -234,8 +234,13 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
         patch.setattr(bucketed_steps, "GraphCapture", _Capture)
         if importlib.util.find_spec("triton"):
-            from speculative_engine.sampling.triton_kernels import draw
+            from speculative_engine.sampling.triton_kernels import draw, rank
 
-            for name in ("best_of_slices", "follow_best"):
-                patch.setattr(draw, name, _Kernel(getattr(draw, name)))
+            for module, name in (
+                (draw, "best_of_slices"),
+                (draw, "follow_best"),
+                (rank, "rank_slices"),
+                (rank, "rank_rows"),
+            ):
+                patch.setattr(module, name, _Kernel(getattr(module, name)))
         yield _gpu

@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 
 from speculative_engine.sampling.kernel_sampler import OPTIONS, SLICE
 from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+from speculative_engine.sampling.triton_kernels.rank import rank_rows, rank_slices
 
 CAPABILITIES = (80, 90)
 DTYPES = ("bf16", "fp32")
@@ -24,6 +25,7 @@ ROWS = (16, 64, 1024)
 _ANY = ("room", "slices")
 """Numbers of which the compiler is told nothing; all others, and addresses, are multiples of 16 in a service."""
 _SCORES = {"scores": "*fp32", "token_ids": "*i32"}
+_MASSES = {"tops": "*fp32", "masses": "*fp32"}
 
 
 def compiled(kernel: Any, types: dict[str, str], constants: dict[str, int], capability: int) -> dict[str, object]:
@@ -48,8 +50,15 @@ def main() -> None:
     """Compiles each kernel in all its variants."""
     for capability in CAPABILITIES:
         for dtype in DTYPES:
-            types = {"logits": f"*{dtype}", "row_stride": "i32", "vocabulary": "i32", "draws": "*i64", "room": "i32"}
-            print(json.dumps(compiled(best_of_slices, {**types, **_SCORES}, {"SLICE": SLICE}, capability)), flush=True)
+            first = {"logits": f"*{dtype}", "row_stride": "i32"}
+            draws = {"draws": "*i64", "room": "i32"}
+            types = {**first, "vocabulary": "i32", **draws, **_SCORES}
+            print(json.dumps(compiled(best_of_slices, types, {"SLICE": SLICE}, capability)), flush=True)
+            constants = {"SLICE": SLICE, "WIDTH": 4}
+            print(json.dumps(compiled(rank_slices, {**types, **_MASSES}, constants, capability)), flush=True)
+            types = {**first, **draws, **_SCORES, **_MASSES, "slices": "i32", "ranked": "*i32"}
+            constants = {"SLICES": 128, "RANKED": 512, "WIDTH": 4}
+            print(json.dumps(compiled(rank_rows, types, constants, capability)), flush=True)
         for rows in ROWS:
             types = {"draws": "*i64", "room": "i32", **_SCORES, "slices": "i32", "drawn": "*i32"}
             constants = {"ROWS": rows, "SLICES": max(1, 2048 // rows), "ROUNDS": rows.bit_length() - 1}

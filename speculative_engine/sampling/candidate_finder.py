@@ -1,0 +1,41 @@
+"""How drafters find the best tokens of their rows on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from speculative_engine.device_copy import to_device
+from speculative_engine.sampling.coupled_sampler import top_candidates
+from speculative_engine.sampling.device_sampler import CandidateDraw, candidates, candidates_on_device
+from speculative_engine.sampling.kernel_sampler import KernelSampler, sampler_of
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.step_draws import numbers_on_device
+
+Find = Callable[[Tensor, SamplingBatch, int], CandidateDraw]
+"""Finds the best tokens of rows: logits [rows, V], their parameters on the same device, how many."""
+
+
+def candidate_finder(device: torch.device, *, fixed: bool) -> Find:
+    """The quickest way on a device. fixed: whether steps there have fixed sizes, so that waiting for them costs."""
+    sampler, _ = sampler_of(device)
+    if sampler is not None:
+        return partial(candidates_by_kernels, sampler)
+    return candidates_on_device if fixed else candidates
+
+
+def candidates_by_kernels(sampler: KernelSampler, logits: Tensor, batch: SamplingBatch, k: int) -> CandidateDraw:
+    """Finds what `candidates` finds, log-probabilities within rounding, and reads from the device once, at the end.
+
+    Rows that filter tokens take the way of `candidates`, which waits for the device.
+    """
+    ranked = sampler.rank(logits, numbers_on_device(batch), k).cpu()
+    token_ids, log_probs = ranked[:, 0], ranked[:, 1].view(torch.float32)
+    if rows := batch.filtered_rows:
+        which = to_device(torch.tensor(rows, dtype=torch.int64), logits.device)
+        again = top_candidates(logits.index_select(0, which), batch.select(rows), k)
+        token_ids[rows], log_probs[rows] = again.token_ids.cpu().int(), again.log_probs.cpu()
+    return CandidateDraw(token_ids.tolist(), log_probs.tolist())
