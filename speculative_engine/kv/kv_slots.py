@@ -176,12 +176,14 @@ class KvCache:
     """Keys and values of all slots: per layer two tensors [kv_heads, capacity + 1, head_dim].
 
     Heads come first so that gathering a context yields, for each head, one contiguous block of keys. With dtype "q8_0"
-    the tensors are those of `kernels/kv_rows.py`, int8 [kv_heads, capacity + 1, width].
+    the tensors are those of `kernels/kv_rows.py`, int8 [kv_heads, capacity + 1, width]. With `slots_first` they are
+    views of tensors [capacity + 1, kv_heads, head_dim], for kernels that read keys in place, a slot at a time.
     """
 
-    def __init__(self, capacity: int, dtype: KvDtype = "auto"):
+    def __init__(self, capacity: int, dtype: KvDtype = "auto", *, slots_first: bool = False):
         self.capacity = capacity
         self.dtype = dtype
+        self.slots_first = slots_first
         self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._scratch: dict[str, torch.Tensor] = {}
 
@@ -230,7 +232,7 @@ class KvCache:
 
     def empty(self, capacity: int) -> KvCache:
         """An empty cache of the same type."""
-        return KvCache(capacity, self.dtype)
+        return KvCache(capacity, self.dtype, slots_first=self.slots_first)
 
     def _make(self, like: torch.Tensor, what: str) -> torch.Tensor:
         heads, _, dim = like.shape
@@ -242,6 +244,8 @@ class KvCache:
                 )
             dim, dtype = stored_width(dim), STORED
         # Zeros, not garbage: a masked key contributes 0 * value, and 0 * NaN would be NaN.
+        if self.slots_first:
+            return torch.zeros(self.capacity + 1, heads, dim, dtype=dtype, device=like.device).transpose(0, 1)
         return torch.zeros(heads, self.capacity + 1, dim, dtype=dtype, device=like.device)
 
     @property

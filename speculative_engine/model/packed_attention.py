@@ -3,8 +3,9 @@
 The order of every row's sums depends on the row's own context alone (law 1). A row therefore gets the same bits alone,
 beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
 positions in order (attention.py). Without it, scores and values are multiplied in blocks of a fixed number of
-positions, and the blocks are summed in a fixed order; on GPUs in reproducible mode all of these products have one shape
-as well (fixed_attention.py). Only bucketed steps on GPUs have no such order (bucketed_attention.py).
+positions, and the blocks are summed in a fixed order. On GPUs kernels of our own do (slot_attention.py). Where they
+cannot run, all of these products have one shape in reproducible mode (fixed_attention.py), and bucketed steps have no
+such order (bucketed_attention.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.fixed_attention import attend_fixed
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
+from speculative_engine.model.cuda.slot_attention import write_and_attend
+from speculative_engine.model.cuda.slot_batch import SlotBatch
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
 ATTENTION_NAME = "draftwire_packed"
@@ -40,7 +43,7 @@ _PIECE_ELEMENTS = 1 << 17
 class ForwardPass:
     """A running model call."""
 
-    batch: PackedBatch | BucketedBatch
+    batch: PackedBatch | BucketedBatch | SlotBatch
     cache: KvCache
     shared: object = None
     """Data that the first layer prepares for the layers after it."""
@@ -56,7 +59,7 @@ _current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 
 @contextmanager
-def packed_context(batch: PackedBatch | BucketedBatch, cache: KvCache) -> Iterator[None]:
+def packed_context(batch: PackedBatch | BucketedBatch | SlotBatch, cache: KvCache) -> Iterator[None]:
     """Sets the batch and the cache of model calls within the context."""
     token = _current.set(ForwardPass(batch, cache))
     try:
@@ -90,6 +93,13 @@ def packed_attention(
     """
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
+    if isinstance(batch, SlotBatch):
+        factor = scaling if scaling is not None else query.shape[-1] ** -0.5
+        new = key[0], value[0]
+        stored = cache.layer(module.layer_idx, *new)
+        return write_and_attend(
+            batch, query[0], new, stored, factor, sliding_window, softcap, s_aux
+        ).unsqueeze(0), None
     keys, values = cache.write(module.layer_idx, batch.slots, key[0], value[0])
     if isinstance(batch, BucketedBatch):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5

@@ -19,10 +19,14 @@ from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
+from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.graph_capture import Rows
+from speculative_engine.model.cuda.kernel_support import missing
+from speculative_engine.model.cuda.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers
@@ -76,6 +80,7 @@ class PackedModel:
         buckets: StepBuckets | None = None,
         reproducible: bool = False,
         ranks: RankGroup | None = None,
+        kernels: bool | None = None,
     ):
         """Prepares a loaded model for packed passes. Raises UnsupportedModelError.
 
@@ -83,9 +88,11 @@ class PackedModel:
         weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only, q8_0 and
         q4_0 for CPUs only. kv_dtype: type of keys and values in the KV cache; all but "auto" are for CPUs only.
         buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose
-        collectives are not captured. reproducible: give all passes the same number of rows, instead of buckets, so that
-        a row has the same bits in any batch on GPUs as well. ranks: the group of ranks that from_pretrained has split
-        the model among, seen from this one.
+        collectives are not captured. reproducible: give a row the same bits in any batch on GPUs as well; where the
+        Triton kernels do not compute the whole model, all passes then have the same number of rows, instead of buckets.
+        ranks: the group of ranks that from_pretrained has split the model among, seen from this one. kernels: whether
+        to run on the Triton kernels of GPUs; by default if they support the model, and neither buckets nor ranks are
+        given.
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
@@ -134,7 +141,21 @@ class PackedModel:
                 keep_own_parts(model, ranks)
             except SplitError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
-        if on_cpu:
+        self.kernels_missing = missing(self.device, self.dtype, self.config)
+        """What the Triton kernels of GPUs lack for this model, in words; None if nothing."""
+        if kernels is None:
+            kernels = not on_cpu and buckets is None and ranks is None and self.kernels_missing is None
+        elif kernels and self.kernels_missing is not None:
+            raise UnsupportedModelError(f"model {self.name}: {self.kernels_missing}")
+        fused = False
+        if kernels:
+            if weights != "checkpoint":
+                self._narrow(model, weights)
+            else:
+                from speculative_engine.model.cuda.kernel_layer import run_on_kernels  # needs Triton
+
+                fused = run_on_kernels(model)
+        elif on_cpu:
             tied = ranks is None and shares_weight(model)
             kind = weights if weights == "q8_0" or weights == "q4_0" else None
             make_plain = RowExactLinear if row_exact else PackedLinear
@@ -151,22 +172,21 @@ class PackedModel:
                 look_up_in_head(model)
             keep_logits_whole(model)
         elif weights != "checkpoint":
-            try:
-                narrow_weights(model, 8 if weights == "int8" else 4)
-            except GpuWeightsError as error:
-                raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
+            self._narrow(model, weights)
         model.set_attn_implementation(ATTENTION_NAME)
         self.sampler, self.draw_kernels = sampler_of(self.device)
         """Draws tokens on the device; None if it cannot. Whether it does, for logs: "yes", or why it does not."""
         self._is_target = row_exact
         self.pool = SlotPool(slots)
-        self.cache = KvCache(slots, kv_dtype)
-        self.steps: BucketedSteps | FixedRows | None = None
+        self.cache = KvCache(slots, kv_dtype, slots_first=kernels)
+        self.steps: BucketedSteps | SlotSteps | FixedRows | None = None
         """Runs steps in fixed sizes; None where steps have any size."""
-        if reproducible:
+        if kernels and (fused or not reproducible):
+            self.steps = SlotSteps(_weak(self._run_fixed), slots, self.device)
+        elif reproducible:
             self.steps = FixedRows(_weak(self._run_whole))
         elif buckets is not None or not (on_cpu or ranks):
-            self.steps = BucketedSteps(_weak(self._run_bucket), buckets or StepBuckets.within(slots), self.device)
+            self.steps = BucketedSteps(_weak(self._run_fixed), buckets or StepBuckets.within(slots), self.device)
 
     @classmethod
     def load(
@@ -223,7 +243,9 @@ class PackedModel:
         self.pool = SlotPool(slots)
         self.cache = self.cache.empty(slots)
         if isinstance(self.steps, BucketedSteps):
-            self.steps = BucketedSteps(_weak(self._run_bucket), StepBuckets.within(slots), self.device)
+            self.steps = BucketedSteps(_weak(self._run_fixed), StepBuckets.within(slots), self.device)
+        elif isinstance(self.steps, SlotSteps):
+            self.steps = SlotSteps(_weak(self._run_fixed), slots, self.device)
 
     @contextmanager
     def other_slots(self, pool: SlotPool) -> Iterator[None]:
@@ -231,8 +253,7 @@ class PackedModel:
         tensors of steps hold slots of earlier ones, which must be in the cache."""
         held = self.pool, self.cache, self.steps
         self.pool, self.cache = pool, self.cache.empty(pool.capacity)
-        if isinstance(self.steps, BucketedSteps):
-            self.steps = BucketedSteps(_weak(self._run_bucket), self.steps.buckets, self.device)
+        self.steps = self._steps_like(self.steps)
         try:
             yield
         finally:
@@ -267,10 +288,7 @@ class PackedModel:
             view.model = first_layers(self.model, count)
         except (FieldError, ValueError) as error:
             raise ModelLoadError(f"model {self.name}: {error}") from error
-        if isinstance(self.steps, BucketedSteps):
-            view.steps = BucketedSteps(_weak(view._run_bucket), self.steps.buckets, self.device)
-        elif self.steps is not None:
-            view.steps = FixedRows(_weak(view._run_whole))
+        view.steps = view._steps_like(self.steps)
         view.name = f"the first {count} layers of {self.name}"
         return view
 
@@ -313,7 +331,7 @@ class PackedModel:
     @property
     def draws_in_pass(self) -> bool:
         """Whether passes draw a target's tokens themselves, see `forward_and_draw`."""
-        return self._is_target and self.sampler is not None and isinstance(self.steps, BucketedSteps)
+        return self._is_target and self.sampler is not None and isinstance(self.steps, CapturedSteps)
 
     @torch.inference_mode()
     def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
@@ -321,7 +339,7 @@ class PackedModel:
 
         Also returns the result of `KernelSampler.draw`, on its way to the host.
         """
-        assert isinstance(self.steps, BucketedSteps)
+        assert isinstance(self.steps, CapturedSteps)
         self._announce(batch)
         return self.steps.forward_and_draw(batch, draws)
 
@@ -330,7 +348,7 @@ class PackedModel:
 
         Later passes must use the KV cache that exists now. Raises ModelLoadError if there is no memory for them.
         """
-        if not isinstance(self.steps, BucketedSteps):
+        if not isinstance(self.steps, CapturedSteps):
             return
         try:
             with torch.inference_mode():
@@ -342,12 +360,12 @@ class PackedModel:
     @property
     def captured(self) -> int:
         """Number of step sizes that were captured as CUDA graphs."""
-        return self.steps.captured if isinstance(self.steps, BucketedSteps) else 0
+        return self.steps.captured if isinstance(self.steps, CapturedSteps) else 0
 
     @property
     def graphs(self) -> str:
         """State of the CUDA graphs, for logs: their number, or why there are none."""
-        unavailable = self.steps.unavailable if isinstance(self.steps, BucketedSteps) else None
+        unavailable = self.steps.unavailable if isinstance(self.steps, CapturedSteps) else None
         return unavailable or str(self.captured if self.device.type == "cuda" else 0)
 
     def _run(self, batch: PackedBatch) -> Rows:
@@ -361,7 +379,7 @@ class PackedModel:
             logits = self._call(batch, 0)
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size))
 
-    def _run_bucket(self, batch: BucketedBatch, wanted: torch.Tensor | None) -> Rows:
+    def _run_fixed(self, batch: BucketedBatch | SlotBatch, wanted: torch.Tensor | None) -> Rows:
         batch.begin()
         with packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, 0 if wanted is None else wanted)
@@ -371,7 +389,7 @@ class PackedModel:
             drawn = self.sampler.draw(logits, batch.draws)
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size), drawn)
 
-    def _call(self, batch: PackedBatch | BucketedBatch, wanted: torch.Tensor | int) -> torch.Tensor:
+    def _call(self, batch: PackedBatch | BucketedBatch | SlotBatch, wanted: torch.Tensor | int) -> torch.Tensor:
         """Calls the model of transformers within a packed context. wanted: rows whose logits to return, 0 for all."""
         out = self.model(
             input_ids=batch.token_ids.unsqueeze(0),
@@ -388,6 +406,20 @@ class PackedModel:
         Returns the seconds after which to call it again unless a pass comes first; None for never.
         """
         return None if self._ranks is None else self._ranks.keep_alive()
+
+    def _steps_like(self, steps: BucketedSteps | SlotSteps | FixedRows | None) -> BucketedSteps | SlotSteps | FixedRows | None:
+        """Steps of this model with the sizes of others, in tensors of their own."""
+        if isinstance(steps, BucketedSteps):
+            return BucketedSteps(_weak(self._run_fixed), steps.buckets, self.device)
+        if isinstance(steps, SlotSteps):
+            return SlotSteps(_weak(self._run_fixed), self.pool.capacity, self.device)
+        return None if steps is None else FixedRows(_weak(self._run_whole))
+
+    def _narrow(self, model: PreTrainedModel, weights: Weights) -> None:
+        try:
+            narrow_weights(model, 8 if weights == "int8" else 4)
+        except GpuWeightsError as error:
+            raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
 
     def _announce(self, batch: PackedBatch) -> None:
         if self._ranks is not None:

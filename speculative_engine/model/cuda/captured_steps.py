@@ -1,0 +1,130 @@
+"""Steps of fixed sizes, on GPUs captured as CUDA graphs, which launch a step's kernels in one call."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from speculative_engine.device_copy import HostCopy
+from speculative_engine.model.cuda.graph_capture import GraphCapture, Rows
+from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.sampling.step_draws import StepDraws
+
+
+class FixedTensors(Protocol):
+    """A batch in tensors of one size."""
+
+    @property
+    def wanted(self) -> Tensor:
+        """The rows whose results the last batch wants, in its order, int64 [wanted]."""
+
+
+Size = TypeVar("Size", bound=Hashable)
+Batch = TypeVar("Batch", bound=FixedTensors)
+
+
+class CapturedSteps(ABC, Generic[Size, Batch]):
+    """The sizes of steps, the tensors of each, and its graph."""
+
+    def __init__(
+        self,
+        run: Callable[[Batch, Tensor | None], Rows],
+        sizes: list[Size],
+        make: Callable[[Size], Batch],
+        device: torch.device,
+    ):
+        """run: runs the model over a batch and returns the given rows, or all. sizes: the largest first, so that later
+        captures fit into memory that is already allocated. make: allocates a batch."""
+        self.unavailable: str | None = None
+        """Reason why the model could not be captured; None if it was, or was not tried."""
+        self.replays = True
+        """Whether captured steps are replayed; if not, all kernels are launched one by one, for comparisons."""
+        self._run = run
+        self._sizes = sizes
+        self._make = make
+        self._device = device
+        self._batches: dict[Size, Batch] = {}
+        self._replays: dict[Size, Callable[[], Rows]] = {}
+
+    @property
+    def captured(self) -> int:
+        """Number of sizes whose steps were captured."""
+        return len(self._replays)
+
+    def capture(self) -> None:
+        """Captures a graph for each size, in one memory pool, since only one runs at a time.
+
+        A model that waits for the device during a pass cannot be captured; then only `unavailable` is set. On CPUs,
+        which have no graphs, each step calls the function that would have been captured.
+        """
+        smallest = self._batch(self._sizes[-1])  # before, since its first numbers are copied to the device
+        try:
+            with NoHostReads():
+                self._run(smallest, None)
+        except HostReadError as error:
+            self.unavailable = str(error)
+            return
+        cuda = self._device.type == "cuda"
+        stream = torch.cuda.current_stream(self._device) if cuda else None
+        try:
+            capture = GraphCapture(self._device) if cuda else None
+            for size in self._sizes:
+                run = partial(self._run, self._batch(size), None)
+                self._replays[size] = run if capture is None else capture.captured(run)
+        except torch.OutOfMemoryError:
+            self.drop()
+            raise
+        except RuntimeError as error:
+            self.drop()
+            cause: BaseException = error
+            while cause.__context__ is not None:  # ending a failed capture raises another error
+                cause = cause.__context__
+            self.unavailable = str(cause).strip().partition("\n")[0] or type(cause).__name__
+        finally:
+            if stream is not None and not self._replays:
+                torch.cuda.set_stream(stream)  # a capture that fails leaves the thread on the stream of the capture
+
+    def drop(self) -> None:
+        """Discards all graphs."""
+        self._replays.clear()
+
+    def forward(self, batch: PackedBatch) -> Rows:
+        """Runs one forward pass: writes the rows' keys and values and returns the wanted rows."""
+        return self._forward(batch, None)[0]
+
+    def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
+        """Runs `forward` and draws tokens in the same graph, if `run` draws; they are then on their way to the host."""
+        rows, drawn = self._forward(batch, draws)
+        assert drawn is not None, "only for passes that draw"
+        return rows, drawn
+
+    @abstractmethod
+    def _filled(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[Batch, Size | None]:
+        """The tensors with a batch in them, and their size; None for new ones, whose wanted rows alone are computed."""
+
+    def _forward(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[Rows, HostCopy | None]:
+        fixed, size = self._filled(batch, draws)
+        if size is None:
+            rows = self._run(fixed, fixed.wanted)
+            return rows, _to_host(rows, draws)
+        replay = self._replays.get(size) if self.replays else None
+        rows = self._run(fixed, None) if replay is None else replay()
+        drawn = _to_host(rows, draws)  # first, since the host waits for this alone
+        # Copies, since the next replay overwrites this memory.
+        return Rows(*(each.index_select(0, fixed.wanted) for each in rows[:2])), drawn
+
+    def _batch(self, size: Size) -> Batch:
+        batch = self._batches.get(size)
+        if batch is None:
+            batch = self._batches[size] = self._make(size)
+        return batch
+
+
+def _to_host(rows: Rows, draws: StepDraws | None) -> HostCopy | None:
+    return None if draws is None or rows.drawn is None else HostCopy(rows.drawn)

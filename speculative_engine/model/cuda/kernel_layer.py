@@ -1,0 +1,213 @@
+"""Llama-style decoder layers as nine Triton kernels, or ten with norms after its parts: the GPU's `fused_layer.py`.
+
+A row's bits do not depend on the other rows of a pass: every kernel adds up in an order of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.activations import ACT2FN
+
+from speculative_engine.model.cuda.kernel_support import MOST_DIM
+from speculative_engine.model.cuda.kernels.attention import attend_slots
+from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write
+from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
+from speculative_engine.model.cuda.kernels.product import Gate, multiply
+from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
+from speculative_engine.model.cuda.slot_batch import SlotBatch
+from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
+
+
+class _Kind(NamedTuple):
+    """How the layers of an architecture differ, beside biases and further norms."""
+
+    window: Callable[[nn.Module], int | None] = lambda attention: attention.sliding_window
+    """The sliding window of an attention."""
+    softcap: Callable[[nn.Module], float | None] = lambda attention: None
+    """The bound of its scores."""
+    offset: float = 0.0
+    """What norms add to their weights."""
+
+
+_KINDS = {
+    "LlamaDecoderLayer": _Kind(window=lambda attention: None),
+    "MistralDecoderLayer": _Kind(window=lambda attention: attention.config.sliding_window),
+    "Qwen2DecoderLayer": _Kind(),
+    "Qwen3DecoderLayer": _Kind(),
+    "Gemma2DecoderLayer": _Kind(softcap=lambda attention: attention.attn_logit_softcapping, offset=1.0),
+    "Gemma3DecoderLayer": _Kind(offset=1.0),
+}
+"""The supported layers. Others are left unchanged."""
+_GATES: dict[type[nn.Module], Gate] = {type(ACT2FN["silu"]): "silu", type(ACT2FN["gelu_pytorch_tanh"]): "gelu"}
+
+
+def run_on_kernels(model: PreTrainedModel) -> bool:
+    """Replaces the decoder layers of `model`, the last norm and the output head, in place.
+
+    Returns whether it did: only if the kernels support all of them.
+    """
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    layers = getattr(decoder, "layers", [])
+    if not layers or not all(_supported(layer) for layer in layers) or type(head) is not nn.Linear:
+        return False
+    offset = _KINDS[type(layers[0]).__name__].offset
+    for index, layer in enumerate(layers):
+        layers[index] = KernelLayer(layer)
+    decoder.norm = KernelNorm(decoder.norm, offset)
+    model.set_output_embeddings(KernelLinear(head.weight, head.bias))
+    linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
+    blocks = equal_blocks(each.weight for each in linears)
+    for each in linears:
+        each.row_blocks = blocks
+    return True
+
+
+def _supported(layer: nn.Module) -> bool:
+    if type(layer).__name__ not in _KINDS:
+        return False
+    attention, mlp = layer.self_attn, layer.mlp
+    linears = [
+        *(getattr(attention, name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")),
+        *(getattr(mlp, name) for name in ("gate_proj", "up_proj", "down_proj")),
+    ]
+    return (
+        attention.head_dim % 2 == 0
+        and attention.head_dim <= MOST_DIM
+        and type(mlp.act_fn) in _GATES
+        and all(type(linear) is nn.Linear for linear in linears)
+    )
+
+
+class KernelNorm(nn.Module):
+    """A root mean square norm."""
+
+    def __init__(self, norm: nn.Module, offset: float):
+        """offset: added to the norm's weight."""
+        super().__init__()
+        self.weight = norm.weight
+        self.eps = float(norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps)
+        self.offset = offset
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """inputs [..., width] -> the same shape"""
+        return rms_norm(inputs.reshape(-1, inputs.shape[-1]), self.weight, self.eps, self.offset).view_as(inputs)
+
+
+class KernelLinear(nn.Module):
+    """A linear layer."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None):
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self.out_features, self.in_features = weight.shape
+        self.row_blocks: tuple[int, ...] = ()
+        """Sizes of blocks that may be used; see `equal_blocks`."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """inputs [..., in_features] -> [..., out_features]"""
+        out = self.rows(inputs.reshape(-1, self.in_features))
+        return out.view(*inputs.shape[:-1], self.out_features)
+
+    def rows(self, inputs: Tensor, *, add_to: Tensor | None = None, gate: Gate | None = None) -> Tensor:
+        """inputs [rows, in_features] -> [rows, out_features]; see `multiply`."""
+        return multiply(inputs, self.weight, self.bias, add_to=add_to, gate=gate, row_blocks=self.row_blocks)
+
+
+class KernelLayer(nn.Module):
+    """A decoder layer; with another attention function than ours it runs transformers' own layer."""
+
+    def __init__(self, layer: nn.Module):
+        """layer: owned by this one from now on; weights that are multiplied together become adjacent."""
+        super().__init__()
+        kind = _KINDS[type(layer).__name__]
+        attention, mlp = layer.self_attn, layer.mlp
+        self.library_layer = layer
+        self._config = attention.config
+        self._index = attention.layer_idx
+        self._dim = attention.head_dim
+        self._kv_heads = attention.k_proj.out_features // attention.head_dim
+        self._scaling = attention.scaling
+        self._window = kind.window(attention)
+        self._softcap = kind.softcap(attention)
+        self._gate = _GATES[type(mlp.act_fn)]
+        self._head_norms: tuple[Tensor, Tensor, float, float] | None = None
+        if hasattr(attention, "q_norm"):
+            query, key = (KernelNorm(each, kind.offset) for each in (attention.q_norm, attention.k_norm))
+            self._head_norms = query.weight.data, key.weight.data, query.eps, kind.offset
+        self.project = _joined([attention.q_proj, attention.k_proj, attention.v_proj])
+        self.output = _joined([attention.o_proj])
+        self.gate_and_up = _joined([mlp.gate_proj, mlp.up_proj])
+        self.down = _joined([mlp.down_proj])
+        self.input_norm = KernelNorm(layer.input_layernorm, kind.offset)
+        self.output_norm: KernelNorm | None = None
+        """Of the attention's outputs, before they are added; None if there is no such norm."""
+        self.down_norm: KernelNorm | None = None
+        """Of the feed-forward part's outputs."""
+        if hasattr(layer, "pre_feedforward_layernorm"):
+            self.output_norm = KernelNorm(layer.post_attention_layernorm, kind.offset)
+            self.down_norm = KernelNorm(layer.post_feedforward_layernorm, kind.offset)
+            self.middle_norm = KernelNorm(layer.pre_feedforward_layernorm, kind.offset)
+        else:
+            self.middle_norm = KernelNorm(layer.post_attention_layernorm, kind.offset)
+
+    def forward(
+        self, hidden_states: Tensor, *args: object, position_embeddings: tuple[Tensor, Tensor], **kwargs: object
+    ) -> Tensor:
+        """Overwrites and returns hidden_states [1, rows, width]. position_embeddings: cosines, sines [1, rows, dim]."""
+        if self._config._attn_implementation != ATTENTION_NAME:
+            given: Tensor = self.library_layer(hidden_states, *args, position_embeddings=position_embeddings, **kwargs)
+            return given
+        hidden = hidden_states[0]
+        attended = self._attend(self.input_norm(hidden), position_embeddings)
+        if self.output_norm is None or self.down_norm is None:
+            self.output.rows(attended, add_to=hidden)
+            gated = self.gate_and_up.rows(self.middle_norm(hidden), gate=self._gate)
+            self.down.rows(gated, add_to=hidden)
+            return hidden_states
+        first, last, middle = self.output_norm, self.down_norm, self.middle_norm.weight
+        normed = add_norm(self.output.rows(attended), first.weight, hidden, first.eps, first.offset, middle)
+        gated = self.gate_and_up.rows(cast(Tensor, normed), gate=self._gate)
+        add_norm(self.down.rows(gated), last.weight, hidden, last.eps, last.offset)
+        return hidden_states
+
+    def _attend(self, normed: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        """The attention of rows [rows, width] before the output product: [rows, heads * dim]."""
+        under_way = current_pass()
+        batch = cast(SlotBatch, under_way.batch)
+        projected = self.project.rows(normed)
+        like = projected.view(len(projected), -1, self._dim).transpose(0, 1)[-self._kv_heads :]
+        keys, values = (each.transpose(0, 1) for each in under_way.cache.layer(self._index, like, like))
+        cosines, sines = (each[0].contiguous() for each in position_embeddings)
+        query = rotate_and_write(projected, cosines, sines, self._head_norms, keys, values, batch.slots)
+        out = torch.empty_like(query)
+        for work in batch.work:
+            attend_slots(work, query, keys, values, out, self._scaling, self._window, self._softcap)
+        return out.view(len(out), -1)
+
+
+def _joined(linears: list[nn.Linear]) -> KernelLinear:
+    """Joins linear layers into one, whose memory they share from now on."""
+    if len(linears) == 1:
+        return KernelLinear(linears[0].weight, linears[0].bias)
+    weight = torch.cat([linear.weight.data for linear in linears])
+    bias = None
+    if any(linear.bias is not None for linear in linears):
+        bias = torch.cat(
+            [weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.data for linear in linears]
+        )
+    first = 0
+    for linear in linears:
+        last = first + linear.out_features
+        linear.weight.data = weight[first:last]
+        if bias is not None and linear.bias is not None:
+            linear.bias.data = bias[first:last]
+        first = last
+    return KernelLinear(
+        nn.Parameter(weight, requires_grad=False), None if bias is None else nn.Parameter(bias, requires_grad=False)
+    )

@@ -1,0 +1,57 @@
+"""Whether the Triton kernels can run a model on a device."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+from transformers import PretrainedConfig
+
+MOST_DIM = 256
+"""Longest head whose tiles fit into a processor's shared memory."""
+_LEAST_CAPABILITY = (8, 0)
+"""NVIDIA's compute capability that the products need: Ampere."""
+_HEAD_SIZES = ("head_dim", "v_head_dim", "qk_head_dim", "global_head_dim")
+
+
+def missing(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) -> str | None:
+    """What the kernels lack for a model, in words; None if nothing. config: of the text decoder.
+
+    On CPUs they run in Triton's interpreter, for tests.
+    """
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    import triton
+
+    if device.type == "cpu":
+        return None if triton.knobs.runtime.interpret else "kernels run on GPUs"
+    if device.type != "cuda" or torch.version.hip is not None:
+        return f"kernels run on NVIDIA's GPUs, not on {device.type}"
+    if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        return f"kernels need compute capability {'.'.join(map(str, _LEAST_CAPABILITY))}"
+    if dtype not in (torch.bfloat16, torch.float16):
+        return f"kernels are for bfloat16 and float16, not {str(dtype).removeprefix('torch.')}"
+    longest = _longest_head(config)
+    if longest > MOST_DIM:
+        return f"kernels are for heads of up to {MOST_DIM} elements, not {longest}"
+    return _trial(device)
+
+
+def _longest_head(config: PretrainedConfig) -> int:
+    sizes = [getattr(config, name, None) for name in _HEAD_SIZES]
+    sizes.append(config.hidden_size // config.num_attention_heads)
+    nope, rope = (getattr(config, f"qk_{each}_head_dim", None) for each in ("nope", "rope"))
+    sizes.append((nope or 0) + (rope or 0))
+    return max(size for size in sizes if isinstance(size, int))
+
+
+def _trial(device: torch.device) -> str | None:
+    """Runs the smallest kernel: Triton compiles its launcher with the host's C compiler."""
+    from speculative_engine.model.cuda.kernels.norm import rms_norm
+
+    ones = torch.ones(1, 16, device=device)
+    try:
+        rms_norm(ones, ones[0], 1e-6, 0.0)
+    except Exception as error:  # Triton raises what its compiler, the host's and the driver raise
+        return f"Triton cannot compile here ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+    return None

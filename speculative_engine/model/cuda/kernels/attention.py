@@ -1,0 +1,102 @@
+"""Attention of a step's rows by slots, as two kernels: parts, and their sums."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from speculative_engine.model.cuda.kernels import attention_parts, attention_sum
+from speculative_engine.model.cuda.kernels.attention_parts import attention_parts_kernel
+from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
+from speculative_engine.model.cuda.kernels.device_size import processors
+from speculative_engine.model.cuda.slot_batch import PlacedWork
+from speculative_engine.model.cuda.slot_layout import ASKED, ITEM, PART, SEGMENT, TILE_KEYS, TILE_QUERIES
+
+_LEAST_BLOCK = 16
+"""The least inner size of a product."""
+
+
+def attend_slots(
+    work: PlacedWork,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    out: Tensor,
+    scaling: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> None:
+    """Computes the attention of a round's rows into `out` [rows, heads, value dim], zeros for padding.
+
+    query [rows, heads, dim], elements of a head adjacent; keys [slots, kv_heads, dim] and values [slots, kv_heads,
+    value dim], slots of any stride. Sinks [heads] take probability but have no value.
+    """
+    heads, dim = query.shape[1:]
+    kv_heads, value_dim = values.shape[1:]
+    group = heads // kv_heads
+    tops = torch.empty(2, work.partials, heads, dtype=torch.float32, device=query.device)
+    sums = torch.empty(work.partials, heads, value_dim, dtype=torch.float32, device=query.device)
+    block_value = block_of(value_dim)
+    programs = max(1, min(work.most_items, -(-4 * processors(query.device) // kv_heads)))
+    attention_parts_kernel[programs, kv_heads](
+        query,
+        keys,
+        values,
+        tops[0],
+        tops[1],
+        sums,
+        work.ranges,
+        work.items,
+        work.segments,
+        work.asked,
+        work.seen,
+        query.stride(0),
+        query.stride(1),
+        keys.stride(0),
+        values.stride(0),
+        heads,
+        float(scaling),
+        float(softcap or 0.0),
+        int(window or 0),
+        GROUP=group,
+        DIM=dim,
+        VALUE_DIM=value_dim,
+        BLOCK_DIM=block_of(dim),
+        BLOCK_VALUE=block_value,
+        QUERIES=max(TILE_QUERIES, triton.next_power_of_2(group)),
+        CAPPED=softcap is not None,
+        WINDOWED=window is not None,
+        ITEM_SIZE=ITEM,
+        SEGMENT_SIZE=SEGMENT,
+        ASKED_SIZE=ASKED,
+        KEYS=TILE_KEYS,
+        **attention_parts.OPTIONS,
+    )
+    together = attention_sum.heads_together(heads, block_value)
+    attention_sum_kernel[work.places, -(-heads // together)](
+        tops[0],
+        tops[1],
+        sums,
+        sums if sinks is None else sinks,
+        work.asked,
+        out,
+        work.first_place,
+        heads,
+        int(window or 0),
+        VALUE_DIM=value_dim,
+        BLOCK_VALUE=block_value,
+        HEADS=together,
+        SUNK=sinks is not None,
+        WINDOWED=window is not None,
+        ASKED_SIZE=ASKED,
+        PART_SIZE=PART,
+        PARTS=BLOCK_PARTS,
+        **attention_sum.OPTIONS,
+    )
+
+
+def block_of(dim: int) -> int:
+    """Elements of a block that holds a head."""
+    return int(max(_LEAST_BLOCK, triton.next_power_of_2(dim)))

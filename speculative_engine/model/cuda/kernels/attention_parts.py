@@ -1,0 +1,131 @@
+"""Attention of rows over parts of their sequences, with keys and values read in place, by slot.
+
+Positions are cut by absolute position into parts, and parts into tiles. A row's sums within a part go from tile to tile,
+with a tile as one product, so they depend on the row's own keys alone: keys that a row does not see add exact zeros.
+Rows of one sequence share the tiles before its committed end. Those after it belong to a lane each, since a node of a
+tree has a path of its own; the other rows of the program see nothing of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed
+
+OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": False}
+"""Multiplications and additions are not fused, since which ones would be is the compiler's choice, anew in each kernel."""
+
+
+@triton.jit
+def attention_parts_kernel(
+    query,
+    keys,
+    values,
+    tops,
+    totals,
+    sums,
+    ranges,
+    items,
+    segments,
+    asked,
+    seen,
+    query_row,
+    query_head,
+    key_slot,
+    value_slot,
+    heads,
+    scaling,
+    softcap,
+    window,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+    BLOCK_VALUE: tl.constexpr,
+    QUERIES: tl.constexpr,
+    CAPPED: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    ITEM_SIZE: tl.constexpr,
+    SEGMENT_SIZE: tl.constexpr,
+    ASKED_SIZE: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """One program a key-value head and every so many items; see `attend_slots`."""
+    kv_head = tl.program_id(1)
+    place = tl.arange(0, QUERIES)
+    dim = tl.arange(0, BLOCK_DIM)
+    value_dim = tl.arange(0, BLOCK_VALUE)
+    key = tl.arange(0, KEYS)
+    head = kv_head * GROUP + place % GROUP
+    nothing = tl.zeros([QUERIES, KEYS], tl.float32)
+    last_item = tl.load(ranges + 1)
+    for item in range(tl.load(ranges) + tl.program_id(0), last_item, tl.num_programs(0)):
+        about = items + item * ITEM_SIZE
+        first_place = tl.load(about)
+        count = tl.load(about + 1)
+        first_segment = tl.load(about + 2)
+        last_segment = tl.load(about + 3)
+        part = tl.load(about + 4)
+        lowest = tl.load(about + 5)
+        real = place < count * GROUP
+        asked_at = asked + (first_place + place // GROUP) * ASKED_SIZE
+        row = tl.load(asked_at, mask=real, other=0).to(tl.int64)
+        lane = tl.load(asked_at + 1, mask=real, other=-2)
+        position = tl.load(asked_at + 2, mask=real, other=-1)
+        partial = tl.load(asked_at + 3, mask=real, other=0).to(tl.int64) + part
+        asks = tl.load(
+            query + row[:, None] * query_row + head[:, None] * query_head + dim[None, :],
+            mask=real[:, None] & (dim < DIM)[None, :],
+            other=0.0,
+        )
+        top = tl.full([QUERIES], float("-inf"), tl.float32)
+        total = tl.zeros([QUERIES], tl.float32)
+        summed = tl.zeros([QUERIES, BLOCK_VALUE], tl.float32)
+        for segment in range(first_segment, last_segment):
+            told = segments + segment * SEGMENT_SIZE
+            base = tl.load(told)
+            first = tl.load(told + 1)
+            last = tl.load(told + 2)
+            owner = tl.load(told + 3)
+            if WINDOWED:
+                first = tl.maximum(first, (lowest - window + 1) // KEYS * KEYS)
+            for begin in range(first, last, KEYS):
+                at = begin + key
+                inside = at < last
+                slot = tl.load(seen + base + at, mask=inside, other=0).to(tl.int64)
+                stored = tl.load(
+                    keys + slot[:, None] * key_slot + kv_head * DIM + dim[None, :],
+                    mask=(dim < DIM)[None, :],
+                    other=0.0,
+                )
+                scores = multiplied(asks, tl.trans(stored), nothing) * scaling
+                if CAPPED:
+                    scores = softcap * (1.0 - 2.0 / (tl.exp(scores * (2.0 / softcap)) + 1.0))
+                visible = inside[None, :] & (at[None, :] <= position[:, None])
+                visible = visible & ((owner < 0) | (lane == owner))[:, None]
+                if WINDOWED:
+                    visible = visible & (at[None, :] > position[:, None] - window)
+                scores = tl.where(visible, scores, float("-inf"))
+                higher = tl.maximum(top, tl.max(scores, 1))
+                known = tl.where(higher == float("-inf"), 0.0, higher)
+                kept = tl.exp(top - known)
+                weights = tl.exp(scores - known[:, None])
+                carried = tl.load(
+                    values + slot[:, None] * value_slot + kv_head * VALUE_DIM + value_dim[None, :],
+                    mask=(value_dim < VALUE_DIM)[None, :],
+                    other=0.0,
+                )
+                total = total * kept + tl.sum(weights, 1)
+                summed = multiplied(narrowed(weights, carried.dtype), carried, summed * kept[:, None])
+                top = higher
+        at_partial = partial * heads + head
+        tl.store(tops + at_partial, top, mask=real)
+        tl.store(totals + at_partial, total, mask=real)
+        tl.store(
+            sums + at_partial[:, None] * VALUE_DIM + value_dim[None, :],
+            summed,
+            mask=real[:, None] & (value_dim < VALUE_DIM)[None, :],
+        )

@@ -1,0 +1,99 @@
+"""Root mean square norms, with the addition to the residual that is before or between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
+
+_MOST_BLOCK = 1024
+"""Elements that are added up at once; blocks of them one after another."""
+_OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
+
+
+@triton.jit
+def scale_of(inputs, width, eps, BLOCK: tl.constexpr):
+    """One over the root mean square of a row. inputs: where it begins."""
+    squares = tl.zeros([BLOCK], tl.float32)
+    for begin in range(0, width, BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        numbers = widened(tl.load(inputs + at, mask=at < width, other=0.0))
+        squares += numbers * numbers
+    return 1.0 / tl.sqrt(tl.sum(squares, 0) / width + eps)
+
+
+@triton.jit
+def norm_kernel(inputs, weight, out, width, eps, BLOCK: tl.constexpr, OFFSET: tl.constexpr):
+    """One program a row; see `rms_norm`."""
+    row = tl.program_id(0).to(tl.int64) * width
+    scale = scale_of(inputs + row, width, eps, BLOCK)
+    for begin in range(0, width, BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        numbers = widened(tl.load(inputs + row + at, mask=at < width, other=0.0))
+        factors = widened(tl.load(weight + at, mask=at < width, other=0.0)) + OFFSET
+        tl.store(out + row + at, narrowed(numbers * scale * factors, out.dtype.element_ty), mask=at < width)
+
+
+@triton.jit
+def added_norm_kernel(
+    inputs, weight, residual, after, out, width, eps, BLOCK: tl.constexpr, OFFSET: tl.constexpr, NORMED: tl.constexpr
+):
+    """One program a row; see `add_norm`."""
+    row = tl.program_id(0).to(tl.int64) * width
+    scale = scale_of(inputs + row, width, eps, BLOCK)
+    squares = tl.zeros([BLOCK], tl.float32)
+    for begin in range(0, width, BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        numbers = widened(tl.load(inputs + row + at, mask=at < width, other=0.0))
+        factors = widened(tl.load(weight + at, mask=at < width, other=0.0)) + OFFSET
+        before = widened(tl.load(residual + row + at, mask=at < width, other=0.0))
+        added = narrowed(before + numbers * scale * factors, residual.dtype.element_ty)
+        tl.store(residual + row + at, added, mask=at < width)
+        squares += widened(added) * widened(added)
+    if NORMED:
+        tl.debug_barrier()  # threads read below what others have written
+        again = 1.0 / tl.sqrt(tl.sum(squares, 0) / width + eps)
+        for begin in range(0, width, BLOCK):
+            at = begin + tl.arange(0, BLOCK)
+            numbers = widened(tl.load(residual + row + at, mask=at < width, other=0.0))
+            factors = widened(tl.load(after + at, mask=at < width, other=0.0)) + OFFSET
+            tl.store(out + row + at, narrowed(numbers * again * factors, out.dtype.element_ty), mask=at < width)
+
+
+def rms_norm(inputs: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
+    """The norm of rows [rows, width]. offset: added to the weight [width]."""
+    rows, width = inputs.shape
+    out = torch.empty_like(inputs)
+    norm_kernel[rows,](inputs, weight, out, width, eps, BLOCK=_block(width), OFFSET=offset, **_OPTIONS)
+    return out
+
+
+def add_norm(
+    inputs: Tensor, weight: Tensor, residual: Tensor, eps: float, offset: float, after: Tensor | None = None
+) -> Tensor | None:
+    """Adds the norm of rows to `residual` [rows, width], in place; returns the norm of that with the weight `after`."""
+    rows, width = inputs.shape
+    out = None if after is None else torch.empty_like(inputs)
+    added_norm_kernel[rows,](
+        inputs,
+        weight,
+        residual,
+        weight if after is None else after,
+        residual if out is None else out,
+        width,
+        eps,
+        BLOCK=_block(width),
+        OFFSET=offset,
+        NORMED=after is not None,
+        **_OPTIONS,
+    )
+    return out
+
+
+def _block(width: int) -> int:
+    return int(min(_MOST_BLOCK, triton.next_power_of_2(width)))

@@ -1,0 +1,163 @@
+"""Products of rows and a weight matrix, whose sums go along the inputs in one order for any number of rows.
+
+The inner size of a block depends on the weight alone, one program adds up all inputs of an output, and only the rows and
+outputs of a program's block depend on the number of rows and on the device. Residuals, biases and the gates of
+feed-forward parts are applied to the sums in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from speculative_engine.model.cuda.kernels.device_size import processors
+from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
+
+Gate = Literal["silu", "gelu"]
+"""Activation of a gated feed-forward part: SiLU, or GELU by its tanh approximation."""
+ROW_BLOCKS = (16, 32, 64, 128)
+"""Rows of a block, by the number of rows: the first that holds them, or the last."""
+_INNER = 128
+_LEAST_INNER = 16
+_GATES = {None: 0, "silu": 1, "gelu": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a product is cut into programs."""
+
+    outputs: int
+    stages: int
+    warps: int
+
+
+_SHAPES = {16: _Shape(64, 5, 4), 32: _Shape(64, 4, 4), 64: _Shape(128, 3, 4), 128: _Shape(128, 2, 8)}
+"""By rows of a block. The outputs are the most; fewer where that many would leave processors idle."""
+_LEAST_OUTPUTS = 16
+
+
+@triton.jit
+def activated(gate, up, GATE: tl.constexpr):
+    """The gated numbers, float32."""
+    if GATE == 1:
+        return gate / (1.0 + tl.exp(-gate)) * up
+    else:
+        # 1 + tanh(x) = 2 / (1 + exp(-2x))
+        cubic = gate * (1.0 + 0.044715 * gate * gate)
+        return gate / (1.0 + tl.exp(-1.5957691216057308 * cubic)) * up
+
+
+@triton.jit
+def product_kernel(
+    inputs,
+    weight,
+    bias,
+    residual,
+    out,
+    rows,
+    outputs,
+    inner,
+    input_row,
+    ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INNER: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BIASED: tl.constexpr,
+    ADDED: tl.constexpr,
+    GATE: tl.constexpr,
+):
+    """One program a block of rows and outputs, rows first, so that programs that run together share weights."""
+    row_blocks = tl.cdiv(rows, ROWS)
+    row = (tl.program_id(0) % row_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    output = (tl.program_id(0) // row_blocks * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
+    element = tl.arange(0, INNER)
+    row_real, output_real = row < rows, output < outputs
+    left_at = inputs + row[:, None] * input_row + element[None, :]
+    right_at = weight + output[:, None] * inner + element[None, :]
+    summed = tl.zeros([ROWS, OUTPUTS], tl.float32)
+    if GATE != 0:
+        raised = tl.zeros([ROWS, OUTPUTS], tl.float32)
+        gap = outputs.to(tl.int64) * inner
+    for begin in range(0, inner, INNER):
+        left_real, right_real = row_real[:, None], output_real[:, None]
+        if not WHOLE:
+            inside = element < inner - begin
+            left_real, right_real = left_real & inside[None, :], right_real & inside[None, :]
+        left = tl.load(left_at + begin, mask=left_real, other=0.0)
+        summed = multiplied(left, tl.trans(tl.load(right_at + begin, mask=right_real, other=0.0)), summed)
+        if GATE != 0:
+            raised = multiplied(left, tl.trans(tl.load(right_at + gap + begin, mask=right_real, other=0.0)), raised)
+    if BIASED:
+        summed += widened(tl.load(bias + output, mask=output_real, other=0.0))[None, :]
+        if GATE != 0:
+            raised += widened(tl.load(bias + outputs + output, mask=output_real, other=0.0))[None, :]
+    if GATE != 0:
+        summed = activated(summed, raised, GATE)
+    real = row_real[:, None] & output_real[None, :]
+    at = row[:, None] * outputs + output[None, :]
+    if ADDED:
+        summed += widened(tl.load(residual + at, mask=real, other=0.0))
+    tl.store(out + at, narrowed(summed, out.dtype.element_ty), mask=real)
+
+
+def multiply(
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    add_to: Tensor | None = None,
+    gate: Gate | None = None,
+    row_blocks: tuple[int, ...] = ROW_BLOCKS,
+) -> Tensor:
+    """The product of rows [rows, inner] and a weight [outputs, inner], plus a bias [outputs].
+
+    add_to: rows [rows, outputs] to which it is added, in place. gate: the first half of the outputs is gated by this
+    activation, and multiplied by the second half; outputs are then half as many. row_blocks: rows of blocks to choose
+    from.
+    """
+    rows, inner = inputs.shape
+    outputs = len(weight) if gate is None else len(weight) // 2
+    out = torch.empty(rows, outputs, dtype=inputs.dtype, device=inputs.device) if add_to is None else add_to
+    block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
+    shape = _SHAPES[block]
+    block_inner = inner_block(inner)
+    block_outputs = _output_block(outputs, -(-rows // block), shape.outputs // (1 if gate is None else 2), inputs.device)
+    options: dict[str, Any] = {"num_warps": shape.warps, "num_stages": shape.stages, "enable_fp_fusion": False}
+    product_kernel[-(-rows // block) * -(-outputs // block_outputs),](
+        inputs,
+        weight,
+        weight if bias is None else bias,
+        out,
+        out,
+        rows,
+        outputs,
+        inner,
+        inputs.stride(0),
+        ROWS=block,
+        OUTPUTS=block_outputs,
+        INNER=block_inner,
+        WHOLE=inner % block_inner == 0,
+        BIASED=bias is not None,
+        ADDED=add_to is not None,
+        GATE=_GATES[gate],
+        **options,
+    )
+    return out
+
+
+def inner_block(inner: int) -> int:
+    """Inputs of a block, by the weight's shape alone."""
+    return int(min(_INNER, max(_LEAST_INNER, triton.next_power_of_2(inner))))
+
+
+def _output_block(outputs: int, row_blocks: int, most: int, device: torch.device) -> int:
+    """Outputs of a block: the most with which every processor has one."""
+    block = most
+    while block > _LEAST_OUTPUTS and row_blocks * -(-outputs // block) < processors(device):
+        block //= 2
+    return block

@@ -1,0 +1,180 @@
+"""Packed batches for attention by slots, in tensors of fixed sizes, at fixed addresses from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speculative_engine.device_block import DeviceBlock
+from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.model.cuda.slot_layout import ASKED, ITEM, MOST_PARTIALS, PART, SEGMENT, Round, SlotLayout
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedWork:
+    """The work of a round of attention (`slot_layout.py`), int32 tensors on the device."""
+
+    ranges: Tensor
+    """The round's first item, and the one after the last, [2]."""
+    items: Tensor
+    segments: Tensor
+    asked: Tensor
+    seen: Tensor
+    first_place: int
+    places: int
+    """Places of queries, from `first_place` on."""
+    most_items: int
+    """Items that there may be; sizes the launch."""
+    partials: int
+    """Partial sums that there may be."""
+
+
+class Room(NamedTuple):
+    """The most that a batch's tensors hold; see `SlotLayout`."""
+
+    rows: int
+    items: int
+    segments: int
+    seen: int
+    rounds: int = 1
+    partials: int = MOST_PARTIALS
+    """Partial sums of a round."""
+
+    @classmethod
+    def of_step(cls, rows: int, seen: int) -> Room:
+        """Room for steps of up to `rows` rows that see up to `seen` slots, except very many rows with long contexts."""
+        partials = min(MOST_PARTIALS, rows * (-(-seen // PART) + 1))
+        return cls(rows, partials, 2 * partials, seen, partials=partials)
+
+    @classmethod
+    def of_layout(cls, rows: int, layout: SlotLayout) -> Room:
+        """Room for one layout, with `rows` rows."""
+        rounds = layout.rounds
+        partials = max(each.partials for each in rounds)
+        return cls(rows, len(layout.items), len(layout.segments), len(layout.seen), len(rounds), partials)
+
+    def holds(self, layout: SlotLayout) -> bool:
+        """Whether a layout fits."""
+        return (
+            len(layout.asked) <= self.rows
+            and len(layout.items) <= self.items
+            and len(layout.segments) <= self.segments
+            and len(layout.seen) <= self.seen
+            and len(layout.rounds) <= self.rounds
+            and max(each.partials for each in layout.rounds) <= self.partials
+        )
+
+
+class SlotBatch:
+    """The rows of one forward pass, and the work of their attention.
+
+    Rows keep their order. Padding rows come last; each writes to the padding slot and sees nothing.
+    """
+
+    def __init__(self, room: Room, device: torch.device):
+        self.room = room
+        rows = room.rows
+        int32, int64 = torch.int32, torch.int64
+        self._block = DeviceBlock(
+            {
+                "token_ids": ((rows,), int64),
+                "positions": ((rows,), int64),
+                "slots": ((rows,), int64),
+                "wanted": ((rows,), int64),
+                "draws": ((NUMBERS, rows), int64),
+                "ranges": ((room.rounds, 2), int32),
+                "asked": ((rows, ASKED), int32),
+                "items": ((room.items, ITEM), int32),
+                "segments": ((room.segments, SEGMENT), int32),
+                "seen": ((room.seen,), int32),  # last, so that unused ones are not copied
+            },
+            device,
+        )
+        placed = self._block.device
+        self.token_ids, self.positions, self.slots = placed["token_ids"], placed["positions"], placed["slots"]
+        """Of each row, int64 [rows]."""
+        self.draws = placed["draws"]
+        """The numbers of the tokens to draw, int64 [NUMBERS, rows], see `StepDraws`."""
+        self._wanted = 0
+        self._rounds = [Round(0, 0, 0, rows, 0)]
+        self._pad(0)
+        write_none(self._block.host["draws"])
+        self._block.send()
+
+    def __len__(self) -> int:
+        return self.room.rows
+
+    @property
+    def wanted(self) -> Tensor:
+        """The rows whose results the last batch wants, in its order, int64 [wanted]."""
+        return self._block.device["wanted"][: self._wanted]
+
+    def fill(
+        self, batch: PackedBatch, layout: SlotLayout, draws: StepDraws | None = None, *, whole: bool = True
+    ) -> None:
+        """Copies in a batch, whose layout the room holds.
+
+        draws: the tokens to draw. whole: whether the pass returns the logits of all rows, or of the wanted ones alone.
+        """
+        count = len(batch)
+        if len(batch.wanted) > len(self):
+            raise ValueError(f"{len(batch.wanted)} of {len(self)} rows are wanted")
+        self._block.begin()
+        host = self._block.host
+        for name, given in zip(("token_ids", "positions", "slots"), batch.host.numpy(), strict=True):
+            host[name][:count] = given
+        self._wanted = len(batch.wanted)
+        host["wanted"][: self._wanted] = batch.wanted
+        if draws is None:
+            write_none(host["draws"])
+        else:
+            rows = host["wanted"] if whole else np.arange(self._wanted)
+            draws.write(host["draws"], rows[: len(draws)])
+        host["asked"][:count] = layout.asked
+        host["items"][: len(layout.items)] = layout.items
+        host["segments"][: len(layout.segments)] = layout.segments
+        host["seen"][: len(layout.seen)] = layout.seen
+        self._rounds = layout.rounds
+        host["ranges"][: len(self._rounds)] = [(each.first_item, each.last_item) for each in self._rounds]
+        self._pad(count)
+        self._block.send(len(layout.seen))
+
+    def begin(self) -> None:
+        """Begins a forward pass."""
+
+    @property
+    def work(self) -> list[PlacedWork]:
+        """The work of attention, in rounds; one of the tensors' size in tensors that hold steps of any layout."""
+        placed = self._block.device
+        whole = self.room.rounds == 1
+        found = []
+        for index, each in enumerate(self._rounds):
+            last = len(self) if index + 1 == len(self._rounds) else each.last_place
+            work = PlacedWork(
+                placed["ranges"][index],
+                placed["items"],
+                placed["segments"],
+                placed["asked"],
+                placed["seen"],
+                first_place=each.first_place,
+                places=last - each.first_place,
+                most_items=self.room.items if whole else each.last_item - each.first_item,
+                partials=self.room.partials if whole else each.partials,
+            )
+            found.append(work)
+        return found
+
+    def _pad(self, count: int) -> None:
+        """Makes padding of the rows from `count` on."""
+        host = self._block.host
+        for name, padding in (("token_ids", 0), ("positions", 0), ("slots", PADDING_SLOT)):
+            host[name][count:] = padding
+        asked = host["asked"][count:]
+        asked[:, 0] = np.arange(count, len(self))
+        asked[:, 1:3], asked[:, 3] = -1, 0

@@ -1,0 +1,48 @@
+"""Forward passes for attention by slots, whose sizes are numbers of rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from speculative_engine.model.cuda.captured_steps import CapturedSteps
+from speculative_engine.model.cuda.graph_capture import Rows
+from speculative_engine.model.cuda.slot_batch import Room, SlotBatch
+from speculative_engine.model.cuda.slot_layout import SlotLayout
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.sampling.step_draws import StepDraws
+
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Rows of the steps that are captured. Larger ones are prompts, whose kernels take longer than launching them."""
+_ROWS_STEP = 64
+"""Larger numbers of rows are rounded up to multiples of this."""
+_LEAST_SEEN, _MOST_SEEN = 4096, 1 << 20
+
+
+class SlotSteps(CapturedSteps[int, SlotBatch]):
+    """Runs a step in the tensors of the smallest number of rows that holds it; in new tensors if none does."""
+
+    def __init__(
+        self,
+        run: Callable[[SlotBatch, Tensor | None], Rows],
+        slots: int,
+        device: torch.device,
+        rows: tuple[int, ...] = ROWS,
+    ):
+        """slots: of the KV cache. rows: ascending. For `run` see CapturedSteps."""
+        # Sequences may share slots, which are then listed for each.
+        seen = min(max(2 * slots, _LEAST_SEEN), _MOST_SEEN)
+        super().__init__(run, list(reversed(rows)), lambda size: SlotBatch(Room.of_step(size, seen), device), device)
+
+    def _filled(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[SlotBatch, int | None]:
+        count = len(batch)
+        layout = SlotLayout.of(batch)
+        size = next((each for each in reversed(self._sizes) if each >= count), None)
+        rows = -(-count // _ROWS_STEP) * _ROWS_STEP if size is None else size
+        if size is not None and not self._batch(size).room.holds(layout):
+            size = None
+        fixed = SlotBatch(Room.of_layout(rows, layout), self._device) if size is None else self._batch(size)
+        fixed.fill(batch, layout, draws, whole=size is not None)
+        return fixed, size
