@@ -12,18 +12,20 @@ from torch import Tensor
 from speculative_engine.model.cuda.kernels.attention import block_of
 from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
 
-_OPTIONS: dict[str, Any] = {"num_warps": 1, "enable_fp_fusion": False}
+_MOST_TOGETHER = 8
+"""Heads of a program."""
+_OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 
 
 @triton.jit
-def store_pair(key, value, keys, values, key_at, value_at, key_real, value_real):
-    """Stores a key and a value, float32.
+def store_pairs(key, value, keys, values, key_at, value_at, key_real, value_real):
+    """Stores keys and values of heads, float32 [heads, dim].
 
     Attention multiplies values by weights of zero where a row does not see them, which must give zero. So a value that
     is not finite is stored as zero, and its key as NaN, which spoils the rows that see it and no others.
     """
-    finite = (value == value) & (tl.abs(value) < float("inf"))
-    spoilt = tl.max(tl.where(value_real & (finite == 0), 1, 0), 0) > 0
+    finite = tl.abs(value) < float("inf")
+    spoilt = tl.max(tl.where(value_real & (finite == 0), 1, 0), 1)[:, None] > 0
     tl.store(keys + key_at, narrowed(tl.where(spoilt, float("nan"), key), keys.dtype.element_ty), mask=key_real)
     tl.store(values + value_at, narrowed(tl.where(finite, value, 0.0), values.dtype.element_ty), mask=value_real)
 
@@ -41,31 +43,25 @@ def write_kernel(
     new_value_head,
     key_slot,
     value_slot,
+    KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     BLOCK_VALUE: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
-    """One program a row and a key-value head; see `write_keys`."""
-    row = tl.program_id(0)
-    head = tl.program_id(1)
+    """One program a row and some key-value heads; see `write_keys`."""
+    row = tl.program_id(0).to(tl.int64)
+    head = (tl.program_id(1) * TOGETHER + tl.arange(0, TOGETHER))[:, None]
     slot = tl.load(slots + row)
-    dim = tl.arange(0, BLOCK_DIM)
-    value_dim = tl.arange(0, BLOCK_VALUE)
-    key = tl.load(new_keys + row * new_key_row + head * new_key_head + dim, mask=dim < DIM, other=0.0)
-    value = tl.load(
-        new_values + row * new_value_row + head * new_value_head + value_dim, mask=value_dim < VALUE_DIM, other=0.0
-    )
-    store_pair(
-        widened(key),
-        widened(value),
-        keys,
-        values,
-        slot * key_slot + head * DIM + dim,
-        slot * value_slot + head * VALUE_DIM + value_dim,
-        dim < DIM,
-        value_dim < VALUE_DIM,
-    )
+    dim = tl.arange(0, BLOCK_DIM)[None, :]
+    value_dim = tl.arange(0, BLOCK_VALUE)[None, :]
+    key_real, value_real = (head < KV_HEADS) & (dim < DIM), (head < KV_HEADS) & (value_dim < VALUE_DIM)
+    key = tl.load(new_keys + row * new_key_row + head * new_key_head + dim, mask=key_real, other=0.0)
+    value = tl.load(new_values + row * new_value_row + head * new_value_head + value_dim, mask=value_real, other=0.0)
+    key_at = slot * key_slot + head * DIM + dim
+    value_at = slot * value_slot + head * VALUE_DIM + value_dim
+    store_pairs(widened(key), widened(value), keys, values, key_at, value_at, key_real, value_real)
 
 
 def write_keys(new_keys: Tensor, new_values: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
@@ -73,7 +69,8 @@ def write_keys(new_keys: Tensor, new_values: Tensor, keys: Tensor, values: Tenso
     `values` [slots, kv_heads, dim]. Elements of a head are adjacent in all of them."""
     kv_heads, rows, dim = new_keys.shape
     value_dim = new_values.shape[2]
-    write_kernel[rows, kv_heads](
+    together = _heads_together(kv_heads)
+    write_kernel[rows, -(-kv_heads // together)](
         new_keys,
         new_values,
         keys,
@@ -85,29 +82,14 @@ def write_keys(new_keys: Tensor, new_values: Tensor, keys: Tensor, values: Tenso
         new_values.stride(0),
         keys.stride(0),
         values.stride(0),
+        KV_HEADS=kv_heads,
         DIM=dim,
         VALUE_DIM=value_dim,
         BLOCK_DIM=block_of(dim),
         BLOCK_VALUE=block_of(value_dim),
+        TOGETHER=together,
         **_OPTIONS,
     )
-
-
-@triton.jit
-def turned(head, cosines, sines, norm, dim, eps, DIM: tl.constexpr, NORMED: tl.constexpr, OFFSET: tl.constexpr):
-    """The elements `dim` of a rotated head, float32. head, cosines, sines, norm: where theirs begin."""
-    half: tl.constexpr = DIM // 2
-    other = tl.where(dim < half, dim + half, dim - half)
-    real = dim < DIM
-    own = widened(tl.load(head + dim, mask=real, other=0.0))
-    opposite = widened(tl.load(head + other, mask=real, other=0.0))
-    if NORMED:
-        scale = 1.0 / tl.sqrt(tl.sum(own * own, 0) / DIM + eps)
-        own = own * scale * (widened(tl.load(norm + dim, mask=real, other=0.0)) + OFFSET)
-        opposite = opposite * scale * (widened(tl.load(norm + other, mask=real, other=0.0)) + OFFSET)
-    cosine = widened(tl.load(cosines + dim, mask=real, other=0.0))
-    sine = widened(tl.load(sines + dim, mask=real, other=0.0))
-    return own * cosine + tl.where(dim < half, -opposite, opposite) * sine
 
 
 @triton.jit
@@ -127,23 +109,42 @@ def rotate_kernel(
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
+    TOGETHER: tl.constexpr,
     NORMED: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """One program a row and a query or key head; see `rotate_and_write`."""
+    """One program a row and some of its query and key heads; see `rotate_and_write`."""
+    half: tl.constexpr = DIM // 2
     row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    dim = tl.arange(0, BLOCK_DIM)
-    own = projected + row * ((HEADS + 2 * KV_HEADS) * DIM)
-    cosine, sine = cosines + row * DIM, sines + row * DIM
-    if head < HEADS:
-        found = turned(own + head * DIM, cosine, sine, query_norm, dim, eps, DIM, NORMED, OFFSET)
-        tl.store(query + (row * HEADS + head) * DIM + dim, narrowed(found, query.dtype.element_ty), mask=dim < DIM)
-    else:
-        key = turned(own + head * DIM, cosine, sine, key_norm, dim, eps, DIM, NORMED, OFFSET)
-        value = widened(tl.load(own + (head + KV_HEADS) * DIM + dim, mask=dim < DIM, other=0.0))
-        at = tl.load(slots + row) * key_slot + (head - HEADS) * DIM + dim
-        store_pair(key, value, keys, values, at, at, dim < DIM, dim < DIM)
+    head = (tl.program_id(1) * TOGETHER + tl.arange(0, TOGETHER))[:, None]
+    dim = tl.arange(0, BLOCK_DIM)[None, :]
+    other = tl.where(dim < half, dim + half, dim - half)
+    whole, asks = dim < DIM, head < HEADS
+    kept = (head >= HEADS) & (head < HEADS + KV_HEADS) & whole
+    real = (head < HEADS + KV_HEADS) & whole
+    own = projected + row * ((HEADS + 2 * KV_HEADS) * DIM) + head * DIM
+    numbers = widened(tl.load(own + dim, mask=real, other=0.0))
+    opposite = widened(tl.load(own + other, mask=real, other=0.0))
+    if NORMED:
+        scale = (1.0 / tl.sqrt(tl.sum(numbers * numbers, 1) / DIM + eps))[:, None]
+        numbers *= scale * (norm_of(query_norm, key_norm, asks, dim, real) + OFFSET)
+        opposite *= scale * (norm_of(query_norm, key_norm, asks, other, real) + OFFSET)
+    cosine = widened(tl.load(cosines + row * DIM + dim, mask=whole, other=0.0))
+    sine = widened(tl.load(sines + row * DIM + dim, mask=whole, other=0.0))
+    turned = numbers * cosine + tl.where(dim < half, -opposite, opposite) * sine
+    tl.store(
+        query + (row * HEADS + head) * DIM + dim, narrowed(turned, query.dtype.element_ty), mask=asks & whole
+    )
+    value = widened(tl.load(own + KV_HEADS * DIM + dim, mask=kept, other=0.0))
+    at = tl.load(slots + row) * key_slot + (head - HEADS) * DIM + dim
+    store_pairs(turned, value, keys, values, at, at, kept, kept)
+
+
+@triton.jit
+def norm_of(query_norm, key_norm, asks, dim, real):
+    """The weights of heads' norms, of query heads where `asks`."""
+    of_queries = widened(tl.load(query_norm + dim, mask=real & asks, other=0.0))
+    return of_queries + widened(tl.load(key_norm + dim, mask=real & (asks == 0), other=0.0))
 
 
 def rotate_and_write(
@@ -166,7 +167,8 @@ def rotate_and_write(
     heads = projected.shape[1] // dim - 2 * kv_heads
     query = torch.empty(rows, heads, dim, dtype=projected.dtype, device=projected.device)
     query_norm, key_norm, eps, offset = head_norms or (projected, projected, 0.0, 0.0)
-    rotate_kernel[rows, heads + kv_heads](
+    together = _heads_together(heads + kv_heads)
+    rotate_kernel[rows, -(-(heads + kv_heads) // together)](
         projected,
         cosines,
         sines,
@@ -182,8 +184,13 @@ def rotate_and_write(
         KV_HEADS=kv_heads,
         DIM=dim,
         BLOCK_DIM=block_of(dim),
+        TOGETHER=together,
         NORMED=head_norms is not None,
         OFFSET=offset,
         **_OPTIONS,
     )
     return query
+
+
+def _heads_together(heads: int) -> int:
+    return int(min(_MOST_TOGETHER, triton.next_power_of_2(heads)))
