@@ -15,7 +15,7 @@ import triton.language as tl
 
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed
 
-OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 2, "enable_fp_fusion": False}
+OPTIONS: dict[str, Any] = {"num_warps": 8, "num_stages": 3, "enable_fp_fusion": False}
 """Multiplications and additions are not fused, since which ones would be is the compiler's choice, anew in each kernel."""
 
 
@@ -101,6 +101,11 @@ def attention_parts_kernel(
                     mask=(dim < DIM)[None, :],
                     other=0.0,
                 )
+                carried = tl.load(
+                    values + slot[:, None] * value_slot + kv_head * VALUE_DIM + value_dim[None, :],
+                    mask=(value_dim < VALUE_DIM)[None, :],
+                    other=0.0,
+                )
                 scores = multiplied(asks, tl.trans(stored), nothing) * scaling
                 if CAPPED:
                     scores = softcap * (1.0 - 2.0 / (tl.exp(scores * (2.0 / softcap)) + 1.0))
@@ -113,11 +118,6 @@ def attention_parts_kernel(
                 known = tl.where(higher == float("-inf"), 0.0, higher)
                 kept = tl.exp(top - known)
                 weights = tl.exp(scores - known[:, None])
-                carried = tl.load(
-                    values + slot[:, None] * value_slot + kv_head * VALUE_DIM + value_dim[None, :],
-                    mask=(value_dim < VALUE_DIM)[None, :],
-                    other=0.0,
-                )
                 total = total * kept + tl.sum(weights, 1)
                 summed = multiplied(narrowed(weights, carried.dtype), carried, summed * kept[:, None])
                 top = higher

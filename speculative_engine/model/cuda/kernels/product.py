@@ -36,7 +36,7 @@ class _Shape:
     warps: int
 
 
-_SHAPES = {16: _Shape(64, 5, 4), 32: _Shape(64, 4, 4), 64: _Shape(128, 3, 4), 128: _Shape(128, 2, 8)}
+_SHAPES = {16: _Shape(64, 5, 4), 32: _Shape(64, 4, 8), 64: _Shape(128, 3, 8), 128: _Shape(128, 2, 8)}
 """By rows of a block. The outputs are the most; fewer where that many would leave processors idle."""
 _LEAST_OUTPUTS = 16
 
@@ -73,16 +73,16 @@ def product_kernel(
 ):
     """One program a block of rows and outputs, rows first, so that programs that run together share weights."""
     row_blocks = tl.cdiv(rows, ROWS)
-    row = (tl.program_id(0) % row_blocks * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    output = (tl.program_id(0) // row_blocks * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
-    element = tl.arange(0, INNER)
-    row_real, output_real = row < rows, output < outputs
-    left_at = inputs + row[:, None] * input_row + element[None, :]
-    right_at = weight + output[:, None] * inner + element[None, :]
+    first_row = (tl.program_id(0) % row_blocks * ROWS).to(tl.int64)
+    first_output = (tl.program_id(0) // row_blocks * OUTPUTS).to(tl.int64)
+    row, output, element = tl.arange(0, ROWS), tl.arange(0, OUTPUTS), tl.arange(0, INNER)
+    row_real, output_real = row < rows - first_row, output < outputs - first_output
+    left_at = inputs + first_row * input_row + (row[:, None] * input_row + element[None, :])
+    right_at = weight + first_output * inner + (output[:, None] * inner + element[None, :])
     summed = tl.zeros([ROWS, OUTPUTS], tl.float32)
     if GATE != 0:
         raised = tl.zeros([ROWS, OUTPUTS], tl.float32)
-        gap = outputs.to(tl.int64) * inner
+        up_at = right_at + outputs.to(tl.int64) * inner
     for begin in range(0, inner, INNER):
         left_real, right_real = row_real[:, None], output_real[:, None]
         if not WHOLE:
@@ -91,18 +91,19 @@ def product_kernel(
         left = tl.load(left_at + begin, mask=left_real, other=0.0)
         summed = multiplied(left, tl.trans(tl.load(right_at + begin, mask=right_real, other=0.0)), summed)
         if GATE != 0:
-            raised = multiplied(left, tl.trans(tl.load(right_at + gap + begin, mask=right_real, other=0.0)), raised)
+            raised = multiplied(left, tl.trans(tl.load(up_at + begin, mask=right_real, other=0.0)), raised)
     if BIASED:
-        summed += widened(tl.load(bias + output, mask=output_real, other=0.0))[None, :]
+        summed += widened(tl.load(bias + first_output + output, mask=output_real, other=0.0))[None, :]
         if GATE != 0:
-            raised += widened(tl.load(bias + outputs + output, mask=output_real, other=0.0))[None, :]
+            raised += widened(tl.load(bias + outputs + first_output + output, mask=output_real, other=0.0))[None, :]
     if GATE != 0:
         summed = activated(summed, raised, GATE)
     real = row_real[:, None] & output_real[None, :]
+    first = first_row * outputs + first_output
     at = row[:, None] * outputs + output[None, :]
     if ADDED:
-        summed += widened(tl.load(residual + at, mask=real, other=0.0))
-    tl.store(out + at, narrowed(summed, out.dtype.element_ty), mask=real)
+        summed += widened(tl.load(residual + first + at, mask=real, other=0.0))
+    tl.store(out + first + at, narrowed(summed, out.dtype.element_ty), mask=real)
 
 
 def multiply(

@@ -1,0 +1,139 @@
+"""Compiles the kernels of decoder layers for GPUs, which need not be there, as launches at a model's shapes would.
+
+    python -m tests.harness.kernels.compiled_layers
+
+Prints a line of JSON for each kernel in each variant: its registers, bytes of shared memory and spilled bytes, as ptxas
+tells them. A process of its own, since within tests Triton interprets kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from speculative_engine.model.cuda.kernels import attention, product
+from speculative_engine.model.cuda.kernels.attention import attend_slots
+from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
+from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
+from speculative_engine.model.cuda.kernels.product import multiply
+from speculative_engine.model.cuda.slot_batch import PlacedWork
+
+CAPABILITIES = {80: 108, 90: 132}
+"""NVIDIA's A100 and H100, with the number of their processors."""
+SHARED = {80: 163 * 1024, 90: 227 * 1024}
+"""Bytes of shared memory that a program can have."""
+WIDTH, HEADS, KV_HEADS, DIM, INNER, VOCABULARY = 4096, 32, 8, 128, 14336, 128256
+"""Llama 3.1 8B."""
+SLOTS = 65537
+_POINTERS = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
+_ALIGNED = [["tt.divisibility", 16]]
+
+
+def tensor(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """A tensor without memory."""
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def launches() -> None:
+    """Launches all kernels at the model's shapes."""
+    for rows in (1, 32, 64, 1024):
+        hidden, attended, gated = tensor(rows, WIDTH), tensor(rows, HEADS * DIM), tensor(rows, INNER)
+        multiply(hidden, tensor((HEADS + 2 * KV_HEADS) * DIM, WIDTH))
+        multiply(hidden, tensor((HEADS + 2 * KV_HEADS) * DIM, WIDTH), tensor((HEADS + 2 * KV_HEADS) * DIM))
+        multiply(attended, tensor(WIDTH, HEADS * DIM), add_to=hidden)
+        multiply(hidden, tensor(2 * INNER, WIDTH), gate="silu")
+        multiply(hidden, tensor(2 * INNER, WIDTH), gate="gelu")
+        multiply(gated, tensor(WIDTH, INNER), add_to=hidden)
+        multiply(hidden, tensor(VOCABULARY, WIDTH))
+    rows = 64
+    hidden = tensor(rows, WIDTH)
+    rms_norm(hidden, tensor(WIDTH), 1e-5, 0.0)
+    add_norm(hidden, tensor(WIDTH), hidden, 1e-5, 1.0)
+    add_norm(hidden, tensor(WIDTH), hidden, 1e-5, 1.0, tensor(WIDTH))
+    slots, numbers = tensor(rows, dtype=torch.int64), tensor(4096, dtype=torch.int32)
+    for dim in (DIM, 256):
+        keys, values = tensor(SLOTS, KV_HEADS, dim), tensor(SLOTS, KV_HEADS, dim)
+        projected, angles = tensor(rows, (HEADS + 2 * KV_HEADS) * dim), tensor(rows, dim)
+        rotate_and_write(projected, angles, angles, None, keys, values, slots)
+        rotate_and_write(projected, angles, angles, (angles[0], angles[0], 1e-5, 0.0), keys, values, slots)
+        write_keys(tensor(KV_HEADS, rows, dim), tensor(KV_HEADS, rows, dim), keys, values, slots)
+        work = PlacedWork(numbers, numbers, numbers, numbers, numbers, 0, rows, 512, 512)
+        query = tensor(rows, HEADS, dim)
+        for window, softcap, sinks in ((None, None, None), (1024, 50.0, tensor(HEADS))):
+            attend_slots(work, query, keys, values, query, 0.1, window, softcap, sinks)
+
+
+class Compiler:
+    """Compiles in place of launches."""
+
+    def __init__(self, capability: int, tell: Callable[[dict[str, object]], None]):
+        self._target = GPUTarget("cuda", capability, 32)
+        self._tell = tell
+        self._known: set[str] = set()
+
+    def launch(self, kernel: Any, *args: Any, grid: object, warmup: bool, **kwargs: Any) -> None:
+        """Compiles a kernel for its arguments, once."""
+        names = {each.name for each in kernel.params}
+        options = {name: kwargs.pop(name) for name in list(kwargs) if name not in names}
+        bound = kernel.signature.bind(*args, **kwargs).arguments
+        signature: dict[str, str] = {}
+        constants: dict[str, object] = {}
+        aligned: dict[tuple[int], object] = {}
+        for index, each in enumerate(kernel.params):
+            given = bound[each.name]
+            if each.is_constexpr:
+                signature[each.name], constants[each.name] = "constexpr", given
+                continue
+            signature[each.name] = _POINTERS[given.dtype] if isinstance(given, Tensor) else "fp32" if isinstance(given, float) else "i32"
+            if isinstance(given, Tensor) or (isinstance(given, int) and given % 16 == 0):
+                aligned[index,] = _ALIGNED
+        known = repr((kernel.__name__, signature, constants, aligned, options))
+        if known in self._known:
+            return
+        self._known.add(known)
+        source = ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
+        found = triton.compile(source, target=self._target, options=options)
+        shown = {name: value for name, value in constants.items() if name.isupper()}
+        self._tell({"kernel": kernel.__name__, "capability": self._target.arch, "variant": shown, **used(found), **options})
+
+
+def used(compiled: Any) -> dict[str, object]:
+    """What a compiled kernel uses, by ptxas."""
+    architecture = re.search(r"\.target (sm_\w+)", compiled.asm["ptx"])
+    assert architecture is not None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(compiled.asm["ptx"])
+        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name={architecture[1]}", str(path), "-o", f"{folder}/cubin"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    return {
+        "registers": int(re.findall(r"Used (\d+) registers", told)[-1]),
+        "spilled": sum(map(int, re.findall(r"(\d+) bytes spill stores", told))),
+        "shared": compiled.metadata.shared,
+        "products": sorted(set(re.findall(r"\b(wgmma\.mma_async|mma\.sync)\S*?\.(m\d+n\d+k\d+)", compiled.asm["ptx"]))),
+    }
+
+
+def main() -> None:
+    """Compiles all of them."""
+    for capability, processors in CAPABILITIES.items():
+        compiler = Compiler(capability, lambda found: print(json.dumps(found), flush=True))
+        JITFunction.run = lambda kernel, *args, compiler=compiler, **kwargs: compiler.launch(kernel, *args, **kwargs)
+        product.processors = attention.processors = lambda device, processors=processors: processors
+        launches()
+
+
+if __name__ == "__main__":
+    main()
