@@ -141,20 +141,23 @@ class PackedModel:
                 keep_own_parts(model, ranks)
             except SplitError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
-        self.kernels_missing = missing(self.device, self.dtype, self.config)
-        """What the Triton kernels of GPUs lack for this model, in words; None if nothing."""
+        lacking = missing(self.device, self.dtype, self.config)
         if kernels is None:
-            kernels = not on_cpu and buckets is None and ranks is None and self.kernels_missing is None
-        elif kernels and self.kernels_missing is not None:
-            raise UnsupportedModelError(f"model {self.name}: {self.kernels_missing}")
-        fused = False
+            kernels = not on_cpu and buckets is None and ranks is None and lacking is None
+        elif kernels and lacking is not None:
+            raise UnsupportedModelError(f"model {self.name}: {lacking}")
+        self.layer_kernels = lacking or "no"
+        """Whether Triton kernels compute passes, for logs: "yes", "attention" if only that, or why they do not."""
         if kernels:
+            self.layer_kernels = "attention"
             if weights != "checkpoint":
                 self._narrow(model, weights)
             else:
                 from speculative_engine.model.cuda.kernel_layer import run_on_kernels  # needs Triton
 
-                fused = run_on_kernels(model)
+                self.layer_kernels = "yes" if run_on_kernels(model) else "attention"
+            if self.layer_kernels != "yes" and reproducible:
+                kernels, self.layer_kernels = False, "no"  # only passes of one size are then reproducible
         elif on_cpu:
             tied = ranks is None and shares_weight(model)
             kind = weights if weights == "q8_0" or weights == "q4_0" else None
@@ -181,7 +184,7 @@ class PackedModel:
         self.cache = KvCache(slots, kv_dtype, slots_first=kernels)
         self.steps: BucketedSteps | SlotSteps | FixedRows | None = None
         """Runs steps in fixed sizes; None where steps have any size."""
-        if kernels and (fused or not reproducible):
+        if kernels:
             self.steps = SlotSteps(_weak(self._run_fixed), slots, self.device)
         elif reproducible:
             self.steps = FixedRows(_weak(self._run_whole))

@@ -95,7 +95,7 @@ class KernelNorm(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., width] -> the same shape"""
-        return rms_norm(inputs.reshape(-1, inputs.shape[-1]), self.weight, self.eps, self.offset).view_as(inputs)
+        return rms_norm(inputs.reshape(-1, inputs.shape[-1]), self.weight, self.eps, self.offset).view(inputs.shape)
 
 
 class KernelLinear(nn.Module):

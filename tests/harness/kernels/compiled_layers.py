@@ -32,10 +32,9 @@ from speculative_engine.model.cuda.slot_batch import PlacedWork
 
 CAPABILITIES = {80: 108, 90: 132}
 """NVIDIA's A100 and H100, with the number of their processors."""
-SHARED = {80: 163 * 1024, 90: 227 * 1024}
-"""Bytes of shared memory that a program can have."""
 WIDTH, HEADS, KV_HEADS, DIM, INNER, VOCABULARY = 4096, 32, 8, 128, 14336, 128256
 """Llama 3.1 8B."""
+QKV = (HEADS + 2 * KV_HEADS) * DIM
 SLOTS = 65537
 _POINTERS = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
 _ALIGNED = [["tt.divisibility", 16]]
@@ -49,14 +48,12 @@ def tensor(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 def launches() -> None:
     """Launches all kernels at the model's shapes."""
     for rows in (1, 32, 64, 1024):
-        hidden, attended, gated = tensor(rows, WIDTH), tensor(rows, HEADS * DIM), tensor(rows, INNER)
-        multiply(hidden, tensor((HEADS + 2 * KV_HEADS) * DIM, WIDTH))
-        multiply(hidden, tensor((HEADS + 2 * KV_HEADS) * DIM, WIDTH), tensor((HEADS + 2 * KV_HEADS) * DIM))
-        multiply(attended, tensor(WIDTH, HEADS * DIM), add_to=hidden)
+        hidden = tensor(rows, WIDTH)
+        multiply(hidden, tensor(QKV, WIDTH), tensor(QKV))
+        multiply(tensor(rows, INNER), tensor(WIDTH, INNER), add_to=hidden)
         multiply(hidden, tensor(2 * INNER, WIDTH), gate="silu")
-        multiply(hidden, tensor(2 * INNER, WIDTH), gate="gelu")
-        multiply(gated, tensor(WIDTH, INNER), add_to=hidden)
         multiply(hidden, tensor(VOCABULARY, WIDTH))
+    multiply(hidden, tensor(2 * INNER, WIDTH), gate="gelu")
     rows = 64
     hidden = tensor(rows, WIDTH)
     rms_norm(hidden, tensor(WIDTH), 1e-5, 0.0)
@@ -122,6 +119,7 @@ def used(compiled: Any) -> dict[str, object]:
         "registers": int(re.findall(r"Used (\d+) registers", told)[-1]),
         "spilled": sum(map(int, re.findall(r"(\d+) bytes spill stores", told))),
         "shared": compiled.metadata.shared,
+        "fused": sorted(set(re.findall(r"\bfma\.\S+", compiled.asm["ptx"]))),
         "products": sorted(set(re.findall(r"\b(wgmma\.mma_async|mma\.sync)\S*?\.(m\d+n\d+k\d+)", compiled.asm["ptx"]))),
     }
 

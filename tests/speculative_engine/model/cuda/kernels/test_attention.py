@@ -1,0 +1,163 @@
+"""Attention by slots, in Triton's interpreter."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from speculative_engine.model.cuda import slot_layout
+from speculative_engine.model.cuda.slot_batch import Room
+from speculative_engine.model.cuda.slot_layout import SlotLayout
+from speculative_engine.model.packed_batch import BatchBuilder
+from tests.harness.kernels.attended import CPU, by_kernels, chain, in_float64
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+
+BOUND = {torch.float32: 5e-6, torch.bfloat16: 0.02}
+"""Of the difference from float64; values are around 1. In bfloat16 weights are rounded as well as outputs."""
+SLOTS = 1500
+HEADS, KV_HEADS, DIM = 4, 2, 16
+SCALING = 0.4
+KINDS = {
+    "plain": {},
+    "window": {"window": 70},
+    "window within a tile": {"window": 3},
+    "softcap": {"softcap": 2.0},
+    "sinks": {"sinks": torch.tensor([1.0, -2.0, 4.0, 0.0])},
+    "all": {"window": 600, "softcap": 5.0, "sinks": torch.tensor([1.0, -2.0, 4.0, 0.0])},
+}
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def stored(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return draw(SLOTS, KV_HEADS, DIM, dtype=dtype, seed=1), draw(SLOTS, KV_HEADS, DIM, dtype=dtype, seed=2)
+
+
+def scattered(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(np.arange(1, SLOTS))[:count]
+
+
+def tree(builder: BatchBuilder, path: np.ndarray, branch: np.ndarray) -> None:
+    """A sequence of path[:-3], with the tree of three more slots and a branch of two below the first of them."""
+    rows = chain(builder, path, 3)
+    below = [builder.add_row(0, len(path) - 2 + index, int(slot), True) for index, slot in enumerate(branch)]
+    builder.add_lane(builder._lanes[-1].context, [rows[0], *below], 1)
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_prompts_trees_and_plain_steps(kind: str, dtype: torch.dtype) -> None:
+    keys, values = stored(dtype)
+    builder = BatchBuilder()
+    slots = scattered(1200)
+    tree(builder, slots[:603], slots[603:605])
+    chain(builder, slots[610:640], 30)  # a prompt without a context
+    chain(builder, slots[640:690], 20)
+    chain(builder, slots[690:1200], 1)
+    batch = builder.build(HEADS // KV_HEADS, CPU)
+    query = draw(len(batch), HEADS, DIM, dtype=dtype)
+    found = by_kernels(batch, query, keys, values, SCALING, **KINDS[kind])
+    expected = in_float64(batch, query, keys, values, SCALING, **KINDS[kind])
+    assert (found.double() - expected).abs().max() < BOUND[dtype]
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim", "value_dim"), [(3, 3, 8, 8), (6, 2, 40, 24), (36, 1, 16, 16)])
+def test_shapes_of_heads(heads: int, kv_heads: int, dim: int, value_dim: int) -> None:
+    keys, values = draw(80, kv_heads, dim, seed=1), draw(80, kv_heads, value_dim, seed=2)
+    builder = BatchBuilder()
+    chain(builder, np.arange(79, 2, -1), 9)
+    batch = builder.build(heads // kv_heads, CPU)
+    query = draw(9, heads, dim)
+    found = by_kernels(batch, query, keys, values, SCALING)
+    assert (found.double() - in_float64(batch, query, keys, values, SCALING)).abs().max() < BOUND[torch.float32]
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("kind", ["plain", "all"])
+def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -> None:
+    """The last of 600 tokens: decoded plainly, in prompts of any chunks, beside others, as a node of a tree."""
+    keys, values = stored(dtype)
+    slots = scattered(700)
+    path = slots[:600]
+    query = draw(1, HEADS, DIM, dtype=dtype)
+    found: dict[str, Tensor] = {}
+
+    def attend(name: str, builder: BatchBuilder, row: int, room: Room | None = None) -> None:
+        queries = draw(len(builder), HEADS, DIM, dtype=dtype, seed=len(found))
+        queries[row] = query
+        batch = builder.build(HEADS // KV_HEADS, CPU)
+        found[name] = by_kernels(batch, queries, keys, values, SCALING, **KINDS[kind], room=room)[row]
+
+    for rows in (1, 2, 9, 17, 64, 65):
+        builder = BatchBuilder()
+        chain(builder, path, rows)
+        attend(f"{rows} rows", builder, rows - 1)
+    builder = BatchBuilder()
+    chain(builder, path, 1)
+    attend("in larger tensors", builder, 0, Room.of_step(8, 4096))
+    for others in (1, 8):
+        builder = BatchBuilder()
+        for index in range(others):
+            chain(builder, slots[7 * index : 30 * index + 9], 1)
+        chain(builder, path, 1)
+        chain(builder, slots[600:690], 40)
+        attend(f"beside {others}", builder, others)
+    builder = BatchBuilder()
+    tree(builder, path, slots[600:602])
+    attend("in a tree", builder, 2)
+    builder = BatchBuilder()
+    tree(builder, np.concatenate([path[:-1], slots[650:652]]), path[-1:])  # below the first of the tree
+    attend("on a branch", builder, 3)
+    assert all(torch.equal(each, found["1 rows"]) for each in found.values())
+
+
+def test_slots_in_stretches_or_scattered() -> None:
+    keys, values = stored(torch.float32)
+    slots = scattered(300)
+    builder = BatchBuilder()
+    chain(builder, slots, 4)
+    query = draw(4, HEADS, DIM)
+    found = by_kernels(builder.build(2, CPU), query, keys, values, SCALING)
+    in_order = np.arange(1, 301)
+    moved = [torch.zeros_like(each).index_copy_(0, torch.from_numpy(in_order), each[slots]) for each in (keys, values)]
+    builder = BatchBuilder()
+    chain(builder, in_order, 4)
+    assert torch.equal(by_kernels(builder.build(2, CPU), query, *moved, SCALING), found)
+
+
+def test_rounds_of_partial_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, values = stored(torch.float32)
+    builder = BatchBuilder()
+    slots = scattered(1400)
+    chain(builder, slots[:1100], 40)
+    tree(builder, slots[1100:1200], slots[1200:1202])
+    batch = builder.build(2, CPU)
+    query = draw(len(batch), HEADS, DIM)
+    whole = by_kernels(batch, query, keys, values, SCALING)
+    monkeypatch.setattr(slot_layout, "MOST_PARTIALS", 50)
+    rounds = SlotLayout.of(batch).rounds
+    assert len(rounds) == 3 and all(each.partials <= 50 for each in rounds)
+    room = Room.of_layout(64, SlotLayout.of(batch))
+    assert torch.equal(by_kernels(batch, query, keys, values, SCALING), whole)
+    assert torch.equal(by_kernels(batch, query, keys, values, SCALING, room=room), whole)
+
+
+def test_a_bad_key_spoils_the_rows_that_see_it() -> None:
+    keys, values = stored(torch.float32)
+    slots = scattered(100)
+    keys[int(slots[80])] = torch.nan
+    builder = BatchBuilder()
+    chain(builder, slots[:90], 15)
+    chain(builder, slots[:70], 3)
+    query = draw(18, HEADS, DIM)
+    found = by_kernels(builder.build(2, CPU), query, keys, values, SCALING)
+    bad = found.isnan().all(-1).all(-1)
+    assert bad.tolist() == [75 + row >= 80 for row in range(15)] + [False] * 3
+    assert found[~bad].isfinite().all()
+
+

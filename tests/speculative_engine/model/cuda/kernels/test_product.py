@@ -1,0 +1,85 @@
+"""Products, in Triton's interpreter."""
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, inner_block, multiply
+from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+
+BOUND = {torch.float32: 1e-6, torch.bfloat16: 2**-8}
+"""Of the difference from float64, as a share of the largest output: rounding of the sums, or of the output."""
+COUNTS = (1, 2, 9, 17, 64, 65)
+
+
+def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return float((found.double() - expected).abs().max()) <= BOUND[found.dtype] * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize(("outputs", "inner"), [(172, 200), (16, 16), (3, 8), (130, 384)])
+def test_products_and_biases(outputs: int, inner: int, dtype: torch.dtype) -> None:
+    inputs, weight, bias = (draw(*shape, dtype=dtype) for shape in ((70, inner), (outputs, inner), (outputs,)))
+    product = inputs.double() @ weight.double().t()
+    assert close(multiply(inputs, weight), product)
+    assert close(multiply(inputs, weight, bias), product + bias.double())
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+def test_products_are_added_in_place(dtype: torch.dtype) -> None:
+    inputs, weight, residual = (draw(*shape, dtype=dtype) for shape in ((20, 96), (48, 96), (20, 48)))
+    expected = residual.double() + inputs.double() @ weight.double().t()
+    assert multiply(inputs, weight, add_to=residual) is residual
+    assert close(residual, expected)
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("gate", ["silu", "gelu"])
+def test_gates(gate: Gate, dtype: torch.dtype) -> None:
+    inputs, weight, bias = (draw(*shape, dtype=dtype) for shape in ((33, 72), (2 * 50, 72), (100,)))
+    gates, ups = (inputs.double() @ weight.double().t() + bias.double()).split(50, dim=1)
+    act = torch.nn.functional.silu(gates) if gate == "silu" else torch.nn.functional.gelu(gates, approximate="tanh")
+    assert close(multiply(inputs, weight, bias, gate=gate), act * ups)
+
+
+def test_rows_need_not_be_adjacent() -> None:
+    inputs, weight = draw(9, 200, dtype=torch.float32)[:, :120], draw(40, 120, dtype=torch.float32)
+    assert torch.equal(multiply(inputs, weight), multiply(inputs.contiguous(), weight))
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
+    inputs, weight = draw(130, 200, dtype=dtype), draw(60, 200, dtype=dtype)
+    inputs *= draw(130, 1, dtype=dtype, seed=1).exp()
+    blocks = equal_blocks([weight])
+    whole = multiply(inputs, weight, row_blocks=blocks)
+    order = torch.randperm(130, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(multiply(inputs[order], weight, row_blocks=blocks), whole[order])
+    for count in COUNTS:
+        for first in (0, 130 - count):
+            found = multiply(inputs[first : first + count], weight, row_blocks=blocks)
+            assert torch.equal(found, whole[first : first + count])
+
+
+def test_blocks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = draw(60, 200, dtype=torch.bfloat16)
+    assert equal_blocks([weight]) == ROW_BLOCKS
+
+    def worse(inputs: Tensor, weight: Tensor, row_blocks: tuple[int, ...] = ROW_BLOCKS) -> Tensor:
+        product = multiply(inputs, weight, row_blocks=row_blocks)
+        return product + (2 if row_blocks in [(16,), (32,)] else 0)
+
+    monkeypatch.setattr("speculative_engine.model.cuda.kernels.row_blocks.multiply", worse)
+    assert equal_blocks([weight, weight]) == (64, 128)
+
+
+def test_the_inner_size_of_a_block_depends_on_the_weight_alone() -> None:
+    assert [inner_block(inner) for inner in (8, 16, 100, 200, 4096)] == [16, 16, 128, 128, 128]
