@@ -122,6 +122,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         numerics_description=numerics.description,
         cuda_graphs=model.graphs,
         draw_kernels=model.draw_kernels,
+        layer_kernels=model.layer_kernels,
         compiled_library=library() is not None,
         ranks=settings.tensor_parallel,
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},

@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.gpu.checks import device_figures, noise_figures, sampling_figures
 from benchmarks.gpu.figure_log import FigureLog, Figures
-from benchmarks.gpu.models import SHAPES
+from benchmarks.gpu.models import LAYERS, SHAPES
 from benchmarks.gpu.parts import PAIR, ModelParts
 from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options
@@ -105,6 +105,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument(
         "--shape", choices=(PAIR, *SHAPES), default=PAIR, help="which target; only the pair has a draft"
     )
+    parser.add_argument("--layers", choices=LAYERS, default=LAYERS[0], help="which layers, if the kernels run here")
     parser.add_argument(
         "--target-parameters",
         type=read_count,

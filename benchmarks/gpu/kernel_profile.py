@@ -14,14 +14,13 @@ import sys
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu.models import SHAPES, grown, shaped
+from benchmarks.gpu.models import LAYERS, SHAPES, grown, packed, shaped
 from benchmarks.gpu.parts import PAIR
 from benchmarks.gpu.steps import synchronize
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
-from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -67,8 +66,9 @@ def main() -> None:
     else:
         made = shaped(options.shape, device)
     slots = options.context + 1024
-    model = PackedModel(made, slots, "target", row_exact=False, buckets=StepBuckets.within(slots))
-    assert isinstance(model.steps, BucketedSteps)
+    model = packed(made, slots, "target", options.layers)
+    assert isinstance(model.steps, CapturedSteps)
+    print(f"layer kernels: {model.layer_kernels}", flush=True)
     for kind in ("graphs", "no graphs"):
         model.steps.replays = kind == "graphs"
         if model.steps.replays:
@@ -88,6 +88,7 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the code")
     parser.add_argument("--shape", choices=(PAIR, *SHAPES), default="llama-8b", help="which target")
+    parser.add_argument("--layers", choices=LAYERS, default=LAYERS[0], help="which layers, if the kernels run here")
     parser.add_argument("--context", type=int, default=512, help="tokens of the prompt")
     parser.add_argument("--steps", type=int, default=5, help="steps that are profiled")
     return parser.parse_args()

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from models.inflate import Shape, choose_shape, grow, resize
+from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
+from speculative_engine.model.cuda.slot_steps import SlotSteps
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_model import PackedModel
 
 SHAPES: dict[str, dict[str, object]] = {
     "llama-8b": {
@@ -24,6 +28,19 @@ SHAPES: dict[str, dict[str, object]] = {
     },
 }
 """Configurations of models with random weights, as known models have them."""
+
+
+LAYERS = ("kernels", "library")
+"""Whether layers run on the Triton kernels, if these support them, or are transformers'."""
+
+
+def packed(model: PreTrainedModel, slots: int, name: str, layers: str) -> PackedModel:
+    """Returns a model whose steps have fixed sizes. layers: of LAYERS; on a CPU, which has no kernels, the library's."""
+    on_kernels = layers == "kernels" and model.device.type == "cuda"
+    buckets = None if on_kernels else StepBuckets.within(slots)
+    found = PackedModel(model, slots, name, row_exact=False, buckets=buckets)
+    assert isinstance(found.steps, BucketedSteps | SlotSteps)
+    return found
 
 
 def shaped(name: str, device: torch.device) -> LlamaForCausalLM:

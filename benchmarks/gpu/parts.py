@@ -13,13 +13,12 @@ from transformers import PreTrainedModel
 
 from benchmarks.gpu.checks import flip_figures
 from benchmarks.gpu.figure_log import Figures
-from benchmarks.gpu.models import described, grown, shaped
+from benchmarks.gpu.models import described, grown, packed, shaped
 from benchmarks.gpu.steps import Generator, batch_seconds, milliseconds, several_passes, step_seconds
 from benchmarks.harness.held_out import held_out_prompts
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
-from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
@@ -45,7 +44,7 @@ class ModelParts:
     def check(self, name: str) -> Iterator[Figures]:
         """Compares a model's passes with the library's forwards, and captured passes with others."""
         model = self._model(name)
-        yield {name: described(model.model)}
+        yield {name: described(model.model), f"{name}: layer kernels": model.layer_kernels}
         report = run_self_test(model)
         yield {
             f"{name}: error against the library's forward": f"{report.error:.3g} of {report.tolerance:.3g} spreads",
@@ -104,7 +103,10 @@ class ModelParts:
         """Counts flips and measures costs in the reproducible mode. Frees the other models first."""
         texts = self._texts if self.names[-1] == "draft" else []
         self.drop()
-        model = PackedModel(self._make("target"), self._options.slots, "target", row_exact=False, reproducible=True)
+        kernels = None if self._options.layers == "kernels" else False
+        model = PackedModel(
+            self._make("target"), self._options.slots, "target", row_exact=False, reproducible=True, kernels=kernels
+        )
         yield {"reproducible: self-test found the same bits in any company": run_self_test(model).bit_exact}
         if texts:
             yield from flip_figures("reproducible", model, texts)
@@ -131,12 +133,9 @@ class ModelParts:
 
     def _model(self, name: str, kind: str = "no graphs") -> PackedModel:
         if name not in self._models:
-            slots = self._options.slots
-            self._models[name] = PackedModel(
-                self._make(name), slots, name, row_exact=False, buckets=StepBuckets.within(slots)
-            )
+            self._models[name] = packed(self._make(name), self._options.slots, name, self._options.layers)
         model = self._models[name]
-        assert isinstance(model.steps, BucketedSteps)
+        assert isinstance(model.steps, CapturedSteps)
         model.steps.replays = kind == "graphs"
         if model.steps.replays and not model.captured:
             model.capture_graphs()

@@ -159,6 +159,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         bit_exact=info.bit_exact,
         cuda_graphs=model.graphs,
         draw_kernels=model.draw_kernels,
+        layer_kernels=model.layer_kernels,
         kernels=info.kernels,
         faster=info.kernels_advice,
         compiled_library=library() is not None,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from importlib.metadata import version
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from speculative_engine.kernels.build import source_hash
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.library import BF16_PRODUCTS
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
+from speculative_engine.model.cuda.slot_steps import SlotSteps
 from speculative_engine.model.fused_layer import runs_compiled
 from speculative_engine.model.linear.block_linear import BlockLinear
 from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, TurnedProduct
@@ -110,7 +112,10 @@ def _declared_of_library() -> str:
 def _declared_of_gpu(model: PackedModel) -> list[str]:
     major, minor = torch.cuda.get_device_capability(model.device)
     rows = f"passes of {ROWS} rows" if isinstance(model.steps, FixedRows) else "passes of any rows"
-    return [f"{torch.cuda.get_device_name(model.device)} sm_{major}{minor}", f"CUDA {torch.version.cuda}", rows]
+    found = [f"{torch.cuda.get_device_name(model.device)} sm_{major}{minor}", f"CUDA {torch.version.cuda}", rows]
+    if isinstance(model.steps, SlotSteps):
+        found.append(f"layer kernels {model.layer_kernels}, triton {version('triton')}")
+    return found
 
 
 def _linear_layers(model: PackedModel) -> list[RowExactLinear]:

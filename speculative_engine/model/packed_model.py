@@ -384,7 +384,7 @@ class PackedModel:
 
     def _run_fixed(self, batch: BucketedBatch | SlotBatch, wanted: torch.Tensor | None) -> Rows:
         batch.begin()
-        with packed_context(batch, self.cache), self._states() as states:
+        with torch.cuda.device_of(batch.token_ids), packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, 0 if wanted is None else wanted)
         drawn = None
         if self.draws_in_pass:

@@ -61,7 +61,8 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
     decoder.norm = KernelNorm(decoder.norm, offset)
     model.set_output_embeddings(KernelLinear(head.weight, head.bias))
     linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
-    blocks = equal_blocks(each.weight for each in linears)
+    with torch.cuda.device_of(head.weight):  # Triton launches on the current device
+        blocks = equal_blocks(each.weight for each in linears)
     for each in linears:
         each.row_blocks = blocks
     return True

@@ -49,9 +49,10 @@ def _trial(device: torch.device) -> str | None:
     """Runs the smallest kernel: Triton compiles its launcher with the host's C compiler."""
     from speculative_engine.model.cuda.kernels.norm import rms_norm
 
-    ones = torch.ones(1, 16, device=device)
     try:
-        rms_norm(ones, ones[0], 1e-6, 0.0)
+        with torch.cuda.device(device):
+            ones = torch.ones(1, 16, device=device)
+            rms_norm(ones, ones[0], 1e-6, 0.0)
     except Exception as error:  # Triton raises what its compiler, the host's and the driver raise
         return f"Triton cannot compile here ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
     return None

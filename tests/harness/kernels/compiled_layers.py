@@ -90,7 +90,7 @@ class Compiler:
         aligned: dict[tuple[int], object] = {}
         for index, each in enumerate(kernel.params):
             given = bound[each.name]
-            if each.is_constexpr:
+            if each.is_constexpr or (isinstance(given, int) and given == 1):  # as Triton does
                 signature[each.name], constants[each.name] = "constexpr", given
                 continue
             signature[each.name] = _POINTERS[given.dtype] if isinstance(given, Tensor) else "fp32" if isinstance(given, float) else "i32"
