@@ -9,10 +9,12 @@ position (-1 for padding), index of the partial sum of its part 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from speculative_engine.model.cuda.lane_paths import LanePaths
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 TILE_QUERIES = 32
@@ -54,7 +56,51 @@ class SlotLayout:
     @classmethod
     def of(cls, batch: PackedBatch) -> SlotLayout:
         """Lays out a batch. Raises ValueError if a row is in no lane, or in several."""
-        return _Builder(batch).layout()
+        sequences = _sequences(batch.lanes)
+        paths = LanePaths.of(sequences)
+        if len(paths.asked) != len(batch) or (np.bincount(paths.asked, minlength=len(batch)) != 1).any():
+            raise ValueError(f"lanes contain {len(paths.asked)} rows of {len(batch)}, or some rows twice")
+        lengths = np.array([len(lanes[0].context) for lanes in sequences], dtype=np.int64)
+        shared = lengths // TILE_KEYS * TILE_KEYS
+        seen, bases, tails = _seen(batch, sequences, paths, shared)
+        asked = np.empty((len(batch), ASKED), dtype=np.int64)
+        asked[:, 0] = paths.asked
+        asked[:, 1] = lane = np.repeat(np.arange(len(paths.lanes)), [len(each.rows) for each in paths.lanes])[paths.queries]
+        asked[:, 2] = position = lengths[paths.ranges] + paths.queries - paths.starts[paths.queries]
+        tiles = _Tiles.of(paths.ranges, position, tile_rows(batch.group_size))
+        rounds = _place_partials(tiles, asked)
+        segments, items = _segments(tiles, lane, position, shared, bases, tails)
+        return cls(items.astype(np.int32), segments.astype(np.int32), asked.astype(np.int32), seen, rounds)
+
+
+class _Tiles(NamedTuple):
+    """Tiles of queries, int64 [tiles] each."""
+
+    sequences: np.ndarray
+    firsts: np.ndarray
+    """First place of each."""
+    counts: np.ndarray
+    """Places of each."""
+    lowest: np.ndarray
+    """Lowest position of each."""
+    parts: np.ndarray
+    """Parts that its rows see."""
+
+    @classmethod
+    def of(cls, sequences: np.ndarray, positions: np.ndarray, rows: int) -> _Tiles:
+        """Cuts places, of each of which the sequence and the position are given, into tiles of `rows` rows."""
+        sizes = np.bincount(sequences)
+        counts = -(-sizes // rows)
+        of_tile = np.repeat(np.arange(len(sizes)), counts)
+        ends = sizes.cumsum()
+        firsts = (ends - sizes)[of_tile] + rows * _within(counts)
+        return cls(
+            of_tile,
+            firsts,
+            np.minimum(rows, ends[of_tile] - firsts),
+            np.minimum.reduceat(positions, firsts),
+            np.maximum.reduceat(positions, firsts) // PART + 1,
+        )
 
 
 def tile_rows(group: int) -> int:
@@ -62,101 +108,102 @@ def tile_rows(group: int) -> int:
     return max(1, TILE_QUERIES // group)
 
 
-class _Builder:
-    def __init__(self, batch: PackedBatch):
-        self._batch = batch
-        self._slots = batch.host[2].numpy()
-        self._rows = tile_rows(batch.group_size)
-        self._items: list[np.ndarray] = []
-        self._segments: list[tuple[int, int, int, int]] = []
-        self._asked: list[np.ndarray] = []
-        self._seen: list[np.ndarray] = []
-        self._seen_count = self._places = self._lanes = self._item_count = 0
-        self._partials = 0
-        """Of the round that is being filled."""
-        self._rounds: list[Round] = []
-        self._begun = (0, 0)
-        """The first item and the first place of that round."""
+def _seen(
+    batch: PackedBatch, sequences: list[list[Lane]], paths: LanePaths, shared: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lists the slots that are seen, int32. Also returns the index of position 0 of each sequence, and of each lane.
 
-    def layout(self) -> SlotLayout:
-        batch = self._batch
-        for lanes in _sequences(batch.lanes):
-            self._add(lanes)
-        self._end_round()
-        asked = np.concatenate([*self._asked, np.empty((0, ASKED), np.int64)])
-        if len(asked) != len(batch) or len(np.unique(asked[:, 0])) != len(batch):
-            raise ValueError(f"lanes contain {len(asked)} rows of {len(batch)}, or some rows twice")
-        return SlotLayout(
-            np.concatenate([*self._items, np.empty((0, ITEM), np.int64)]).astype(np.int32),
-            np.array(self._segments, dtype=np.int32).reshape(-1, SEGMENT),
-            asked.astype(np.int32),
-            np.concatenate([*self._seen, np.empty(0, np.int64)]).astype(np.int32),
-            self._rounds,
-        )
-
-    def _add(self, lanes: list[Lane]) -> None:
-        """Adds the lanes of one sequence."""
+    shared: positions of each sequence that all its lanes see in the same slots; those of a lane come after them.
+    """
+    own = batch.host[2].numpy()[paths.rows]
+    found: list[np.ndarray] = []
+    bases: list[int] = []
+    tails: list[int] = []
+    count = row = 0
+    for lanes, begun in zip(sequences, shared.tolist(), strict=True):
         context = lanes[0].context
-        shared = len(context) // TILE_KEYS * TILE_KEYS
-        base = self._see(context[:shared])
-        first_segment = len(self._segments)
-        self._segments += [
-            (base, begin, min(begin + PART, shared), -1) for begin in range(0, shared, PART)
-        ]  # of all tiles of queries
-        asked: list[np.ndarray] = []
-        tails: dict[int, int] = {}
-        for number, lane in enumerate(lanes, self._lanes):
-            tails[number] = self._see(np.concatenate([context[shared:], self._slots[lane.rows]])) - shared
-            rows = np.array(lane.rows[lane.first_query :], dtype=np.int64)
-            own = np.empty((len(rows), ASKED), dtype=np.int64)
-            own[:, 0], own[:, 1] = rows, number
-            own[:, 2] = np.arange(len(rows)) + (len(context) + lane.first_query)
-            asked.append(own)
-        self._lanes += len(lanes)
-        places = np.concatenate(asked)
-        for begin in range(0, len(places), self._rows):
-            self._add_tile(places[begin : begin + self._rows], shared, first_segment, tails)
+        bases.append(count)
+        found.append(context[:begun])
+        count += begun
+        for lane in lanes:
+            tails.append(count - begun)
+            found += context[begun:], own[row : row + len(lane.rows)]
+            count += len(context) - begun + len(lane.rows)
+            row += len(lane.rows)
+    return np.concatenate(found, dtype=np.int32, casting="same_kind"), np.array(bases), np.array(tails)
 
-    def _add_tile(self, places: np.ndarray, shared: int, first_segment: int, tails: dict[int, int]) -> None:
-        """Adds a tile of queries. shared: positions that all rows of the sequence see in the same slots."""
-        count = len(places)
-        lowest, parts = int(places[:, 2].min()), int(places[:, 2].max()) // PART + 1
-        if self._partials and self._partials + count * parts > MOST_PARTIALS:
-            self._end_round()
-        places[:, 3] = self._partials + np.arange(count) * parts
-        self._partials += count * parts
-        self._asked.append(places)
-        items = np.empty((parts, ITEM), dtype=np.int64)
-        items[:, 0], items[:, 1], items[:, 4], items[:, 5] = self._places, count, np.arange(parts), lowest
-        whole = shared // PART
-        items[:, 2] = first_segment + items[:, 4]
-        items[:, 3] = items[:, 2] + 1
-        lanes = [(int(lane), int(places[places[:, 1] == lane, 2].max()) + 1) for lane in np.unique(places[:, 1])]
-        for part in range(whole, parts):
-            begin, end = part * PART, (part + 1) * PART
-            items[part, 2] = len(self._segments)
-            if begin < shared:
-                self._segments.append(self._segments[first_segment + part])
-            for lane, last in lanes:
-                if max(begin, shared) < min(end, last):
-                    self._segments.append((tails[lane], max(begin, shared), min(end, last), lane))
-            items[part, 3] = len(self._segments)
-        self._items.append(items)
-        self._item_count += parts
-        self._places += count
 
-    def _see(self, slots: np.ndarray) -> int:
-        """Appends to the slots that are seen; returns the index of the first."""
-        first = self._seen_count
-        self._seen.append(slots)
-        self._seen_count += len(slots)
-        return first
+def _place_partials(tiles: _Tiles, asked: np.ndarray) -> list[Round]:
+    """Writes the index of each place's partial sums, which are those of its round."""
+    needs = tiles.counts * tiles.parts
+    begins = needs.cumsum() - needs
+    items = tiles.parts.cumsum() - tiles.parts
+    firsts = [0]
+    if needs.sum() > MOST_PARTIALS:
+        for tile, begin in enumerate(begins.tolist()):
+            if begin > begins[firsts[-1]] and begin + needs[tile] - begins[firsts[-1]] > MOST_PARTIALS:
+                firsts.append(tile)
+    begins -= np.repeat(begins[firsts], np.diff([*firsts, len(needs)]))
+    of_place = np.repeat(np.arange(len(needs)), tiles.counts)
+    asked[:, 3] = begins[of_place] + _within(tiles.counts) * tiles.parts[of_place]
+    rounds = []
+    for first, last in pairwise([*firsts, len(needs)]):
+        end = last - 1
+        rounds.append(
+            Round(
+                int(items[first]),
+                int(items[end] + tiles.parts[end]),
+                int(tiles.firsts[first]),
+                int(tiles.firsts[end] + tiles.counts[end]),
+                int(begins[end] + needs[end]),
+            )
+        )
+    return rounds
 
-    def _end_round(self) -> None:
-        first_item, first_place = self._begun
-        self._rounds.append(Round(first_item, self._item_count, first_place, self._places, self._partials))
-        self._begun = self._item_count, self._places
-        self._partials = 0
+
+def _segments(
+    tiles: _Tiles, lane: np.ndarray, position: np.ndarray, shared: np.ndarray, bases: np.ndarray, tails: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lists the segments and the items that see them. lane, position: of each place; the others as `_seen` has them.
+
+    Parts that are wholly shared are one segment each, the same for all tiles of a sequence. A tile's later ones have one
+    for what is shared, and one for each lane of the tile; some of these are empty.
+    """
+    counts = -(-shared // PART)
+    sequence = np.repeat(np.arange(len(shared)), counts)
+    begin = _within(counts) * PART
+    common = np.stack([bases[sequence], begin, np.minimum(begin + PART, shared[sequence]), np.full(len(begin), -1)], 1)
+    # Runs: adjacent places of one tile and lane, whose positions ascend.
+    tile_of_place = np.repeat(np.arange(len(tiles.counts)), tiles.counts)
+    changes = np.append((np.diff(lane) != 0) | (np.diff(tile_of_place) != 0), True)
+    last_places = changes.nonzero()[0]
+    runs = np.bincount(tile_of_place[last_places], minlength=len(tiles.counts))
+    first_run = runs.cumsum() - runs
+    tile = np.repeat(np.arange(len(tiles.counts)), tiles.parts)
+    part = _within(tiles.parts)
+    own = tiles.sequences[tile]
+    whole = part < shared[own] // PART
+    sizes = np.where(whole, 0, 1 + runs[tile])
+    items = np.empty((len(tile), ITEM), dtype=np.int64)
+    items[:, 0], items[:, 1], items[:, 4], items[:, 5] = tiles.firsts[tile], tiles.counts[tile], part, tiles.lowest[tile]
+    items[:, 2] = np.where(whole, (counts.cumsum() - counts)[own] + part, len(common) + sizes.cumsum() - sizes)
+    items[:, 3] = items[:, 2] + np.maximum(sizes, 1)
+    item = np.repeat(np.arange(len(tile)), sizes)
+    number = _within(sizes)
+    run = last_places[np.minimum(first_run[tile[item]] + np.maximum(number - 1, 0), len(last_places) - 1)]
+    first = part[item] * PART
+    bound = shared[own[item]]
+    late = np.empty((len(item), SEGMENT), dtype=np.int64)
+    late[:, 0] = np.where(number == 0, bases[own[item]], tails[lane[run]])
+    late[:, 1] = np.where(number == 0, first, np.maximum(first, bound))
+    late[:, 2] = np.minimum(first + PART, np.where(number == 0, bound, position[run] + 1))
+    late[:, 3] = np.where(number == 0, -1, lane[run])
+    return np.concatenate([common, late]), items
+
+
+def _within(counts: np.ndarray) -> np.ndarray:
+    """0 to n - 1 for each n of `counts`, one after another."""
+    return np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
 
 
 def _sequences(lanes: list[Lane]) -> list[list[Lane]]:
