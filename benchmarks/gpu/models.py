@@ -35,7 +35,7 @@ LAYERS = ("kernels", "library")
 
 
 def packed(model: PreTrainedModel, slots: int, name: str, layers: str) -> PackedModel:
-    """Returns a model whose steps have fixed sizes. layers: of LAYERS; on a CPU, which has no kernels, the library's."""
+    """Returns a model whose steps have fixed sizes. layers: of LAYERS; on a CPU the library's."""
     on_kernels = layers == "kernels" and model.device.type == "cuda"
     buckets = None if on_kernels else StepBuckets.within(slots)
     found = PackedModel(model, slots, name, row_exact=False, buckets=buckets)

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from importlib.metadata import version
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import numpy as np
 import torch

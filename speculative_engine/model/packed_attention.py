@@ -97,9 +97,7 @@ def packed_attention(
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         new = key[0], value[0]
         stored = cache.layer(module.layer_idx, *new)
-        return write_and_attend(
-            batch, query[0], new, stored, factor, sliding_window, softcap, s_aux
-        ).unsqueeze(0), None
+        return write_and_attend(batch, query[0], new, stored, factor, sliding_window, softcap, s_aux).unsqueeze(0), None
     keys, values = cache.write(module.layer_idx, batch.slots, key[0], value[0])
     if isinstance(batch, BucketedBatch):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5

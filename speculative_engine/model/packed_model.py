@@ -410,7 +410,9 @@ class PackedModel:
         """
         return None if self._ranks is None else self._ranks.keep_alive()
 
-    def _steps_like(self, steps: BucketedSteps | SlotSteps | FixedRows | None) -> BucketedSteps | SlotSteps | FixedRows | None:
+    def _steps_like(
+        self, steps: BucketedSteps | SlotSteps | FixedRows | None
+    ) -> BucketedSteps | SlotSteps | FixedRows | None:
         """Steps of this model with the sizes of others, in tensors of their own."""
         if isinstance(steps, BucketedSteps):
             return BucketedSteps(_weak(self._run_fixed), steps.buckets, self.device)

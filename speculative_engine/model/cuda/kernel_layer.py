@@ -62,7 +62,7 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
     model.set_output_embeddings(KernelLinear(head.weight, head.bias))
     linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
     with torch.cuda.device_of(head.weight):  # Triton launches on the current device
-        blocks = equal_blocks(each.weight for each in linears)
+        blocks = equal_blocks((each.weight, each.gate) for each in linears)
     for each in linears:
         each.row_blocks = blocks
     return True
@@ -100,13 +100,15 @@ class KernelNorm(nn.Module):
 
 
 class KernelLinear(nn.Module):
-    """A linear layer."""
+    """A linear layer, or two of which the first gates the second."""
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None):
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, gate: Gate | None = None):
         super().__init__()
         self.weight = weight
         self.bias = bias
-        self.out_features, self.in_features = weight.shape
+        self.gate = gate
+        self.in_features = weight.shape[1]
+        self.out_features = weight.shape[0] if gate is None else weight.shape[0] // 2
         self.row_blocks: tuple[int, ...] = ()
         """Sizes of blocks that may be used; see `equal_blocks`."""
 
@@ -115,9 +117,9 @@ class KernelLinear(nn.Module):
         out = self.rows(inputs.reshape(-1, self.in_features))
         return out.view(*inputs.shape[:-1], self.out_features)
 
-    def rows(self, inputs: Tensor, *, add_to: Tensor | None = None, gate: Gate | None = None) -> Tensor:
+    def rows(self, inputs: Tensor, add_to: Tensor | None = None) -> Tensor:
         """inputs [rows, in_features] -> [rows, out_features]; see `multiply`."""
-        return multiply(inputs, self.weight, self.bias, add_to=add_to, gate=gate, row_blocks=self.row_blocks)
+        return multiply(inputs, self.weight, self.bias, add_to=add_to, gate=self.gate, row_blocks=self.row_blocks)
 
 
 class KernelLayer(nn.Module):
@@ -136,14 +138,13 @@ class KernelLayer(nn.Module):
         self._scaling = attention.scaling
         self._window = kind.window(attention)
         self._softcap = kind.softcap(attention)
-        self._gate = _GATES[type(mlp.act_fn)]
         self._head_norms: tuple[Tensor, Tensor, float, float] | None = None
         if hasattr(attention, "q_norm"):
             query, key = (KernelNorm(each, kind.offset) for each in (attention.q_norm, attention.k_norm))
             self._head_norms = query.weight.data, key.weight.data, query.eps, kind.offset
         self.project = _joined([attention.q_proj, attention.k_proj, attention.v_proj])
         self.output = _joined([attention.o_proj])
-        self.gate_and_up = _joined([mlp.gate_proj, mlp.up_proj])
+        self.gate_and_up = _joined([mlp.gate_proj, mlp.up_proj], _GATES[type(mlp.act_fn)])
         self.down = _joined([mlp.down_proj])
         self.input_norm = KernelNorm(layer.input_layernorm, kind.offset)
         self.output_norm: KernelNorm | None = None
@@ -168,12 +169,12 @@ class KernelLayer(nn.Module):
         attended = self._attend(self.input_norm(hidden), position_embeddings)
         if self.output_norm is None or self.down_norm is None:
             self.output.rows(attended, add_to=hidden)
-            gated = self.gate_and_up.rows(self.middle_norm(hidden), gate=self._gate)
+            gated = self.gate_and_up.rows(self.middle_norm(hidden))
             self.down.rows(gated, add_to=hidden)
             return hidden_states
         first, last, middle = self.output_norm, self.down_norm, self.middle_norm.weight
         normed = add_norm(self.output.rows(attended), first.weight, hidden, first.eps, first.offset, middle)
-        gated = self.gate_and_up.rows(cast(Tensor, normed), gate=self._gate)
+        gated = self.gate_and_up.rows(cast(Tensor, normed))
         add_norm(self.down.rows(gated), last.weight, hidden, last.eps, last.offset)
         return hidden_states
 
@@ -192,7 +193,7 @@ class KernelLayer(nn.Module):
         return out.view(len(out), -1)
 
 
-def _joined(linears: list[nn.Linear]) -> KernelLinear:
+def _joined(linears: list[nn.Linear], gate: Gate | None = None) -> KernelLinear:
     """Joins linear layers into one, whose memory they share from now on."""
     if len(linears) == 1:
         return KernelLinear(linears[0].weight, linears[0].bias)
@@ -209,6 +210,5 @@ def _joined(linears: list[nn.Linear]) -> KernelLinear:
         if bias is not None and linear.bias is not None:
             linear.bias.data = bias[first:last]
         first = last
-    return KernelLinear(
-        nn.Parameter(weight, requires_grad=False), None if bias is None else nn.Parameter(bias, requires_grad=False)
-    )
+    parameters = [None if each is None else nn.Parameter(each, requires_grad=False) for each in (weight, bias)]
+    return KernelLinear(cast(nn.Parameter, parameters[0]), parameters[1], gate)

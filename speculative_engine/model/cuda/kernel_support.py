@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 
 import torch
 from transformers import PretrainedConfig
@@ -47,12 +48,15 @@ def _longest_head(config: PretrainedConfig) -> int:
 
 def _trial(device: torch.device) -> str | None:
     """Runs the smallest kernel: Triton compiles its launcher with the host's C compiler."""
+    from triton import TritonError
+
     from speculative_engine.model.cuda.kernels.norm import rms_norm
 
     try:
         with torch.cuda.device(device):
             ones = torch.ones(1, 16, device=device)
             rms_norm(ones, ones[0], 1e-6, 0.0)
-    except Exception as error:  # Triton raises what its compiler, the host's and the driver raise
-        return f"Triton cannot compile here ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+    except (TritonError, RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        return f"the kernels do not run: {reason or type(error).__name__}"
     return None

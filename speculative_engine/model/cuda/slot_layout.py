@@ -1,9 +1,9 @@
 """The work of attention by slots: which rows see which positions, cut into items for the kernels.
 
-Numbers of an *item*, the work of a program: first place of queries, number of places, first segment, last segment, part,
-lowest position of its rows. Of a *segment*, a range of positions: index in `seen` of its position 0 (if it had one),
-first position, position after the last, lane that sees it (-1: all rows of the item). Of a *place* of queries: row, lane,
-position (-1 for padding), index of the partial sum of its part 0.
+The numbers of an *item*, the work of a program, are: first place of queries, number of places, first segment, segment
+after the last, part, lowest position of its rows. Those of a *segment*, a range of positions: index in `seen` that its
+position 0 would have, first position, position after the last, lane that sees it (-1: all rows of the item). Those of a
+*place* of queries: row, lane, position (-1 for padding), index of the partial sum of its part 0.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class SlotLayout:
         seen, bases, tails = _seen(batch, sequences, paths, shared)
         asked = np.empty((len(batch), ASKED), dtype=np.int64)
         asked[:, 0] = paths.asked
-        asked[:, 1] = lane = np.repeat(np.arange(len(paths.lanes)), [len(each.rows) for each in paths.lanes])[paths.queries]
+        asked[:, 1] = lane = np.repeat(np.arange(len(paths.lanes)), [len(each.rows) for each in paths.lanes])[
+            paths.queries
+        ]
         asked[:, 2] = position = lengths[paths.ranges] + paths.queries - paths.starts[paths.queries]
         tiles = _Tiles.of(paths.ranges, position, tile_rows(batch.group_size))
         rounds = _place_partials(tiles, asked)
@@ -166,8 +168,8 @@ def _segments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lists the segments and the items that see them. lane, position: of each place; the others as `_seen` has them.
 
-    Parts that are wholly shared are one segment each, the same for all tiles of a sequence. A tile's later ones have one
-    for what is shared, and one for each lane of the tile; some of these are empty.
+    Parts that are wholly shared are one segment each, the same for all tiles of a sequence. A tile's later parts have
+    one for what is shared, and one for each lane of the tile; some of these are empty.
     """
     counts = -(-shared // PART)
     sequence = np.repeat(np.arange(len(shared)), counts)
@@ -185,7 +187,12 @@ def _segments(
     whole = part < shared[own] // PART
     sizes = np.where(whole, 0, 1 + runs[tile])
     items = np.empty((len(tile), ITEM), dtype=np.int64)
-    items[:, 0], items[:, 1], items[:, 4], items[:, 5] = tiles.firsts[tile], tiles.counts[tile], part, tiles.lowest[tile]
+    items[:, 0], items[:, 1], items[:, 4], items[:, 5] = (
+        tiles.firsts[tile],
+        tiles.counts[tile],
+        part,
+        tiles.lowest[tile],
+    )
     items[:, 2] = np.where(whole, (counts.cumsum() - counts)[own] + part, len(common) + sizes.cumsum() - sizes)
     items[:, 3] = items[:, 2] + np.maximum(sizes, 1)
     item = np.repeat(np.arange(len(tile)), sizes)
@@ -203,7 +210,8 @@ def _segments(
 
 def _within(counts: np.ndarray) -> np.ndarray:
     """0 to n - 1 for each n of `counts`, one after another."""
-    return np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    found: np.ndarray = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    return found
 
 
 def _sequences(lanes: list[Lane]) -> list[list[Lane]]:

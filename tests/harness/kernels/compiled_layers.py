@@ -90,11 +90,14 @@ class Compiler:
         aligned: dict[tuple[int], object] = {}
         for index, each in enumerate(kernel.params):
             given = bound[each.name]
-            if each.is_constexpr or (isinstance(given, int) and given == 1):  # as Triton does
+            special = isinstance(given, int) and not each.do_not_specialize
+            if each.is_constexpr or (special and given == 1):  # as Triton does
                 signature[each.name], constants[each.name] = "constexpr", given
                 continue
-            signature[each.name] = _POINTERS[given.dtype] if isinstance(given, Tensor) else "fp32" if isinstance(given, float) else "i32"
-            if isinstance(given, Tensor) or (isinstance(given, int) and given % 16 == 0):
+            signature[each.name] = (
+                _POINTERS[given.dtype] if isinstance(given, Tensor) else "fp32" if isinstance(given, float) else "i32"
+            )
+            if isinstance(given, Tensor) or (special and given % 16 == 0):
                 aligned[index,] = _ALIGNED
         known = repr((kernel.__name__, signature, constants, aligned, options))
         if known in self._known:
@@ -103,7 +106,9 @@ class Compiler:
         source = ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
         found = triton.compile(source, target=self._target, options=options)
         shown = {name: value for name, value in constants.items() if name.isupper()}
-        self._tell({"kernel": kernel.__name__, "capability": self._target.arch, "variant": shown, **used(found), **options})
+        self._tell(
+            {"kernel": kernel.__name__, "capability": self._target.arch, "variant": shown, **used(found), **options}
+        )
 
 
 def used(compiled: Any) -> dict[str, object]:
@@ -113,7 +118,14 @@ def used(compiled: Any) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(compiled.asm["ptx"])
-        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name={architecture[1]}", str(path), "-o", f"{folder}/cubin"]
+        command = [
+            triton.knobs.nvidia.ptxas.path,
+            "-v",
+            f"--gpu-name={architecture[1]}",
+            str(path),
+            "-o",
+            f"{folder}/cubin",
+        ]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     return {
         "registers": int(re.findall(r"Used (\d+) registers", told)[-1]),

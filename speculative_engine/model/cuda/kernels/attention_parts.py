@@ -1,9 +1,9 @@
 """Attention of rows over parts of their sequences, with keys and values read in place, by slot.
 
-Positions are cut by absolute position into parts, and parts into tiles. A row's sums within a part go from tile to tile,
-with a tile as one product, so they depend on the row's own keys alone: keys that a row does not see add exact zeros.
-Rows of one sequence share the tiles before its committed end. Those after it belong to a lane each, since a node of a
-tree has a path of its own; the other rows of the program see nothing of them.
+Positions are cut by absolute position into parts, and parts into tiles. A row's sums within a part go from tile to
+tile, with a tile as one product, so they depend on the row's own keys alone: keys that a row does not see add exact
+zeros. Rows of one sequence share the tiles before its committed end. Those after it belong to a lane each, since a node
+of a tree has a path of its own; the other rows of the program see nothing of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import triton.language as tl
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed
 
 OPTIONS: dict[str, Any] = {"num_warps": 8, "num_stages": 3, "enable_fp_fusion": False}
-"""Multiplications and additions are not fused, since which ones would be is the compiler's choice, anew in each kernel."""
+"""Products and sums are not fused, since which ones would be is the compiler's choice, anew in each kernel."""
 
 
 @triton.jit

@@ -132,9 +132,7 @@ def rotate_kernel(
     cosine = widened(tl.load(cosines + row * DIM + dim, mask=whole, other=0.0))
     sine = widened(tl.load(sines + row * DIM + dim, mask=whole, other=0.0))
     turned = numbers * cosine + tl.where(dim < half, -opposite, opposite) * sine
-    tl.store(
-        query + (row * HEADS + head) * DIM + dim, narrowed(turned, query.dtype.element_ty), mask=asks & whole
-    )
+    tl.store(query + (row * HEADS + head) * DIM + dim, narrowed(turned, query.dtype.element_ty), mask=asks & whole)
     value = widened(tl.load(own + KV_HEADS * DIM + dim, mask=kept, other=0.0))
     at = tl.load(slots + row) * key_slot + (head - HEADS) * DIM + dim
     store_pairs(turned, value, keys, values, at, at, kept, kept)
@@ -158,8 +156,8 @@ def rotate_and_write(
 ) -> Tensor:
     """Rotates queries and keys, and writes keys and values to slots, int64 [rows]; returns queries [rows, heads, dim].
 
-    projected [rows, (heads + 2 kv_heads) dim]: queries, keys and values. cosines, sines [rows, dim]. head_norms: weights
-    [dim] of the norms of query heads and of key heads, epsilon, and what is added to the weights; None for no norms.
+    projected [rows, (heads + 2 kv_heads) dim]: queries, keys and values. cosines, sines [rows, dim]. head_norms:
+    weights [dim] of the norms of query heads and of key heads, epsilon, and what is added to the weights; or None.
     keys, values: a layer's, [slots, kv_heads, dim], with the same strides.
     """
     rows = len(projected)

@@ -1,7 +1,7 @@
 """Products of rows and a weight matrix, whose sums go along the inputs in one order for any number of rows.
 
-The inner size of a block depends on the weight alone, one program adds up all inputs of an output, and only the rows and
-outputs of a program's block depend on the number of rows and on the device. Residuals, biases and the gates of
+The inner size of a block depends on the weight alone, one program adds up all inputs of an output, and only the rows
+and outputs of a program's block depend on the number of rows and on the device. Residuals, biases and the gates of
 feed-forward parts are applied to the sums in float32.
 """
 
@@ -52,7 +52,7 @@ def activated(gate, up, GATE: tl.constexpr):
         return gate / (1.0 + tl.exp(-1.5957691216057308 * cubic)) * up
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])  # compiled once, not for each number of rows
 def product_kernel(
     inputs,
     weight,
@@ -127,7 +127,9 @@ def multiply(
     block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
     shape = _SHAPES[block]
     block_inner = inner_block(inner)
-    block_outputs = _output_block(outputs, -(-rows // block), shape.outputs // (1 if gate is None else 2), inputs.device)
+    block_outputs = _output_block(
+        outputs, -(-rows // block), shape.outputs // (1 if gate is None else 2), inputs.device
+    )
     options: dict[str, Any] = {"num_warps": shape.warps, "num_stages": shape.stages, "enable_fp_fusion": False}
     product_kernel[-(-rows // block) * -(-outputs // block_outputs),](
         inputs,

@@ -11,31 +11,36 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, multiply
+from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
 
+_PROMPT = 8 * ROW_BLOCKS[-1]
+"""Rows of several blocks, which may have more outputs each than a single one."""
 _SEED = 20240813
 _SPREAD = 3.0
 """Standard deviation of the logarithm of an input's size: sums in another order then differ for most outputs."""
 
 
-def equal_blocks(weights: Iterable[Tensor]) -> tuple[int, ...]:
-    """The sizes of ROW_BLOCKS that give a row the same bits as the largest does, which prompts need. weights: matrices
-    [outputs, inputs] of all shapes that are multiplied."""
+def equal_blocks(products: Iterable[tuple[Tensor, Gate | None]]) -> tuple[int, ...]:
+    """The sizes of ROW_BLOCKS that give a row the same bits as the largest does, which prompts need.
+
+    products: weights [outputs, inputs] and gates of all products, of which one of each shape is tried.
+    """
     equal = set(ROW_BLOCKS)
-    tried: set[torch.Size] = set()
-    for weight in weights:
-        if weight.shape in tried:
+    tried: set[tuple[torch.Size, Gate | None]] = set()
+    for weight, gate in products:
+        if (weight.shape, gate) in tried:
             continue
-        tried.add(weight.shape)
-        generator = torch.Generator(weight.device).manual_seed(_SEED)
-
-        def draw(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator, device=weight.device)
-
-        rows = ROW_BLOCKS[-1]
-        inputs = (draw(rows, weight.shape[1]) * (_SPREAD * draw(rows, weight.shape[1])).exp()).to(weight.dtype)
-        expected = multiply(inputs, weight)
-        equal = {
-            block for block in equal if torch.equal(multiply(inputs[:block], weight, row_blocks=(block,)), expected[:block])
-        }
+        tried.add((weight.shape, gate))
+        inputs = _draw(_PROMPT, weight)
+        expected = multiply(inputs, weight, gate=gate, row_blocks=ROW_BLOCKS[-1:])
+        for block in sorted(equal):
+            if not torch.equal(multiply(inputs[:block], weight, gate=gate, row_blocks=(block,)), expected[:block]):
+                equal.discard(block)
     return tuple(sorted(equal | {ROW_BLOCKS[-1]}))
+
+
+def _draw(rows: int, weight: Tensor) -> Tensor:
+    """Random inputs of a weight, [rows, inputs]."""
+    generator = torch.Generator(weight.device).manual_seed(_SEED)
+    sizes, numbers = (torch.randn(rows, weight.shape[1], generator=generator, device=weight.device) for _ in range(2))
+    return (numbers * (_SPREAD * sizes).exp()).to(weight.dtype)

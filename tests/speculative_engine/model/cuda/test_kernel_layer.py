@@ -17,7 +17,6 @@ from triton.runtime.interpreter import InterpretedFunction
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.cuda.kernel_layer import KernelLayer
 from speculative_engine.model.cuda.slot_steps import SlotSteps
-from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import check_against_plain, error, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.kernels.quick_interpreter import quicken
@@ -29,7 +28,26 @@ TEXTS = [random_tokens(14, seed=1), random_tokens(7, seed=2)]
 FUSED = ["Llama", "Qwen2", "Qwen3", "Mistral", "Gemma2", "Gemma3"]
 BOUND = 1e-4
 """Of the difference from transformers' layers in float32, in standard deviations of the logits."""
-NO_KERNELS = {"view", "_unsafe_view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "slice", "select", "expand", "t", "alias", "detach", "empty", "empty_like", "split", "split_with_sizes", "as_strided"}
+NO_KERNELS = {
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "transpose",
+    "permute",
+    "unsqueeze",
+    "squeeze",
+    "slice",
+    "select",
+    "expand",
+    "t",
+    "alias",
+    "detach",
+    "empty",
+    "empty_like",
+    "split",
+    "split_with_sizes",
+    "as_strided",
+}
 """Operations that launch nothing on a GPU."""
 
 

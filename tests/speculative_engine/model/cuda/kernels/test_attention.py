@@ -159,5 +159,3 @@ def test_a_bad_key_spoils_the_rows_that_see_it() -> None:
     bad = found.isnan().all(-1).all(-1)
     assert bad.tolist() == [75 + row >= 80 for row in range(15)] + [False] * 3
     assert found[~bad].isfinite().all()
-
-

@@ -59,7 +59,7 @@ def test_rows_need_not_be_adjacent() -> None:
 def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
     inputs, weight = draw(130, 200, dtype=dtype), draw(60, 200, dtype=dtype)
     inputs *= draw(130, 1, dtype=dtype, seed=1).exp()
-    blocks = equal_blocks([weight])
+    blocks = equal_blocks([(weight, None)])
     whole = multiply(inputs, weight, row_blocks=blocks)
     order = torch.randperm(130, generator=torch.Generator().manual_seed(2))
     assert torch.equal(multiply(inputs[order], weight, row_blocks=blocks), whole[order])
@@ -71,14 +71,14 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
 
 def test_blocks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = draw(60, 200, dtype=torch.bfloat16)
-    assert equal_blocks([weight]) == ROW_BLOCKS
+    assert equal_blocks([(weight, None)]) == ROW_BLOCKS
 
-    def worse(inputs: Tensor, weight: Tensor, row_blocks: tuple[int, ...] = ROW_BLOCKS) -> Tensor:
-        product = multiply(inputs, weight, row_blocks=row_blocks)
+    def worse(inputs: Tensor, weight: Tensor, gate: Gate | None, row_blocks: tuple[int, ...]) -> Tensor:
+        product = multiply(inputs, weight, gate=gate, row_blocks=row_blocks)
         return product + (2 if row_blocks in [(16,), (32,)] else 0)
 
     monkeypatch.setattr("speculative_engine.model.cuda.kernels.row_blocks.multiply", worse)
-    assert equal_blocks([weight, weight]) == (64, 128)
+    assert equal_blocks([(weight, None), (weight, None), (weight, "silu")]) == (64, 128)
 
 
 def test_the_inner_size_of_a_block_depends_on_the_weight_alone() -> None:
