@@ -43,7 +43,7 @@ class DrafterSettings(RankSettings):
     cuda_graphs: bool = True
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
-    """On GPUs, run every pass with 64 rows, so that a row's bits do not depend on the others. No effect on CPUs."""
+    """On GPUs, a row's bits do not depend on the others: without kernels for all, passes have 64 rows. No effect on CPUs."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of a forward pass; by default as many as torch finds cores."""
     max_sequences: int = Field(default=64, ge=1)

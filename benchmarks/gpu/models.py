@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from models.inflate import Shape, choose_shape, grow, resize
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
-from speculative_engine.model.cuda.slot_steps import SlotSteps
+from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import PackedModel
 

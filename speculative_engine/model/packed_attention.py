@@ -26,8 +26,8 @@ from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.fixed_attention import attend_fixed
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
-from speculative_engine.model.cuda.slot_attention import write_and_attend
-from speculative_engine.model.cuda.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.slot_attention import write_and_attend
+from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
 ATTENTION_NAME = "draftwire_packed"

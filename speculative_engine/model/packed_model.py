@@ -25,8 +25,8 @@ from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.cuda.kernel_support import missing
-from speculative_engine.model.cuda.slot_batch import SlotBatch
-from speculative_engine.model.cuda.slot_steps import SlotSteps
+from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.model.cuda.lane_paths import LanePaths
+from speculative_engine.model.cuda.lane_paths import LanePaths, ranges_of
 from speculative_engine.model.cuda.step_buckets import Bucket
-from speculative_engine.model.packed_batch import Lane, PackedBatch
+from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
 
@@ -74,7 +74,7 @@ class BucketedBatch:
         draws: the tokens to draw. whole: whether the pass returns the logits of all rows, or of the wanted ones alone.
         """
         count, rows = len(batch), self.bucket.rows
-        ranges = _ranges(batch.lanes)
+        ranges = ranges_of(batch.lanes)
         paths = LanePaths.of(ranges)
         order = paths.asked[np.lexsort((paths.asked, paths.ranges))]
         if len(order) != count or len(batch.wanted) > rows:
@@ -160,15 +160,4 @@ class BucketedBatch:
 
 def key_count(batch: PackedBatch) -> int:
     """Total number of committed keys that the sequences of a batch see."""
-    return sum(len(lanes[0].context) for lanes in _ranges(batch.lanes))
-
-
-def _ranges(lanes: list[Lane]) -> list[list[Lane]]:
-    """Groups adjacent lanes that share a context."""
-    ranges: list[list[Lane]] = []
-    for lane in lanes:
-        if ranges and ranges[-1][0].context is lane.context:
-            ranges[-1].append(lane)
-        else:
-            ranges.append([lane])
-    return ranges
+    return sum(len(lanes[0].context) for lanes in ranges_of(batch.lanes))

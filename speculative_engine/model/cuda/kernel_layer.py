@@ -19,7 +19,7 @@ from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
 from speculative_engine.model.cuda.kernels.product import Gate, multiply
 from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
-from speculative_engine.model.cuda.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 
 

@@ -56,3 +56,14 @@ class LanePaths(NamedTuple):
         ends = seen.cumsum()
         keys = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[queries] - (ends - seen), seen)
         tree[np.repeat(place[self.rows[queries]], seen), place[self.rows[keys]]] = True
+
+
+def ranges_of(lanes: list[Lane]) -> list[list[Lane]]:
+    """Groups adjacent lanes that share a context."""
+    ranges: list[list[Lane]] = []
+    for lane in lanes:
+        if ranges and ranges[-1][0].context is lane.context:
+            ranges[-1].append(lane)
+        else:
+            ranges.append([lane])
+    return ranges

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from speculative_engine.model.cuda.kernels.attention import attend_slots
-from speculative_engine.model.cuda.slot_batch import Room, SlotBatch
-from speculative_engine.model.cuda.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 
 CPU = torch.device("cpu")

@@ -28,7 +28,7 @@ from speculative_engine.model.cuda.kernels.attention import attend_slots
 from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
 from speculative_engine.model.cuda.kernels.product import multiply
-from speculative_engine.model.cuda.slot_batch import PlacedWork
+from speculative_engine.model.cuda.slots.slot_batch import PlacedWork
 
 CAPABILITIES = {80: 108, 90: 132}
 """NVIDIA's A100 and H100, with the number of their processors."""

@@ -10,8 +10,8 @@ from speculative_engine.model.cuda.kernels import attention_parts, attention_sum
 from speculative_engine.model.cuda.kernels.attention_parts import attention_parts_kernel
 from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
 from speculative_engine.model.cuda.kernels.device_size import processors
-from speculative_engine.model.cuda.slot_batch import PlacedWork
-from speculative_engine.model.cuda.slot_layout import ASKED, ITEM, PART, SEGMENT, TILE_KEYS, TILE_QUERIES
+from speculative_engine.model.cuda.slots.slot_batch import PlacedWork
+from speculative_engine.model.cuda.slots.slot_layout import ASKED, ITEM, PART, SEGMENT, TILE_KEYS, TILE_QUERIES
 
 _LEAST_BLOCK = 16
 """The least inner size of a product."""

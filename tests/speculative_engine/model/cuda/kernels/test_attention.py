@@ -7,9 +7,9 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda import slot_layout
-from speculative_engine.model.cuda.slot_batch import Room
-from speculative_engine.model.cuda.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots import slot_layout
+from speculative_engine.model.cuda.slots.slot_batch import Room
+from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.packed_batch import BatchBuilder
 from tests.harness.kernels.attended import CPU, by_kernels, chain, in_float64
 

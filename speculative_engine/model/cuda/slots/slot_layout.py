@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative_engine.model.cuda.lane_paths import LanePaths
+from speculative_engine.model.cuda.lane_paths import LanePaths, ranges_of
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 TILE_QUERIES = 32
@@ -56,7 +56,7 @@ class SlotLayout:
     @classmethod
     def of(cls, batch: PackedBatch) -> SlotLayout:
         """Lays out a batch. Raises ValueError if a row is in no lane, or in several."""
-        sequences = _sequences(batch.lanes)
+        sequences = ranges_of(batch.lanes)
         paths = LanePaths.of(sequences)
         if len(paths.asked) != len(batch) or (np.bincount(paths.asked, minlength=len(batch)) != 1).any():
             raise ValueError(f"lanes contain {len(paths.asked)} rows of {len(batch)}, or some rows twice")
@@ -211,15 +211,4 @@ def _segments(
 def _within(counts: np.ndarray) -> np.ndarray:
     """0 to n - 1 for each n of `counts`, one after another."""
     found: np.ndarray = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-    return found
-
-
-def _sequences(lanes: list[Lane]) -> list[list[Lane]]:
-    """Groups adjacent lanes that share a context."""
-    found: list[list[Lane]] = []
-    for lane in lanes:
-        if found and found[-1][0].context is lane.context:
-            found[-1].append(lane)
-        else:
-            found.append([lane])
     return found

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.model.cuda.slot_layout import ASKED, ITEM, MOST_PARTIALS, PART, SEGMENT, Round, SlotLayout
+from speculative_engine.model.cuda.slots.slot_layout import ASKED, ITEM, MOST_PARTIALS, PART, SEGMENT, Round, SlotLayout
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 

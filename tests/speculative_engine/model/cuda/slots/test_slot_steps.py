@@ -6,7 +6,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.slot_steps import SlotSteps
+from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.sampling.coupled_sampler import sample

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.cuda.graph_capture import Rows
-from speculative_engine.model.cuda.slot_batch import Room, SlotBatch
-from speculative_engine.model.cuda.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.sampling.step_draws import StepDraws
 

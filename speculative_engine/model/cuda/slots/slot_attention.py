@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from speculative_engine.model.cuda.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
 
 
 def write_and_attend(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.model.cuda.slot_batch import Room, SlotBatch
-from speculative_engine.model.cuda.slot_layout import PART, TILE_KEYS, SlotLayout, tile_rows
+from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from speculative_engine.model.cuda.slots.slot_layout import PART, TILE_KEYS, SlotLayout, tile_rows
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 
 CPU = torch.device("cpu")

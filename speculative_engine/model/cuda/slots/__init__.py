@@ -1,0 +1,1 @@
+"""Passes whose attention reads keys and values in place, by slot."""
