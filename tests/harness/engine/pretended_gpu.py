@@ -223,7 +223,7 @@ class _Kernel:
 @contextmanager
 def pretended_gpu() -> Iterator[PretendedGpu]:
     """Within the context, `DEVICE` is a GPU."""
-    from speculative_engine.model.cuda import bucketed_steps
+    from speculative_engine.model.cuda import captured_steps
 
     with pytest.MonkeyPatch.context() as patch, _Factories():
         patch.setattr(torch.cuda, "Event", _Event)
@@ -232,11 +232,24 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(torch.cuda, "current_stream", lambda *_: None)
         patch.setattr(torch.cuda, "set_stream", lambda *_: None)
         patch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
-        patch.setattr(bucketed_steps, "GraphCapture", _Capture)
+        patch.setattr(captured_steps, "GraphCapture", _Capture)
         if importlib.util.find_spec("triton"):
+            from speculative_engine.model.cuda import kernel_layer
+            from speculative_engine.model.cuda.kernels import attention, key_rows, norm, product
             from speculative_engine.sampling.triton_kernels import draw, rank
 
+            for module in (attention, product):
+                patch.setattr(module, "processors", lambda _: 1)
+            # It draws with a generator of the device.
+            patch.setattr(kernel_layer, "equal_blocks", lambda _: product.ROW_BLOCKS[-1:])
             for module, name in (
+                (attention, "attention_parts_kernel"),
+                (attention, "attention_sum_kernel"),
+                (key_rows, "rotate_kernel"),
+                (key_rows, "write_kernel"),
+                (norm, "norm_kernel"),
+                (norm, "added_norm_kernel"),
+                (product, "product_kernel"),
                 (draw, "best_of_slices"),
                 (draw, "follow_best"),
                 (rank, "rank_slices"),

@@ -29,6 +29,7 @@ from tests.harness.engine.engines import (
 )
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
 from tests.harness.kernels.drawn import numbers_of
+from tests.harness.kernels.quick_interpreter import quicken
 
 pytest.importorskip("triton")
 
@@ -131,3 +132,27 @@ def test_edited_logits(gpu: PretendedGpu) -> None:
 def test_reproducible_steps(gpu: PretendedGpu) -> None:
     specs = specs_of(PROMPTS[:2], 3, SAMPLINGS[1:])
     assert generate(engine_of(on_gpu(reproducible=True)), specs).tokens == expected_of(specs)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+@pytest.mark.parametrize("name", ["Llama", "Phi3"])
+def test_steps_on_the_kernels_of_layers(gpu: PretendedGpu, name: str) -> None:
+    """Of the whole model, or of its attention alone."""
+    quicken()
+    made = tiny_model(name, torch.float16, num_hidden_layers=1)
+    moved = copy.deepcopy(made)
+    to_gpu(moved)
+    model = PackedModel(moved, 400)
+    assert model.layer_kernels == ("yes" if name == "Llama" else "attention") and model.draw_kernels == "yes"
+    model.capture_graphs()
+    assert model.captured == 9
+    specs = specs_of([PROMPTS[1]], 4, [SAMPLINGS[1]])
+    engine = engine_of(model)
+    engine.add(specs[0])
+    tokens: list[int] = []
+    while len(tokens) < 4:
+        with gpu.counted() as count:
+            (outcome,) = engine.step().outcomes
+        tokens += outcome.tokens
+        assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
+    assert tokens == generate(engine_of(PackedModel(made, 400, kernels=True)), specs).tokens[specs[0].sequence_id]
