@@ -383,7 +383,8 @@ class PackedModel:
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size))
 
     def _run_fixed(self, batch: BucketedBatch | SlotBatch, wanted: torch.Tensor | None) -> Rows:
-        batch.begin()
+        if isinstance(batch, BucketedBatch):
+            batch.begin()
         with torch.cuda.device_of(batch.token_ids), packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, 0 if wanted is None else wanted)
         drawn = None

@@ -145,9 +145,6 @@ class SlotBatch:
         self._pad(count)
         self._block.send(len(layout.seen))
 
-    def begin(self) -> None:
-        """Begins a forward pass."""
-
     @property
     def work(self) -> list[PlacedWork]:
         """The work of attention, in rounds; one of the tensors' size in tensors that hold steps of any layout."""

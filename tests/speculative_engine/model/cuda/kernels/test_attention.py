@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 from speculative_engine.model.cuda.slots import slot_layout
 from speculative_engine.model.cuda.slots.slot_batch import Room
-from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots.slot_layout import PART, SlotLayout
 from speculative_engine.model.packed_batch import BatchBuilder
 from tests.harness.kernels.attended import CPU, by_kernels, chain, in_float64
 
@@ -114,6 +114,23 @@ def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -
     tree(builder, np.concatenate([path[:-1], slots[650:652]]), path[-1:])  # below the first of the tree
     attend("on a branch", builder, 3)
     assert all(torch.equal(each, found["1 rows"]) for each in found.values())
+
+
+@pytest.mark.parametrize("window", [None, 300])
+def test_contexts_of_more_parts_than_are_added_up_at_once(window: int | None) -> None:
+    length = 17 * PART + 100
+    keys, values = draw(length + 1, 1, DIM, seed=1), draw(length + 1, 1, DIM, seed=2)
+    path = np.arange(length, 0, -1)
+    query = draw(2, 2, DIM)
+    found = []
+    for rows in (1, 2):
+        builder = BatchBuilder()
+        chain(builder, path, rows)
+        batch = builder.build(2, CPU)
+        found.append(by_kernels(batch, query[-rows:], keys, values, 2 * SCALING, window))
+        expected = in_float64(batch, query[-rows:], keys, values, 2 * SCALING, window)
+        assert (found[-1].double() - expected).abs().max() < BOUND[torch.float32]
+    assert torch.equal(found[0][0], found[1][1])
 
 
 def test_slots_in_stretches_or_scattered() -> None:
