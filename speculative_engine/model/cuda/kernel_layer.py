@@ -1,6 +1,7 @@
 """Llama-style decoder layers as nine Triton kernels, or ten with norms after its parts: the GPU's `fused_layer.py`.
 
-A row's bits do not depend on the other rows of a pass: every kernel adds up in an order of its own.
+A row's bits do not depend on the other rows of a pass: every kernel adds up in an order of its own. As in the compiled
+layers of CPUs, the residual stream and the logits are float32, and rows between kernels have the model's dtype.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
     for index, layer in enumerate(layers):
         layers[index] = KernelLayer(layer)
     decoder.norm = KernelNorm(decoder.norm, offset)
-    model.set_output_embeddings(KernelLinear(head.weight, head.bias))
+    model.set_output_embeddings(KernelLinear(head.weight, head.bias, dtype=torch.float32))
     linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
     with torch.cuda.device_of(head.weight):  # Triton launches on the current device
         blocks = equal_blocks((each.weight, each.gate) for each in linears)
@@ -102,11 +103,19 @@ class KernelNorm(nn.Module):
 class KernelLinear(nn.Module):
     """A linear layer, or two of which the first gates the second."""
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, gate: Gate | None = None):
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        bias: nn.Parameter | None,
+        gate: Gate | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        """dtype: of the outputs; by default that of the inputs"""
         super().__init__()
         self.weight = weight
         self.bias = bias
         self.gate = gate
+        self.dtype = dtype
         self.in_features = weight.shape[1]
         self.out_features = weight.shape[0] if gate is None else weight.shape[0] // 2
         self.row_blocks: tuple[int, ...] = ()
@@ -119,7 +128,15 @@ class KernelLinear(nn.Module):
 
     def rows(self, inputs: Tensor, add_to: Tensor | None = None) -> Tensor:
         """inputs [rows, in_features] -> [rows, out_features]; see `multiply`."""
-        return multiply(inputs, self.weight, self.bias, add_to=add_to, gate=self.gate, row_blocks=self.row_blocks)
+        return multiply(
+            inputs,
+            self.weight,
+            self.bias,
+            add_to=add_to,
+            gate=self.gate,
+            dtype=self.dtype,
+            row_blocks=self.row_blocks,
+        )
 
 
 class KernelLayer(nn.Module):
@@ -161,10 +178,15 @@ class KernelLayer(nn.Module):
     def forward(
         self, hidden_states: Tensor, *args: object, position_embeddings: tuple[Tensor, Tensor], **kwargs: object
     ) -> Tensor:
-        """Overwrites and returns hidden_states [1, rows, width]. position_embeddings: cosines, sines [1, rows, dim]."""
+        """Returns the residual stream, float32 [1, rows, width]: hidden_states itself, overwritten, if it is float32.
+
+        position_embeddings: cosines, sines [1, rows, dim].
+        """
         if self._config._attn_implementation != ATTENTION_NAME:
             given: Tensor = self.library_layer(hidden_states, *args, position_embeddings=position_embeddings, **kwargs)
             return given
+        if hidden_states.dtype != torch.float32:
+            hidden_states = hidden_states.float()
         hidden = hidden_states[0]
         attended = self._attend(self.input_norm(hidden), position_embeddings)
         if self.output_norm is None or self.down_norm is None:

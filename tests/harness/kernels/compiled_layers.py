@@ -50,15 +50,16 @@ def launches() -> None:
     for rows in (1, 32, 64, 1024):
         hidden = tensor(rows, WIDTH)
         multiply(hidden, tensor(QKV, WIDTH), tensor(QKV))
-        multiply(tensor(rows, INNER), tensor(WIDTH, INNER), add_to=hidden)
+        multiply(tensor(rows, INNER), tensor(WIDTH, INNER), add_to=tensor(rows, WIDTH, dtype=torch.float32))
         multiply(hidden, tensor(2 * INNER, WIDTH), gate="silu")
-        multiply(hidden, tensor(VOCABULARY, WIDTH))
+        multiply(hidden, tensor(VOCABULARY, WIDTH), dtype=torch.float32)
     multiply(hidden, tensor(2 * INNER, WIDTH), gate="gelu")
     rows = 64
     hidden = tensor(rows, WIDTH)
-    rms_norm(hidden, tensor(WIDTH), 1e-5, 0.0)
-    add_norm(hidden, tensor(WIDTH), hidden, 1e-5, 1.0)
-    add_norm(hidden, tensor(WIDTH), hidden, 1e-5, 1.0, tensor(WIDTH))
+    residual = tensor(rows, WIDTH, dtype=torch.float32)
+    rms_norm(residual, tensor(WIDTH), 1e-5, 0.0)
+    add_norm(hidden, tensor(WIDTH), residual, 1e-5, 1.0)
+    add_norm(hidden, tensor(WIDTH), residual, 1e-5, 1.0, tensor(WIDTH))
     slots, numbers = tensor(rows, dtype=torch.int64), tensor(4096, dtype=torch.int32)
     for dim in (DIM, 256):
         keys, values = tensor(SLOTS, KV_HEADS, dim), tensor(SLOTS, KV_HEADS, dim)

@@ -66,9 +66,9 @@ def added_norm_kernel(
 
 
 def rms_norm(inputs: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
-    """The norm of rows [rows, width]. offset: added to the weight [width]."""
+    """The norm of rows [rows, width], in the dtype of the weight [width], to which `offset` is added."""
     rows, width = inputs.shape
-    out = torch.empty_like(inputs)
+    out = torch.empty(rows, width, dtype=weight.dtype, device=inputs.device)
     norm_kernel[rows,](inputs, weight, out, width, eps, BLOCK=_block(width), OFFSET=offset, **_OPTIONS)
     return out
 
@@ -76,9 +76,10 @@ def rms_norm(inputs: Tensor, weight: Tensor, eps: float, offset: float) -> Tenso
 def add_norm(
     inputs: Tensor, weight: Tensor, residual: Tensor, eps: float, offset: float, after: Tensor | None = None
 ) -> Tensor | None:
-    """Adds the norm of rows to `residual` [rows, width], in place; returns the norm of that with the weight `after`."""
+    """Adds the norm of rows to `residual` [rows, width], in place; returns the norm of that with the weight `after`, in
+    its dtype."""
     rows, width = inputs.shape
-    out = None if after is None else torch.empty_like(inputs)
+    out = None if after is None else torch.empty(rows, width, dtype=after.dtype, device=inputs.device)
     added_norm_kernel[rows,](
         inputs,
         weight,

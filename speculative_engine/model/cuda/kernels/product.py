@@ -36,7 +36,7 @@ class _Shape:
     warps: int
 
 
-_SHAPES = {16: _Shape(64, 5, 4), 32: _Shape(64, 4, 8), 64: _Shape(128, 3, 8), 128: _Shape(128, 2, 8)}
+_SHAPES = {16: _Shape(64, 5, 4), 32: _Shape(64, 4, 8), 64: _Shape(64, 3, 8), 128: _Shape(128, 2, 8)}
 """By rows of a block. The outputs are the most; fewer where that many would leave processors idle."""
 _LEAST_OUTPUTS = 16
 
@@ -113,17 +113,18 @@ def multiply(
     *,
     add_to: Tensor | None = None,
     gate: Gate | None = None,
+    dtype: torch.dtype | None = None,
     row_blocks: tuple[int, ...] = ROW_BLOCKS,
 ) -> Tensor:
     """The product of rows [rows, inner] and a weight [outputs, inner], plus a bias [outputs].
 
-    add_to: rows [rows, outputs] to which it is added, in place. gate: the first half of the outputs is gated by this
-    activation, and multiplied by the second half; outputs are then half as many. row_blocks: rows of blocks to choose
-    from.
+    add_to: rows [rows, outputs], of any dtype, to which it is added, in place. gate: the first half of the outputs is
+    gated by this activation, and multiplied by the second half; outputs are then half as many. dtype: of the result, by
+    default that of the inputs. row_blocks: rows of blocks to choose from.
     """
     rows, inner = inputs.shape
     outputs = len(weight) if gate is None else len(weight) // 2
-    out = torch.empty(rows, outputs, dtype=inputs.dtype, device=inputs.device) if add_to is None else add_to
+    out = torch.empty(rows, outputs, dtype=dtype or inputs.dtype, device=inputs.device) if add_to is None else add_to
     block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
     shape = _SHAPES[block]
     block_inner = inner_block(inner)

@@ -53,3 +53,13 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
     whole = rms_norm(inputs, weight, EPS, 0.0)
     for count in (1, 2, 9, 17, 64):
         assert torch.equal(rms_norm(inputs[-count:], weight, EPS, 0.0), whole[-count:])
+
+
+def test_rows_of_float32_have_norms_of_the_weights_dtype() -> None:
+    inputs, residual = draw(4, 48, dtype=torch.bfloat16), draw(4, 48, dtype=torch.float32, seed=1)
+    weight, after = draw(48, dtype=torch.bfloat16, seed=2), draw(48, dtype=torch.bfloat16, seed=3)
+    expected = residual.double() + reference(inputs, weight, 1.0)
+    normed = add_norm(inputs, weight, residual, EPS, 1.0, after)
+    assert residual.dtype == torch.float32 and close(residual, expected)
+    for found in (normed, rms_norm(residual, after, EPS, 1.0)):
+        assert found is not None and found.dtype == torch.bfloat16 and close(found, reference(residual, after, 1.0))

@@ -50,6 +50,15 @@ def test_gates(gate: Gate, dtype: torch.dtype) -> None:
     assert close(multiply(inputs, weight, bias, gate=gate), act * ups)
 
 
+def test_results_and_residuals_of_float32() -> None:
+    inputs, weight = (draw(*shape, dtype=torch.bfloat16) for shape in ((20, 96), (48, 96)))
+    residual = draw(20, 48, dtype=torch.float32)
+    product = inputs.double() @ weight.double().t()
+    assert close(multiply(inputs, weight, dtype=torch.float32), product)
+    expected = residual.double() + product
+    assert close(multiply(inputs, weight, add_to=residual), expected)
+
+
 def test_rows_need_not_be_adjacent() -> None:
     inputs, weight = draw(9, 200, dtype=torch.float32)[:, :120], draw(40, 120, dtype=torch.float32)
     assert torch.equal(multiply(inputs, weight), multiply(inputs.contiguous(), weight))
@@ -70,11 +79,13 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
 
 
 def test_blocks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = draw(60, 200, dtype=torch.bfloat16)
+    weight = torch.eye(200, dtype=torch.bfloat16)[:60]  # exact in any order
     assert equal_blocks([(weight, None)]) == ROW_BLOCKS
 
-    def worse(inputs: Tensor, weight: Tensor, gate: Gate | None, row_blocks: tuple[int, ...]) -> Tensor:
-        product = multiply(inputs, weight, gate=gate, row_blocks=row_blocks)
+    def worse(
+        inputs: Tensor, weight: Tensor, gate: Gate | None, dtype: torch.dtype, row_blocks: tuple[int, ...]
+    ) -> Tensor:
+        product = multiply(inputs, weight, gate=gate, dtype=dtype, row_blocks=row_blocks)
         return product + (2 if row_blocks in [(16,), (32,)] else 0)
 
     monkeypatch.setattr("speculative_engine.model.cuda.kernels.row_blocks.multiply", worse)

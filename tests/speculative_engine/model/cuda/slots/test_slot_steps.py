@@ -18,6 +18,7 @@ from tests.harness.engine.engines import random_tokens, tiny_model
 from tests.harness.kernels.quick_interpreter import quicken
 
 quicken()
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 
 def chain(model: PackedModel, count: int, wanted: int) -> PackedBatch:
