@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from types import FunctionType
 
-import triton.language as tl
-from triton.runtime import interpreter
-
 
 def _all_of_it(tl, core):  # type: ignore[no-untyped-def]
     """A function that sees all modules that the interpreter prepares."""
@@ -14,6 +11,9 @@ def _all_of_it(tl, core):  # type: ignore[no-untyped-def]
 
 def quicken() -> None:
     """Prepares the language once and for all of this process."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
     prepare = interpreter._patch_lang
     if prepare is _prepared:
         return
@@ -23,4 +23,6 @@ def quicken() -> None:
 
 def _prepared(function: object) -> object:
     """Nothing to be done, nor undone."""
+    from triton.runtime import interpreter
+
     return interpreter._LangPatchScope()
