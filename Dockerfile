@@ -15,7 +15,7 @@ ARG DRAFTWIRE_REVISION=
 # The address of the repository.
 ARG DRAFTWIRE_SOURCE=
 
-# ---- the wheel, and the only stage with a compiler
+# ---- the wheel, compiled
 
 FROM ${PYTHON_IMAGE} AS wheel
 RUN apt-get update \
@@ -73,11 +73,14 @@ STOPSIGNAL SIGTERM
 
 # The wheel (1 MB) stays: not all builders can mount a stage built before.
 #
-# There is no compiler, so torch must not replace its own CUDA kernels by ones that it compiles at their first call. Packages
-# that do compile kernels put them into a directory from which they can be loaded: /tmp may be mounted noexec.
+# Triton needs a compiler for the engine's kernels on GPUs, and puts what it compiles into a directory from which it can be
+# loaded: /tmp may be mounted noexec. torch must not replace its own CUDA kernels by ones compiled at their first call.
 FROM runtime AS service
 ENV TORCH_DISABLE_NATIVE_JIT=1 \
     TRITON_CACHE_DIR=/var/cache/triton
+ARG EXTRAS=serve,tracing
+RUN --mount=type=bind,source=deploy/image/install_compiler.sh,target=/usr/local/bin/install_compiler.sh \
+    install_compiler.sh "${EXTRAS}"
 COPY --from=service-packages /opt/draftwire /opt/draftwire
 COPY --from=wheel /wheels /wheels
 RUN --mount=type=bind,source=deploy/image/install_wheel.sh,target=/usr/local/bin/install_wheel.sh \

@@ -45,7 +45,7 @@ def test_an_image_is_run_without_rights_and_without_a_shell(target: str) -> None
 
 
 @ours
-def test_an_image_has_no_compiler_and_no_more_packages_than_it_needs(target: str) -> None:
+def test_an_image_has_no_more_packages_than_it_needs(target: str) -> None:
     image = FILE.image(target)
     assert not any("apt-get" in step for step in image.values("RUN"))
     copied = [value for value in image.values("COPY") if value.startswith("--from=")]
@@ -56,8 +56,24 @@ def test_an_image_has_no_compiler_and_no_more_packages_than_it_needs(target: str
 
 
 @pytest.mark.parametrize("target", ["verifier", "drafter"])
-def test_an_image_compiles_no_kernels_and_could_load_them(target: str) -> None:
-    """Without a compiler, torch's kernels that Triton compiles at their first call would end the service."""
+@pytest.mark.parametrize("gpu", [False, True])
+def test_an_image_for_gpus_alone_has_a_compiler(target: str, gpu: bool, tmp_path: Path) -> None:
+    (step,) = [each for each in FILE.image(target).values("RUN") if "install_compiler.sh" in each]
+    assert step.endswith('install_compiler.sh "${EXTRAS}"')
+    called, command = tmp_path / "called", tmp_path / "apt-get"
+    command.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')
+    command.chmod(0o755)
+    (tmp_path / "rm").symlink_to("/bin/true")
+    extras = "serve,tracing,gpu" if gpu else "serve,tracing"
+    script = ROOT / "deploy" / "image" / "install_compiler.sh"
+    subprocess.run(["/bin/sh", str(script), extras], env={"PATH": str(tmp_path)}, check=True, timeout=PATIENCE)
+    assert called.exists() == gpu
+    assert not gpu or "gcc libc6-dev" in called.read_text()
+
+
+@pytest.mark.parametrize("target", ["verifier", "drafter"])
+def test_torch_compiles_no_kernels_and_triton_can_load_its_own(target: str) -> None:
+    """torch's kernels that Triton compiles at their first call would end a service whose image cannot compile."""
     image = FILE.image(target)
     assert image.environment["TORCH_DISABLE_NATIVE_JIT"] == "1"
     cache = image.environment["TRITON_CACHE_DIR"]
