@@ -19,10 +19,10 @@ from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
 from speculative_engine.kernels.library import BF16, LANES, library
-from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
+from speculative_engine.model.decoder_layer import Angles, CompiledLayer, LayerParts, can_compile
 from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
-from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
+from speculative_engine.model.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies
 
@@ -169,13 +169,18 @@ class FusedLayer(nn.Module):
             return given
         under_way = current_pass()
         if self.compiled is not None:
-            self.compiled.forward(hidden_states, position_embeddings, under_way, self._index)
+            self.run_compiled(hidden_states, position_embeddings, under_way)
             return hidden_states
         shared = under_way.shared
         if not isinstance(shared, _Residual) or shared.hidden is not hidden_states:
             shared = under_way.shared = _Residual(hidden_states, hidden_states[0].float())
         self._in_parts(shared.values, position_embeddings)
         return hidden_states if hidden_states.dtype == torch.float32 else hidden_states.copy_(shared.values)
+
+    def run_compiled(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass) -> None:
+        """Overwrites hidden [1, rows, width] with the output of a compiled layer. angles: as for `forward`."""
+        assert self.compiled is not None, "such layers run in parts"
+        self.compiled.forward(hidden, angles, under_way, self._index)
 
     def _in_parts(self, residual: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Runs the layer as separate operations, if it is not compiled. Overwrites residual, float32 [rows, width]."""

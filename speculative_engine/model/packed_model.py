@@ -17,6 +17,7 @@ from speculative_engine.device_copy import HostCopy
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.model.compiled_pass import CompiledPass
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
@@ -179,6 +180,7 @@ class PackedModel:
         model.set_attn_implementation(ATTENTION_NAME)
         self.sampler, self.draw_kernels = sampler_of(self.device)
         """Draws tokens on the device; None if it cannot. Whether it does, for logs: "yes", or why it does not."""
+        self._compiled = CompiledPass.of(model) if ranks is None else None
         self._is_target = row_exact
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots, kv_dtype, slots_first=kernels)
@@ -289,6 +291,7 @@ class PackedModel:
         try:
             check_layers(count, self.layers)
             view.model = first_layers(self.model, count)
+            view._compiled = self._compiled and CompiledPass.of(view.model)
         except (FieldError, ValueError) as error:
             raise ModelLoadError(f"model {self.name}: {error}") from error
         view.steps = view._steps_like(self.steps)
@@ -394,7 +397,10 @@ class PackedModel:
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size), drawn)
 
     def _call(self, batch: PackedBatch | BucketedBatch | SlotBatch, wanted: torch.Tensor | int) -> torch.Tensor:
-        """Calls the model of transformers within a packed context. wanted: rows whose logits to return, 0 for all."""
+        """Calls the model within a packed context. wanted: rows whose logits to return, 0 for all."""
+        if self._compiled is not None and self._compiled.available:
+            assert isinstance(batch, PackedBatch) and isinstance(wanted, torch.Tensor), "as on CPUs"
+            return self._compiled.logits(batch, wanted)
         out = self.model(
             input_ids=batch.token_ids.unsqueeze(0),
             position_ids=batch.positions.unsqueeze(0),
