@@ -42,6 +42,7 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
+from speculative_engine.model.row_exact_functions import use_row_exact_functions
 from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
@@ -169,6 +170,7 @@ class PackedModel:
                 fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model, make_linear)
+                use_row_exact_functions(model)
             else:
                 replace_linears(model, make_linear)
             if tied:

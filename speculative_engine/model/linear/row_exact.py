@@ -8,6 +8,8 @@ bit. The layers here keep every row on one path. They are also faster: weights a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers.activations import ACT2CLS
@@ -114,8 +116,22 @@ class RowExactLinear(nn.Module):
         return self.product(torch.cat([rows, rows[:1].expand(missing, -1)]), self.bias)[: len(rows)]
 
 
+def in_whole_vectors(function: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
+    """Applies an element-wise function in whole vectors, and in pieces too short to be split among threads."""
+    count = inputs.numel()
+    missing = -count % _VECTOR_ELEMENTS
+    is_long = count > _SERIAL_ELEMENTS and torch.get_num_threads() > 1
+    if not missing and not is_long and inputs.is_contiguous():
+        return function(inputs)
+    flat = inputs.reshape(-1)
+    if missing:
+        flat = nn.functional.pad(flat, (0, missing))
+    out = torch.cat([function(piece) for piece in flat.split(_SERIAL_ELEMENTS)]) if is_long else function(flat)
+    return out[:count].view(inputs.shape)
+
+
 class RowExactActivation(nn.Module):
-    """An element-wise function, applied in whole vectors and in pieces too short to be split among threads."""
+    """An element-wise function, applied `in_whole_vectors`."""
 
     def __init__(self, function: nn.Module):
         super().__init__()
@@ -123,17 +139,7 @@ class RowExactActivation(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., width] -> the same shape"""
-        width = inputs.shape[-1]
-        flat = inputs.reshape(-1, width)
-        spare = -width % _VECTOR_ELEMENTS
-        if spare:
-            flat = nn.functional.pad(flat, (0, spare))
-        rows = max(1, _SERIAL_ELEMENTS // flat.shape[1])
-        if flat.shape[0] <= rows or torch.get_num_threads() == 1:
-            out = self.function(flat)
-        else:
-            out = torch.cat([self.function(piece) for piece in flat.split(rows)])
-        return out[:, :width].reshape(inputs.shape) if spare else out.view(inputs.shape)
+        return in_whole_vectors(self.function, inputs)
 
 
 _ACTIVATIONS = tuple(
