@@ -63,26 +63,31 @@ class Experts(nn.Module):
     def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
         """hidden [..., width]; chosen: each row's experts by rank, int64 [rows, ranks]; shares [rows, ranks] -> the
         shape of hidden"""
-        rows = hidden.reshape(-1, hidden.shape[-1])
-        ranks = chosen.shape[1]
-        by_expert, order = chosen.flatten().sort(stable=True)
-        taken = [each.tolist() for each in by_expert.unique_consecutive(return_counts=True)]
-        inputs = rows.index_select(0, order.div(ranks, rounding_mode="floor"))
-        activated = self._activated(_by_expert(self.gate_and_up, inputs, *taken))
-        outputs = _by_expert(self.down, activated, *taken)
+        with torch._C.DisableTorchFunction():  # RowExactFunctions, which would look at each call
+            rows = hidden.reshape(-1, hidden.shape[-1])
+            ranks = chosen.shape[1]
+            by_expert, order = chosen.flatten().sort(stable=True)
+            experts, counts = (each.tolist() for each in by_expert.unique_consecutive(return_counts=True))
+            inputs = rows.index_select(0, order.div(ranks, rounding_mode="floor"))
+            between = _by_expert(self.gate_and_up, inputs, experts, counts)
+        activated = self._activated(between)
+        with torch._C.DisableTorchFunction():
+            outputs = _by_expert(self.down, activated, experts, counts)
         if self.library_experts.has_post_expert_norm:
             outputs = self.library_experts.post_expert_norm(outputs)
-        parts = torch.empty_like(outputs, dtype=torch.float32)
-        parts[order] = outputs.float()
-        parts = parts.unflatten(0, (-1, ranks)) * shares[..., None].float()
-        total = parts[:, 0]
-        for rank in range(1, ranks):
-            total = total + parts[:, rank]
-        return total.to(hidden.dtype).view_as(hidden)
+        with torch._C.DisableTorchFunction():
+            parts = torch.empty_like(outputs, dtype=torch.float32)
+            parts[order] = outputs.float()
+            parts = parts.unflatten(0, (-1, ranks)) * shares[..., None].float()
+            total = parts[:, 0]
+            for rank in range(1, ranks):
+                total = total + parts[:, rank]
+            return total.to(hidden.dtype).view_as(hidden)
 
     def _activated(self, between: torch.Tensor) -> torch.Tensor:
         if self._fused and between.dtype in BF16:
-            return silu_and_mul(between)
+            with torch._C.DisableTorchFunction():
+                return silu_and_mul(between)
         with RowExactFunctions():
             if not self.library_experts.has_gate:
                 activated: torch.Tensor = self.library_experts.act_fn(between)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from speculative_engine.model.linear.row_exact import in_whole_vectors
+from speculative_engine.model.linear.row_exact import in_whole_vectors, row_exact_linear
 
 Function = Callable[..., Any]
 
@@ -27,6 +27,7 @@ class RowExactFunctions(TorchFunctionMode):
 
     - Element-wise functions run in whole vectors. Elements that do not fill one go through scalar code, whose
       exponential differs in the last bit.
+    - Products with weights that are not packed have a number of rows that does not change a row's bits.
     - Sums over a row add its elements in turn.
     - Of a row's equal elements, `topk` and `sort` take the first one first.
     """
@@ -50,11 +51,10 @@ def use_row_exact_functions(model: nn.Module) -> None:
 
 @cache
 def _needs_them(kind: type[nn.Module]) -> bool:
-    names: set[str] = set()
-    for base in kind.__mro__:
-        if not base.__module__.startswith(("torch.", "builtins", "speculative_engine.", "transformers.activations")):
-            functions = (inspect.unwrap(each) for each in vars(base).values() if inspect.isfunction(each))
-            names.update(name for each in functions for name in each.__code__.co_names)
+    if kind.__module__.startswith(("torch.", "speculative_engine.", "transformers.activations")):
+        return False
+    functions = [inspect.unwrap(each) for each in vars(kind).values() if inspect.isfunction(each)]
+    names = {name for each in functions for name in each.__code__.co_names}
     return not names.isdisjoint(_NAMES)
 
 
@@ -73,6 +73,17 @@ def _elementwise(function: Function) -> Function:
         return in_whole_vectors(lambda flat: function(flat, *args, **kwargs), input)
 
     return call
+
+
+def _linear(input: torch.Tensor, weight: Any, bias: torch.Tensor | None = None) -> torch.Tensor:
+    if isinstance(weight, torch.Tensor):
+        return row_exact_linear(input, weight, bias)
+    return nn.functional.linear(input, weight, bias)  # a PackedWeight
+
+
+def _bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    # Rows times the weights of several groups, each of which has rows of its own.
+    return torch.stack([row_exact_linear(rows, weight.t()) for rows, weight in zip(input, mat2, strict=True)])
 
 
 def _sum(input: torch.Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> torch.Tensor:
@@ -108,11 +119,14 @@ _ELEMENTWISE: tuple[Function, ...] = (
     torch.rsqrt, torch.Tensor.rsqrt, torch.sqrt, torch.Tensor.sqrt, torch.erf, torch.Tensor.erf,
     nn.functional.silu, nn.functional.gelu, nn.functional.softplus, nn.functional.logsigmoid,
 )  # fmt: skip
-_NAMES = {"sigmoid", "silu", "gelu", "softplus", "logsigmoid", "topk", "sort"}
+_NAMES = {"sigmoid", "silu", "gelu", "softplus", "logsigmoid", "topk", "sort", "bmm"}
 """Names in a module's code that show that it needs replaced functions. Others alone change no bit on processors that
 were tried, and are in the code of whole models."""
 _REPLACED: dict[Function, Function] = {
     **{function: _elementwise(function) for function in _ELEMENTWISE},
+    nn.functional.linear: _linear,
+    torch.bmm: _bmm,
+    torch.Tensor.bmm: _bmm,
     torch.sum: _sum,
     torch.Tensor.sum: _sum,
     torch.norm: _norm,

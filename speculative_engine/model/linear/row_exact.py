@@ -17,7 +17,7 @@ from transformers.activations import ACT2CLS
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear.linear_weight import MakeLinear, weight_of
-from speculative_engine.model.linear.row_range import MOST_ROWS, row_range
+from speculative_engine.model.linear.row_range import MOST_ROWS, RowRange, row_range
 
 _SERIAL_ELEMENTS = 32768
 """torch splits longer element-wise operations among threads, at points that depend on the whole tensor's size."""
@@ -100,20 +100,30 @@ class RowExactLinear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., in_features] -> [..., out_features]"""
-        flat = inputs.reshape(-1, self.in_features)
-        if self.rows.least <= len(flat) <= self.rows.most:
-            out = self.product(flat, self.bias)
-        elif len(flat):
-            out = torch.cat([self._padded(part) for part in flat.split(self.rows.most)])
-        else:
-            out = flat.new_empty(0, self.out_features)
-        return out.view(*inputs.shape[:-1], self.out_features)
+        with torch._C.DisableTorchFunction():  # RowExactFunctions, which would look at each call
+            out = _within(self.rows, self.product, inputs.reshape(-1, self.in_features), self.bias)
+            return out.view(*inputs.shape[:-1], self.out_features)
 
-    def _padded(self, rows: torch.Tensor) -> torch.Tensor:
-        missing = self.rows.least - len(rows)
-        if missing <= 0:
-            return self.product(rows, self.bias)
-        return self.product(torch.cat([rows, rows[:1].expand(missing, -1)]), self.bias)[: len(rows)]
+
+def row_exact_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`torch.nn.functional.linear` with the same bits for a row in any company: inputs [..., inputs], weight [outputs,
+    inputs], bias [outputs] -> [..., outputs]"""
+    rows = row_range(PlainProduct, *weight.shape, weight.dtype)
+    out = _within(rows, PlainProduct(weight), inputs.reshape(-1, weight.shape[1]), bias)
+    return out.view(*inputs.shape[:-1], len(weight))
+
+
+def _within(rows: RowRange, product: nn.Module, inputs: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Multiplies inputs [rows, inputs], padded or split to numbers of rows in the product's exact range."""
+    if rows.least <= len(inputs) <= rows.most:
+        whole: torch.Tensor = product(inputs, bias)
+        return whole
+    found = []
+    for part in inputs.split(rows.most):
+        missing = rows.least - len(part)
+        padded = torch.cat([part, part[:1].expand(missing, -1)]) if missing > 0 and len(part) else part
+        found.append(product(padded, bias)[: len(part)])
+    return torch.cat(found)
 
 
 def in_whole_vectors(function: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
@@ -139,7 +149,8 @@ class RowExactActivation(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., width] -> the same shape"""
-        return in_whole_vectors(self.function, inputs)
+        with torch._C.DisableTorchFunction():
+            return in_whole_vectors(self.function, inputs)
 
 
 _ACTIVATIONS = tuple(
