@@ -40,12 +40,17 @@ class StoredExperts(nn.Module):
         super().__init__()
         self._experts = list(experts)
         self.layers = nn.ModuleList(layer for expert in experts for layer in (*expert.gate_and_up, expert.down))
-        self.library_experts = without_weights(like)
+        self._like = (without_weights(like),)  # in a tuple, so that nobody gives it weights
 
     @property
     def experts(self) -> list[Expert]:
         """The experts."""
         return self._experts
+
+    @property
+    def library_experts(self) -> nn.Module:
+        """The experts of transformers, without weights."""
+        return self._like[0]
 
 
 class Experts(nn.Module):
@@ -143,8 +148,8 @@ def _replace_routers(block: nn.Module, count: int, make_linear: MakeLinear) -> N
 
 
 def is_experts(module: nn.Module) -> bool:
-    """Whether a module is the experts of one of transformers' decoders that share an interface."""
-    return hasattr(module, "is_transposed") and hasattr(module, "has_post_expert_norm")
+    """Whether a module is experts, with weights, of a decoder of transformers, most of which share an interface."""
+    return hasattr(module, "has_post_expert_norm") and "down_proj" in module._parameters
 
 
 def _replaced(experts: nn.Module, make_linear: MakeLinear) -> nn.Module:

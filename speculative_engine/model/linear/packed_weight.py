@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,8 +22,10 @@ class PackedWeight:
         """weight [outputs, inputs]; bias: what the code passes together with the weight, [outputs]"""
         self._weight, self._bias, self._make_linear = weight, bias, make_linear
         self.products = nn.ModuleDict()
-        """The linear layers that have been made, by the name of their weight's type."""
+        """The linear layers that have been made, by the type of their weight."""
         self._dtype = weight.dtype
+        self._conversions = {weight.dtype: self}
+        self._linear: nn.Module | None = None
 
     @classmethod
     def replace(cls, owner: nn.Module, make_linear: MakeLinear) -> None:
@@ -50,10 +53,12 @@ class PackedWeight:
 
     def to(self, dtype: torch.dtype) -> PackedWeight:
         """The weight converted to another type."""
-        converted = PackedWeight.__new__(PackedWeight)
-        converted.__dict__.update(self.__dict__)
-        converted._dtype = dtype
-        return converted
+        found = self._conversions.get(dtype)
+        if found is None:
+            found = copy.copy(self)
+            found._dtype, found._linear = dtype, None
+            self._conversions[dtype] = found
+        return found
 
     type = to
 
@@ -66,17 +71,20 @@ class PackedWeight:
         cls, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Takes the place of torch's functions of weights."""
-        given = dict(zip(("input", "weight", "bias"), args, strict=False)) | dict(kwargs or {})
-        weight = given.get("weight")
-        if func is not nn.functional.linear or not isinstance(weight, cls):
+        if func is not nn.functional.linear:
             return NotImplemented
-        assert (given.get("bias") is None) == (weight._bias is None), "the bias is part of the linear layer"
-        return weight._linear()(given["input"])
+        return _multiply(*args, **(kwargs or {}))
 
-    def _linear(self) -> nn.Module:
-        # Made at its first use: code may have one type of weight and multiply by another.
-        name = f"of {self._dtype}".replace(".", " ")
-        if name not in self.products:
+    def linear(self) -> nn.Module:
+        """The linear layer. It is made at its first use: code may have one type of weight and multiply by another."""
+        if self._linear is None:
             bias = None if self._bias is None else self._bias.to(self._dtype)
-            self.products[name] = self._make_linear(self._weight.to(self._dtype), bias)
-        return self.products[name]
+            self._linear = self._make_linear(self._weight.to(self._dtype), bias)
+            self.products[str(self._dtype).replace(".", " ")] = self._linear
+        return self._linear
+
+
+def _multiply(input: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None) -> torch.Tensor:
+    assert (bias is None) == (weight._bias is None), "the bias is part of the linear layer"
+    product: torch.Tensor = weight.linear()(input)
+    return product

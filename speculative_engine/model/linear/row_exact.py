@@ -101,29 +101,35 @@ class RowExactLinear(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., in_features] -> [..., out_features]"""
         with torch._C.DisableTorchFunction():  # RowExactFunctions, which would look at each call
-            out = _within(self.rows, self.product, inputs.reshape(-1, self.in_features), self.bias)
-            return out.view(*inputs.shape[:-1], self.out_features)
+            return _within(self.rows, self.product, self.out_features, inputs, self.bias)
 
 
 def row_exact_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """`torch.nn.functional.linear` with the same bits for a row in any company: inputs [..., inputs], weight [outputs,
     inputs], bias [outputs] -> [..., outputs]"""
     rows = row_range(PlainProduct, *weight.shape, weight.dtype)
-    out = _within(rows, PlainProduct(weight), inputs.reshape(-1, weight.shape[1]), bias)
-    return out.view(*inputs.shape[:-1], len(weight))
+    return _within(rows, PlainProduct(weight), len(weight), inputs, bias)
 
 
-def _within(rows: RowRange, product: nn.Module, inputs: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Multiplies inputs [rows, inputs], padded or split to numbers of rows in the product's exact range."""
-    if rows.least <= len(inputs) <= rows.most:
-        whole: torch.Tensor = product(inputs, bias)
-        return whole
-    found = []
-    for part in inputs.split(rows.most):
-        missing = rows.least - len(part)
-        padded = torch.cat([part, part[:1].expand(missing, -1)]) if missing > 0 and len(part) else part
-        found.append(product(padded, bias)[: len(part)])
-    return torch.cat(found)
+def _within(
+    rows: RowRange, product: nn.Module, outputs: int, inputs: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Multiplies inputs [..., inputs] padded or split to numbers of rows in the product's exact range."""
+    flat = inputs.reshape(-1, inputs.shape[-1])
+    if rows.least <= len(flat) <= rows.most:
+        out = product(flat, bias)
+    elif len(flat):
+        out = torch.cat([_padded(part, rows.least, product, bias) for part in flat.split(rows.most)])
+    else:
+        out = flat.new_empty(0, outputs)
+    return out.view(*inputs.shape[:-1], outputs)
+
+
+def _padded(rows: torch.Tensor, least: int, product: nn.Module, bias: torch.Tensor | None) -> torch.Tensor:
+    missing = least - len(rows)
+    given = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing > 0 else rows
+    out: torch.Tensor = product(given, bias)
+    return out[: len(rows)]
 
 
 def in_whole_vectors(function: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
