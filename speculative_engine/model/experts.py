@@ -16,6 +16,7 @@ from transformers.activations import ACT2FN
 
 from speculative_engine.kernels.layer_ops import silu_and_mul
 from speculative_engine.kernels.library import BF16, LANES, library
+from speculative_engine.model.expert_linear import ExpertLinear
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
 from speculative_engine.model.linear.packed_weight import PackedWeight
 from speculative_engine.model.row_exact_functions import RowExactFunctions
@@ -59,11 +60,11 @@ class Experts(nn.Module):
     def __init__(self, experts: Sequence[Expert], library_experts: nn.Module, make_linear: MakeLinear):
         """library_experts: those of transformers, without weights"""
         super().__init__()
-        self.gate_and_up = nn.ModuleList(joined(expert.gate_and_up, make_linear) for expert in experts)
-        self.down = nn.ModuleList(joined([expert.down], make_linear) for expert in experts)
+        self.gate_and_up = ExpertLinear(joined(expert.gate_and_up, make_linear) for expert in experts)
+        self.down = ExpertLinear(joined([expert.down], make_linear) for expert in experts)
         self.count = len(experts)
         self.library_experts = library_experts
-        self._fused = _can_fuse(library_experts, self.gate_and_up[0].out_features)
+        self._fused = _can_fuse(library_experts, self.gate_and_up.out_features)
 
     def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
         """hidden [..., width]; chosen: each row's experts by rank, int64 [rows, ranks]; shares [rows, ranks] -> the
@@ -72,12 +73,11 @@ class Experts(nn.Module):
             rows = hidden.reshape(-1, hidden.shape[-1])
             ranks = chosen.shape[1]
             by_expert, order = chosen.flatten().sort(stable=True)
-            experts, counts = (each.tolist() for each in by_expert.unique_consecutive(return_counts=True))
             inputs = rows.index_select(0, order.div(ranks, rounding_mode="floor"))
-            between = _by_expert(self.gate_and_up, inputs, experts, counts)
+            between = self.gate_and_up(inputs, by_expert)
         activated = self._activated(between)
         with torch._C.DisableTorchFunction():
-            outputs = _by_expert(self.down, activated, experts, counts)
+            outputs = self.down(activated, by_expert)
         if self.library_experts.has_post_expert_norm:
             outputs = self.library_experts.post_expert_norm(outputs)
         with torch._C.DisableTorchFunction():
@@ -101,25 +101,19 @@ class Experts(nn.Module):
             return gated
 
 
-def _by_expert(linears: nn.ModuleList, rows: torch.Tensor, experts: Sequence[int], counts: Sequence[int]) -> torch.Tensor:
-    """Multiplies rows, sorted by expert, by the weights of their experts."""
-    parts = [linears[expert](part) for expert, part in zip(experts, rows.split(counts), strict=True)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
 class SortedExperts(nn.Module):
     """One linear layer of each expert, for code that sorts rows by expert on its own."""
 
     def __init__(self, weights: torch.Tensor, make_linear: MakeLinear):
         """weights [experts, outputs, inputs]"""
         super().__init__()
-        self.linears = nn.ModuleList(joined([linear_of(weight, None)], make_linear) for weight in weights)
+        self.linear = ExpertLinear(joined([linear_of(weight, None)], make_linear) for weight in weights)
         self.count = len(weights)
 
     def forward(self, rows: torch.Tensor, counts: list[int]) -> torch.Tensor:
         """rows [rows, inputs], sorted by expert; counts: number of rows of each expert -> [rows, outputs]"""
-        taken = [expert for expert, count in enumerate(counts) if count]
-        return _by_expert(self.linears, rows, taken, [counts[expert] for expert in taken])
+        product: torch.Tensor = self.linear(rows, torch.arange(self.count).repeat_interleave(torch.tensor(counts)))
+        return product
 
 
 def replace_experts(model: nn.Module, make_linear: MakeLinear, make_router: MakeLinear) -> None:
