@@ -173,9 +173,7 @@ def _experts_of(experts: nn.Module) -> list[Expert]:
     first = "gate_up_proj" if experts.has_gate else "up_proj"
     return [
         Expert([gate_and_up], down)
-        for gate_and_up, down in zip(
-            _linears_of(experts, first), _linears_of(experts, "down_proj"), strict=True
-        )
+        for gate_and_up, down in zip(_linears_of(experts, first), _linears_of(experts, "down_proj"), strict=True)
     ]
 
 

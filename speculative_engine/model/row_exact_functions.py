@@ -45,12 +45,13 @@ def use_row_exact_functions(model: nn.Module) -> None:
     Their classes become subclasses. Modules of torch are left out: activations have modules of their own.
     """
     for module in model.modules():
-        if _needs_them(type(module)):
-            module.__class__ = _with_them(type(module))
+        kind: Any = type(module)
+        if _needs_them(kind):
+            module.__class__ = _with_them(kind)
 
 
 @cache
-def _needs_them(kind: type[nn.Module]) -> bool:
+def _needs_them(kind: Any) -> bool:
     if kind.__module__.startswith(("torch.", "speculative_engine.", "transformers.activations")):
         return False
     functions = [inspect.unwrap(each) for each in vars(kind).values() if inspect.isfunction(each)]
@@ -59,7 +60,7 @@ def _needs_them(kind: type[nn.Module]) -> bool:
 
 
 @cache
-def _with_them(kind: type[nn.Module]) -> type[nn.Module]:
+def _with_them(kind: Any) -> Any:
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         with RowExactFunctions():
             return kind.forward(self, *args, **kwargs)

@@ -107,8 +107,9 @@ class RowExactLinear(nn.Module):
 def row_exact_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """`torch.nn.functional.linear` with the same bits for a row in any company: inputs [..., inputs], weight [outputs,
     inputs], bias [outputs] -> [..., outputs]"""
-    rows = row_range(PlainProduct, *weight.shape, weight.dtype)
-    return _within(rows, PlainProduct(weight), len(weight), inputs, bias)
+    outputs, width = weight.shape
+    rows = row_range(PlainProduct, outputs, width, weight.dtype)
+    return _within(rows, PlainProduct(weight), outputs, inputs, bias)
 
 
 def _within(

@@ -24,14 +24,15 @@ _LATENT: dict[str, object] = {
     "num_key_value_heads": 4,
 }
 """Sizes of attention with latent keys and values."""
-_ROUTED = {"n_routed_experts": EXPERTS, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
+_GROUPS = {"n_group": 1, "topk_group": 1}
+_ROUTED = {**_GROUPS, "n_routed_experts": EXPERTS, "n_shared_experts": 1, "first_k_dense_replace": 1}
 _NUMBERED = {"num_experts": EXPERTS, "num_local_experts": EXPERTS}
 
 EXPERT_MODELS: dict[str, dict[str, object]] = {
     "Afmoe": {**_NUMBERED, "num_dense_layers": 1, "num_shared_experts": 1},
     "AriaText": {"moe_num_experts": EXPERTS, "moe_topk": 2},
     "AXK1": {**_ROUTED, **_LATENT},
-    "Beam": {**_NUMBERED, "mlp_layer_types": ["sparse", "sparse"], "n_group": 1, "topk_group": 1},
+    "Beam": {**_NUMBERED, "mlp_layer_types": ["sparse", "sparse"], **_GROUPS},
     "Cohere2Moe": {**_NUMBERED, "sliding_window": 8},
     "Dbrx": {
         "d_model": 64,
@@ -46,7 +47,7 @@ EXPERT_MODELS: dict[str, dict[str, object]] = {
     "DeepseekV4": _ROUTED,
     "Dots1": _ROUTED,
     "Ernie4_5_Moe": {"moe_num_experts": EXPERTS, "moe_k": 2, "moe_layer_start_index": 1, "moe_num_shared_experts": 1},
-    "ExaoneMoe": {**_NUMBERED, "num_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+    "ExaoneMoe": {**_NUMBERED, "num_shared_experts": 1, "first_k_dense_replace": 1, **_GROUPS},
     "FlexOlmo": _NUMBERED,
     "Flint": {**_NUMBERED, "mlp_only_layers": []},
     "Gemma4": {

@@ -12,7 +12,7 @@ ROWS = 130
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
     "sigmoid of a tensor": lambda rows: rows.sigmoid(),
-    "functional sigmoid": lambda rows: nn.functional.sigmoid(rows),
+    "functional sigmoid": nn.functional.sigmoid,
     "silu": nn.functional.silu,
     "silu in place": lambda rows: nn.functional.silu(rows, inplace=True),
     "gelu": lambda rows: nn.functional.gelu(rows, approximate="tanh"),
@@ -25,7 +25,9 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum of every other": lambda rows: torch.sum(rows[:, ::2], -1),
     "sum with numpy's names": lambda rows: torch.sum(rows, dim=-1, keepdims=True),
     "norm": lambda rows: torch.norm(rows, p=1, dim=-1, keepdim=True),
-    "linear": lambda rows: nn.functional.linear(rows, torch.linspace(-1, 1, 5 * rows.shape[1]).view(5, -1).to(rows.dtype)),
+    "linear": lambda rows: nn.functional.linear(
+        rows, torch.linspace(-1, 1, 5 * rows.shape[1]).view(5, -1).to(rows.dtype)
+    ),
     "topk": lambda rows: rows.topk(1, dim=-1)[0],
     "sort": lambda rows: torch.sort(rows, dim=-1, descending=True).values,
 }
