@@ -44,7 +44,7 @@ EXPERT_MODELS: dict[str, dict[str, object]] = {
     },
     "DeepseekV2": {**_ROUTED, **_LATENT},
     "DeepseekV3": {**_ROUTED, **_LATENT, "n_group": 2},
-    "DeepseekV4": _ROUTED,
+    "DeepseekV4": {**_ROUTED, "layer_types": ["sliding_attention"] * 2, "sliding_window": 8},
     "Dots1": _ROUTED,
     "Ernie4_5_Moe": {"moe_num_experts": EXPERTS, "moe_k": 2, "moe_layer_start_index": 1, "moe_num_shared_experts": 1},
     "ExaoneMoe": {**_NUMBERED, "num_shared_experts": 1, "first_k_dense_replace": 1, **_GROUPS},

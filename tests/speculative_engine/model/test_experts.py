@@ -66,11 +66,11 @@ def test_the_self_test_finds_them_bit_exact(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ["Qwen2Moe", "DeepseekV3", "GptOss", "JetMoe"])
 def test_a_row_has_the_same_bits_in_any_company(name: str, kind: str, kernels: None) -> None:
     ours = packed(name, kind)
-    texts = [random_tokens(60, seed=seed) for seed in range(3)]
-    together = walk(ours, texts, [40, 20, 5])
-    alone = walk(ours, texts, [1] * 3, trees=False, together=False)
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    together = walk(ours, texts, [25, 5])
+    alone = walk(ours, texts, [1] * 2, trees=False, together=False)
     both = together.keys() & alone.keys()
-    assert len(both) > 80
+    assert len(both) > 30
     assert all(torch.equal(together[prefix], alone[prefix]) for prefix in both)
 
 
