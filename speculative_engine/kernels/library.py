@@ -36,6 +36,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_angles": (None, (POINTER, FLAG)),
     "draftwire_silu_and_mul": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG)),
     "draftwire_attention": (None, (POINTER, FLAG)),
+    "draftwire_expert_rows": (None, (POINTER, FLAG, FLAG)),
     "draftwire_decoder_layer": (None, (POINTER, POINTER, POINTER, POINTER)),
     "draftwire_sample": (FLAG, (POINTER,)),
     "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),

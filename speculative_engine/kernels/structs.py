@@ -72,12 +72,21 @@ class Attention(ctypes.Structure):
 
 
 class Linear(ctypes.Structure):
-    """A linear layer of a decoder layer, or a part of one."""
+    """A linear layer of a decoder layer or of an expert, or a part of one."""
 
     _fields_ = (
         *_fields(POINTER, "weight scales bias next"),
         *_fields(COUNT, "outputs inputs group"),
         *_fields(FLAG, "type"),
+    )
+
+
+class ExpertRows(ctypes.Structure):
+    """Rows, sorted by expert, that are multiplied by the weights of their experts."""
+
+    _fields_ = (
+        *_fields(POINTER, "linears experts rows out working"),
+        *_fields(COUNT, "row_count inputs outputs"),
     )
 
 
@@ -124,7 +133,7 @@ WEIGHT_TYPES = ("bf16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4",
 """The types of weights; the index is the library's number."""
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
-    Gemm, Rope, KvRows, Angles, Attention, Linear, Layer, Pass, Filters, Sample
+    Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, Filters, Sample
 )  # fmt: skip
 """The structs whose sizes are compared, in any order."""
 

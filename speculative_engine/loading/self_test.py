@@ -33,6 +33,9 @@ __all__ = ["SelfTestReport", "UnsupportedModelError", "run_self_test"]
 _SEED = 20240811
 _SLOTS = 160
 _ONLY_ATTENTION = "layers of another kind (linear attention, state space, convolution) cannot be rolled back"
+_UNSUPPORTED_ATTENTION = ("chunked", "compressed")
+"""Kinds of attention that the script is too short to notice: chunks, and tokens that are compressed to one key, are
+longer."""
 _PROMPT = 20
 _ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-6}
 """Largest error due to rounding by dtype, in units of the logits' standard deviation; `_COARSE` for 16-bit types."""
@@ -130,8 +133,9 @@ def _probe_layers(model: PackedModel) -> None:
     if len(called) != layers:
         raise _refusal(model, f"its {layers} layers attend {len(called)} times, not once each")
     kinds = getattr(model.config, "layer_types", None) or []
-    if "chunked_attention" in kinds:
-        raise _refusal(model, "some of its layers use chunked attention, which packed attention does not support")
+    for kind in _UNSUPPORTED_ATTENTION:
+        if any(f"{kind}_" in layer for layer in kinds):
+            raise _refusal(model, f"some of its layers use {kind} attention, which packed attention does not support")
     window = getattr(model.config, "sliding_window", None)
     for layer, call in zip(called, calls, strict=True):
         sliding = layer < len(kinds) and kinds[layer] == "sliding_attention"

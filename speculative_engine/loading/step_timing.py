@@ -28,6 +28,7 @@ _CONTEXT = 128
 _LONG_CONTEXT = 1024
 _ROWS_OF_LONG_CONTEXT = 16
 _MOST_SEQUENCES = 16
+_SEED = 20261125
 
 
 def measure_step_cost(model: PackedModel, most_rows: int = MOST_TIMED_ROWS) -> StepCost:
@@ -107,11 +108,17 @@ def _time_again(model: PackedModel, batches: Sequence[PackedBatch], times: Seque
 
 
 def _batch(model: PackedModel, contexts: Sequence[np.ndarray], slots: np.ndarray) -> PackedBatch:
-    """A batch with a row for each slot, divided equally among the contexts."""
+    """A batch with a row for each slot, divided equally among the contexts.
+
+    Tokens are drawn from the whole vocabulary. Rows of a mixture of experts, in which each expert that a step needs
+    costs the time of reading its weights, thus need as different ones as rows of different texts. The first tokens of
+    a vocabulary are often alike: special ones or bytes, which are hardly trained.
+    """
     builder = BatchBuilder()
+    tokens = iter(np.random.default_rng(_SEED).integers(model.vocab_size, size=len(slots)).tolist())
     for context, own in zip(contexts, np.split(slots, len(contexts)), strict=True):
         rows = [
-            builder.add_row(index % model.vocab_size, len(context) + index, int(slot), wants_logits=True)
+            builder.add_row(next(tokens), len(context) + index, int(slot), wants_logits=True)
             for index, slot in enumerate(own)
         ]
         builder.add_lane(context, rows)

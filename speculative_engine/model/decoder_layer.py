@@ -17,11 +17,10 @@ import torch
 from torch import nn
 
 from speculative_engine.kernels.attention import ScratchSize
-from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.kv_rows import KV_TYPES
 from speculative_engine.kernels.library import gemm_kind, loaded
-from speculative_engine.kernels.structs import Layer, Linear, Pass
-from speculative_engine.model.linear.linear_weight import parts_of
+from speculative_engine.kernels.structs import Layer, Pass
+from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled
 from speculative_engine.model.packed_attention import ForwardPass
 
 Angles = tuple[torch.Tensor, torch.Tensor]
@@ -73,10 +72,9 @@ class CompiledLayer:
         query_norm, key_norm, head_eps = parts.head_norms or (None, None, 0.0)
         heads = parts.output.in_features // parts.dim
         self._heads = heads
-        self._chained: list[Linear] = []
-        """Kept alive: parts point to the next ones."""
+        self._linears = LinearStructs(parts.linears)
         self.call = Layer(
-            *(self._linear(linear) for linear in parts.linears),
+            *self._linears.array,
             parts.input_norm[0].data_ptr(), parts.output_norm[0].data_ptr(), _pointer(query_norm), _pointer(key_norm),
             heads, parts.kv_heads, parts.dim, parts.window or 0,
             parts.input_norm[1], parts.output_norm[1], head_eps, parts.scaling,
@@ -87,20 +85,6 @@ class CompiledLayer:
         self._most_inputs = max(linear.in_features for linear in parts.linears)
         self._wide = max(linear.out_features for linear in parts.linears)
         self._like = parts.input_norm[0].new_empty(parts.kv_heads, 0, parts.dim)
-
-    def _linear(self, linear: nn.Module) -> Linear:
-        """A linear layer, as a chain of its parts."""
-        found: Linear | None = None
-        for part in reversed(parts_of(linear)):
-            product = part.product
-            following = None if found is None else ctypes.addressof(found)
-            found = Linear(
-                product.stored.data_ptr(), _pointer(product.scales), _pointer(part.bias), following,
-                product.outputs, product.inputs, product.group, product.number,
-            )  # fmt: skip
-            self._chained.append(found)
-        assert found is not None, "a linear layer has a part"
-        return found
 
     def forward(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass, index: int) -> None:
         """Overwrites `hidden`, bfloat16 [1, rows, width], with the layer's output; writes keys and values.
@@ -141,11 +125,7 @@ class CompiledLayer:
 
 def can_compile(parts: LayerParts) -> bool:
     """Whether a layer can run as one compiled call: its gemms are compiled and no ranks exchange data between them."""
-    return all(
-        isinstance(getattr(part, "product", None), CompiledProduct)
-        for linear in parts.linears
-        for part in parts_of(linear)
-    )
+    return are_compiled(parts.linears)
 
 
 def _pointer(tensor: torch.Tensor | None) -> int | None:

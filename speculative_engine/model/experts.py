@@ -1,25 +1,35 @@
 """Mixtures of experts for CPUs, with the same linear layers as other models and the same bits for a row in any company.
 
 Rows are grouped by expert, and each expert multiplies its rows at once. A row adds the outputs of its experts in the
-order of their ranks, so that neither the other rows nor the experts they take change a bit.
+order of their ranks, so that neither the other rows nor the experts they take change a bit. Routers stay transformers'
+own, with a packed weight under their code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import nn
+from transformers.activations import ACT2FN
 
+from speculative_engine.kernels.layer_ops import silu_and_mul
+from speculative_engine.kernels.library import BF16, LANES, library
+from speculative_engine.model.expert_linear import ExpertLinear
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
+from speculative_engine.model.linear.packed_weight import PackedWeight
+from speculative_engine.model.row_exact_functions import RowExactFunctions
+
+_SILU = type(ACT2FN["silu"])
 
 
 class Expert(NamedTuple):
     """The linear layers of an expert, those of transformers or of a checkpoint."""
 
-    gate: nn.Module
-    up: nn.Module
+    gate_and_up: Sequence[nn.Module]
+    """Layers with the same inputs, whose outputs follow each other as the activation takes them; of experts without a
+    gate, `up` alone."""
     down: nn.Module
 
 
@@ -29,150 +39,192 @@ class StoredExperts(nn.Module):
     def __init__(self, experts: Sequence[Expert], like: nn.Module):
         """like: the experts of transformers, for their activation"""
         super().__init__()
-        self.layers = nn.ModuleList(layer for expert in experts for layer in expert)
-        self.activation = _activation(like)
+        self._experts = list(experts)
+        self.layers = nn.ModuleList(layer for expert in experts for layer in (*expert.gate_and_up, expert.down))
+        self._like = (without_weights(like),)  # in a tuple, so that nobody gives it weights
 
     @property
     def experts(self) -> list[Expert]:
         """The experts."""
-        layers = list(self.layers)
-        return [Expert(*layers[first : first + 3]) for first in range(0, len(layers), 3)]
+        return self._experts
 
-
-class ClampedGate(nn.Module):
-    """The activation of gpt-oss, of gates and ups."""
-
-    def __init__(self, alpha: float, limit: float):
-        super().__init__()
-        self.alpha, self.limit = alpha, limit
-        self.sigmoid = nn.Sigmoid()
-
-    def forward(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        """gate, up [rows, width] -> [rows, width]"""
-        gate, up = gate.clamp(max=self.limit), up.clamp(min=-self.limit, max=self.limit)
-        return (up + 1) * (gate * self.sigmoid(gate * self.alpha))
-
-
-class UsualGate(nn.Module):
-    """The activation of most experts, of gates and ups."""
-
-    def __init__(self, function: nn.Module):
-        super().__init__()
-        self.function = function
-
-    def forward(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        """gate, up [rows, width] -> [rows, width]"""
-        activated: torch.Tensor = self.function(gate)
-        return activated * up
+    @property
+    def library_experts(self) -> nn.Module:
+        """The experts of transformers, without weights."""
+        return self._like[0]
 
 
 class Experts(nn.Module):
     """Experts with linear layers of any kind."""
 
-    def __init__(self, experts: Sequence[Expert], activation: nn.Module, make_linear: MakeLinear):
+    def __init__(self, experts: Sequence[Expert], library_experts: nn.Module, make_linear: MakeLinear):
+        """library_experts: those of transformers, without weights"""
         super().__init__()
-        self.gate_and_up = nn.ModuleList(joined([expert.gate, expert.up], make_linear) for expert in experts)
-        self.down = nn.ModuleList(joined([expert.down], make_linear) for expert in experts)
-        self.activation = activation
+        self.gate_and_up = ExpertLinear(joined(expert.gate_and_up, make_linear) for expert in experts)
+        self.down = ExpertLinear(joined([expert.down], make_linear) for expert in experts)
+        self.count = len(experts)
+        self.library_experts = library_experts
+        self._fused = _can_fuse(library_experts, self.gate_and_up.out_features)
 
     def forward(self, hidden: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-        """hidden [rows, width]; chosen: each row's experts by rank, [rows, ranks]; shares [rows, ranks] -> [rows,
-        width]"""
-        parts = hidden.new_empty(*chosen.shape, hidden.shape[-1])
-        for expert in chosen.unique().tolist():
-            rows, ranks = (chosen == expert).nonzero(as_tuple=True)
-            gate, up = self.gate_and_up[expert](hidden[rows]).chunk(2, -1)
-            parts[rows, ranks] = self.down[expert](self.activation(gate.contiguous(), up))
-        total = torch.zeros(hidden.shape, dtype=torch.float32)
-        for rank in range(chosen.shape[1]):
-            total += parts[:, rank].float() * shares[:, rank, None].float()
-        return total.to(hidden.dtype)
+        """hidden [..., width]; chosen: each row's experts by rank, int64 [rows, ranks]; shares [rows, ranks] -> the
+        shape of hidden"""
+        with torch._C.DisableTorchFunction():  # RowExactFunctions, which would look at each call
+            rows = hidden.reshape(-1, hidden.shape[-1])
+            ranks = chosen.shape[1]
+            by_expert, order = chosen.flatten().sort(stable=True)
+            inputs = rows.index_select(0, order.div(ranks, rounding_mode="floor"))
+            between = self.gate_and_up(inputs, by_expert)
+        activated = self._activated(between)
+        with torch._C.DisableTorchFunction():
+            outputs = self.down(activated, by_expert)
+        if self.library_experts.has_post_expert_norm:
+            outputs = self.library_experts.post_expert_norm(outputs)
+        with torch._C.DisableTorchFunction():
+            parts = torch.empty_like(outputs, dtype=torch.float32)
+            parts[order] = outputs.float()
+            parts = parts.unflatten(0, (-1, ranks)) * shares[..., None].float()
+            total = parts[:, 0]
+            for rank in range(1, ranks):
+                total = total + parts[:, rank]
+            return total.to(hidden.dtype).view_as(hidden)
+
+    def _activated(self, between: torch.Tensor) -> torch.Tensor:
+        if self._fused and between.dtype in BF16:
+            with torch._C.DisableTorchFunction():
+                return silu_and_mul(between)
+        with RowExactFunctions():
+            if not self.library_experts.has_gate:
+                activated: torch.Tensor = self.library_experts.act_fn(between)
+                return activated
+            gated: torch.Tensor = self.library_experts._apply_gate(between)
+            return gated
 
 
-class Router(nn.Module):
-    """Chooses the experts of each row. Of experts that are equally good, the first is taken."""
+class SortedExperts(nn.Module):
+    """One linear layer of each expert, for code that sorts rows by expert on its own."""
 
-    def __init__(self, router: nn.Module, make_linear: MakeLinear):
+    def __init__(self, weights: torch.Tensor, make_linear: MakeLinear):
+        """weights [experts, outputs, inputs]"""
         super().__init__()
-        linear = nn.Linear(router.weight.shape[1], len(router.weight), bias=hasattr(router, "bias"), device="meta")
-        linear.weight = router.weight
-        if hasattr(router, "bias"):
-            linear.bias = router.bias
-        self.linear = joined([linear], make_linear)
-        self.count = int(router.top_k)
-        self.of_chosen = type(router).__name__ == "GptOssTopKRouter"
-        """Whether the softmax is over the chosen experts, not over all."""
-        self.normalised = bool(getattr(router, "norm_topk_prob", not self.of_chosen))
-        self.in_float32 = type(router).__name__ == "MixtralTopKRouter"
+        self.linear = ExpertLinear(joined([linear_of(weight, None)], make_linear) for weight in weights)
+        self.count = len(weights)
 
-    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """hidden [..., width] -> logits [rows, experts]; shares and experts of each row by rank, [rows, ranks]"""
-        logits: torch.Tensor = self.linear(hidden.reshape(-1, hidden.shape[-1]))
-        scores = logits if self.of_chosen else logits.softmax(-1, dtype=torch.float32)
-        best = scores.sort(dim=-1, descending=True, stable=True)
-        shares, chosen = best.values[:, : self.count], best.indices[:, : self.count]
-        if self.of_chosen:
-            shares = shares.softmax(-1, dtype=torch.float32)
-        elif self.normalised:
-            total = shares[:, :1].clone()  # in order, while torch's sum has an order that depends on the rows
-            for rank in range(1, self.count):
-                total += shares[:, rank : rank + 1]
-            shares = shares / total
-        return logits, shares if self.in_float32 else shares.to(logits.dtype), chosen
-
-
-EXPERTS = {
-    "MixtralExperts": "MixtralTopKRouter",
-    "Qwen2MoeExperts": "Qwen2MoeTopKRouter",
-    "Qwen3MoeExperts": "Qwen3MoeTopKRouter",
-    "GptOssExperts": "GptOssTopKRouter",
-}
-"""Classes of experts in transformers that are replaced, with those of their routers."""
+    def forward(self, rows: torch.Tensor, counts: list[int]) -> torch.Tensor:
+        """rows [rows, inputs], sorted by expert; counts: number of rows of each expert -> [rows, outputs]"""
+        product: torch.Tensor = self.linear(rows, torch.arange(self.count).repeat_interleave(torch.tensor(counts)))
+        return product
 
 
 def replace_experts(model: nn.Module, make_linear: MakeLinear, make_router: MakeLinear) -> None:
-    """Replaces the mixtures of experts of `model`, in place; those of other classes than EXPERTS stay as they are.
+    """Replaces the mixtures of experts of `model`, in place.
 
-    make_linear: for experts. make_router: for routers, whose weights stay as they are.
+    make_linear: for experts. make_router: for routers, whose weights are not quantised.
     """
-    replaced = {"StoredExperts", *EXPERTS, *EXPERTS.values()}
     # Holds no experts, so that each layer's weights are freed when they are replaced.
     places = [
         (parent, name)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child).__name__ in replaced
+        if is_experts(child) or isinstance(child, StoredExperts) or type(child).__name__ in _OTHERS
     ]
     for parent, name in places:
-        child = getattr(parent, name)
-        if isinstance(child, StoredExperts):
-            made: nn.Module = Experts(child.experts, child.activation, make_linear)
-        elif type(child).__name__ in EXPERTS:
-            made = Experts(_experts_of(child), _activation(child), make_linear)
-        else:
-            made = Router(child, make_router)
-        setattr(parent, name, made)
+        setattr(parent, name, _replaced(getattr(parent, name), make_linear))
+        _replace_routers(parent, getattr(parent, name).count, make_router)
 
 
-def _activation(experts: nn.Module) -> nn.Module:
-    if type(experts).__name__ == "GptOssExperts":
-        return ClampedGate(float(experts.alpha), float(experts.limit))
-    return UsualGate(experts.act_fn)
+def _replace_routers(block: nn.Module, count: int, make_linear: MakeLinear) -> None:
+    """Packs the weights of the router of `count` experts, which is in the same block of transformers' code as they."""
+    for module in list(block.modules()):
+        weight = module._parameters.get("weight")
+        if weight is not None and weight.dim() == 2 and len(weight) == count:
+            PackedWeight.replace(module, make_linear)
+
+
+def is_experts(module: nn.Module) -> bool:
+    """Whether a module is experts, with weights, of a decoder of transformers, most of which share an interface."""
+    return hasattr(module, "has_post_expert_norm") and "down_proj" in module._parameters
+
+
+def _replaced(experts: nn.Module, make_linear: MakeLinear) -> nn.Module:
+    if isinstance(experts, StoredExperts):
+        return Experts(experts.experts, experts.library_experts, make_linear)
+    if is_experts(experts):
+        apart = _experts_of(experts)
+        return Experts(apart, without_weights(experts), make_linear)
+    return _OTHERS[type(experts).__name__](experts, make_linear)
+
+
+def _can_fuse(library_experts: nn.Module, outputs: int) -> bool:
+    """Whether compiled code can activate what an expert's first linear layer returns."""
+    gate = getattr(type(library_experts), "_apply_gate", None)
+    return (
+        library() is not None
+        and library_experts.has_gate
+        and gate is not None
+        and gate.__module__ in (__name__, "transformers.integrations.moe")  # no gate of the architecture's own
+        and isinstance(library_experts.act_fn, _SILU)
+        and outputs % (2 * LANES) == 0
+    )
 
 
 def _experts_of(experts: nn.Module) -> list[Expert]:
     """Takes the experts of transformers apart."""
-    turned = type(experts).__name__ == "GptOssExperts"
-    found = []
-    for index, (first, second) in enumerate(zip(experts.gate_up_proj.data, experts.down_proj.data, strict=True)):
-        if turned:
-            bias = experts.gate_up_proj_bias.data[index]
-            gate, up = (linear_of(first.t()[place::2], bias[place::2]) for place in (0, 1))
-            found.append(Expert(gate, up, linear_of(second.t(), experts.down_proj_bias.data[index])))
-        else:
-            gate, up = (linear_of(half, None) for half in first.chunk(2))
-            found.append(Expert(gate, up, linear_of(second, None)))
-    return found
+    first = "gate_up_proj" if experts.has_gate else "up_proj"
+    return [
+        Expert([gate_and_up], down)
+        for gate_and_up, down in zip(_linears_of(experts, first), _linears_of(experts, "down_proj"), strict=True)
+    ]
+
+
+def _linears_of(experts: nn.Module, name: str) -> list[nn.Linear]:
+    weights = getattr(experts, name).data
+    biases = getattr(experts, f"{name}_bias").data if experts.has_bias else [None] * len(weights)
+    return [
+        linear_of(weight.t() if experts.is_transposed else weight, bias)
+        for weight, bias in zip(weights, biases, strict=True)
+    ]
+
+
+def without_weights(experts: nn.Module) -> nn.Module:
+    """The experts of transformers without their weights, for their activation."""
+    experts._parameters.clear()
+    return experts
+
+
+class _GatedActivation(nn.Module):
+    """The activation of experts outside of transformers' interface."""
+
+    has_gate = True
+    has_post_expert_norm = False
+
+    def __init__(self, act_fn: nn.Module):
+        super().__init__()
+        self.act_fn = act_fn
+
+    def _apply_gate(self, gate_and_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_and_up.chunk(2, dim=-1)
+        activated: torch.Tensor = self.act_fn(gate)
+        return activated * up
+
+
+def _dbrx(experts: nn.Module, make_linear: MakeLinear) -> nn.Module:
+    stacked = experts.mlp
+    gates, ups, downs = (
+        weight.data.unflatten(0, (experts.num_experts, -1)) for weight in (stacked.w1, stacked.v1, stacked.w2)
+    )
+    apart = [
+        Expert([linear_of(gate, None), linear_of(up, None)], linear_of(down.t(), None))
+        for gate, up, down in zip(gates, ups, downs, strict=True)
+    ]
+    return Experts(apart, _GatedActivation(stacked.activation_fn), make_linear)
+
+
+_OTHERS: dict[str, Callable[[nn.Module, MakeLinear], nn.Module]] = {
+    "DbrxExperts": _dbrx,
+    "JetMoeParallelExperts": lambda experts, make_linear: SortedExperts(experts.weight.data, make_linear),
+}
+"""Classes of experts that do not share the interface, each with a function that makes what replaces them."""
 
 
 def linear_of(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:

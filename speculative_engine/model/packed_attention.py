@@ -91,35 +91,48 @@ def packed_attention(
     query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]; returns [1, rows, heads, value dim].
     `s_aux` [heads] are attention sinks: extra scores that take probability but have no value.
     """
+    with torch._C.DisableTorchFunction():  # RowExactFunctions of the caller: these products have an order of their own
+        attended = _attended(module.layer_idx, query, key, value, scaling, sliding_window, softcap, s_aux)
+    return attended.to(query.dtype).unsqueeze(0), None
+
+
+def _attended(
+    layer: int,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
+    sliding_window: int | None,
+    softcap: float | None,
+    s_aux: torch.Tensor | None,
+) -> torch.Tensor:
+    """Like `packed_attention`, of any type and without the first dimension."""
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
     if isinstance(batch, SlotBatch):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         new = key[0], value[0]
-        stored = cache.layer(module.layer_idx, *new)
-        return write_and_attend(batch, query[0], new, stored, factor, sliding_window, softcap, s_aux).unsqueeze(0), None
-    keys, values = cache.write(module.layer_idx, batch.slots, key[0], value[0])
+        stored = cache.layer(layer, *new)
+        return write_and_attend(batch, query[0], new, stored, factor, sliding_window, softcap, s_aux)
+    keys, values = cache.write(layer, batch.slots, key[0], value[0])
     if isinstance(batch, BucketedBatch):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
-        part = attend_bucket(
+        return attend_bucket(
             batch, query[0], (key[0], value[0]), (keys, values), factor, sliding_window, softcap, s_aux
         )
-        return part.to(query.dtype).unsqueeze(0), None
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
     if isinstance(batch, FixedBatch):
-        fixed = attend_fixed(batch, scaled, keys, values, sliding_window, softcap, s_aux)
-        return fixed.to(query.dtype).unsqueeze(0), None
+        return attend_fixed(batch, scaled, keys, values, sliding_window, softcap, s_aux)
     if compiled_attention.fits(keys, values):
-        attended = compiled_attention.attend(
+        return compiled_attention.attend(
             batch.slot_lanes, scaled.contiguous(), keys, values, sliding_window, softcap, s_aux
         )
-        return attended.to(query.dtype).unsqueeze(0), None
     out = torch.empty(len(batch), query.shape[1], value.shape[-1], dtype=query.dtype, device=query.device)
     for group in batch.groups:
         mask, visible = group.mask(sliding_window)
         result = _attend(group, scaled, keys, values, mask, visible, softcap, s_aux, cache)
         out[group.result_rows] = result[group.results].to(out.dtype)
-    return out.unsqueeze(0), None
+    return out
 
 
 def _multiply_blocks(

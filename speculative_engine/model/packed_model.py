@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import ParamSpec, TypeVar, get_args
+from typing import ParamSpec, TypeVar, cast, get_args
 from weakref import WeakMethod
 
 import torch
@@ -43,6 +43,7 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
+from speculative_engine.model.row_exact_functions import use_row_exact_functions
 from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
@@ -170,6 +171,7 @@ class PackedModel:
                 fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model, make_linear)
+                use_row_exact_functions(model)
             else:
                 replace_linears(model, make_linear)
             if tied:
@@ -399,8 +401,7 @@ class PackedModel:
     def _call(self, batch: PackedBatch | BucketedBatch | SlotBatch, wanted: torch.Tensor | int) -> torch.Tensor:
         """Calls the model within a packed context. wanted: rows whose logits to return, 0 for all."""
         if self._compiled is not None and self._compiled.available:
-            assert isinstance(batch, PackedBatch) and isinstance(wanted, torch.Tensor), "as on CPUs"
-            return self._compiled.logits(batch, wanted)
+            return self._compiled.logits(cast(PackedBatch, batch), cast(torch.Tensor, wanted))
         out = self.model(
             input_ids=batch.token_ids.unsqueeze(0),
             position_ids=batch.positions.unsqueeze(0),

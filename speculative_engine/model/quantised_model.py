@@ -15,7 +15,7 @@ from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4
 from speculative_engine.checkpoint.quantised.stored_format import StoredFormat
 from speculative_engine.checkpoint.quantised.stored_weight import IntegerWeight
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
-from speculative_engine.model.experts import EXPERTS, Expert, StoredExperts, linear_of
+from speculative_engine.model.experts import Expert, StoredExperts, is_experts, linear_of
 from speculative_engine.model.linear.float8_weight import Float8Weight
 from speculative_engine.model.linear.group_weight import GroupWeight
 from speculative_engine.model.linear.linear_weight import StoredLinear
@@ -93,7 +93,7 @@ class _ReadTensors:
                 if stored is not None:
                     model.set_submodule(own_name, stored)
                     continue
-            if type(module).__name__ in EXPERTS:
+            if is_experts(module):
                 model.set_submodule(own_name, self._experts(name, module))
                 continue
             if module is head and model.config.tie_word_embeddings and f"{name}.weight" not in self._files:
@@ -128,8 +128,7 @@ class _ReadTensors:
         return StoredExperts(
             [
                 Expert(
-                    self._expert(f"{name}.{index}.{gate}", inputs, outputs),
-                    self._expert(f"{name}.{index}.{up}", inputs, outputs),
+                    [self._expert(f"{name}.{index}.{each}", inputs, outputs) for each in (gate, up)],
                     self._expert(f"{name}.{index}.{down}", outputs, inputs),
                 )
                 for index in range(count)
@@ -151,11 +150,7 @@ class _ReadTensors:
         )
         firsts, seconds = form.experts(both, count, 2 * width, hidden), form.experts(down, count, hidden, width)
         return [
-            Expert(
-                StoredLinear(Mxfp4Weight(first.every_other(0)), of_both[0::2]),  # outputs of gate and up take turns
-                StoredLinear(Mxfp4Weight(first.every_other(1)), of_both[1::2]),
-                StoredLinear(Mxfp4Weight(second), of_down),
-            )
+            Expert([StoredLinear(Mxfp4Weight(first), of_both)], StoredLinear(Mxfp4Weight(second), of_down))
             for first, second, of_both, of_down in zip(firsts, seconds, *biases, strict=True)
         ]
 

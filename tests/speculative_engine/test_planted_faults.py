@@ -33,6 +33,7 @@ from tests.harness.engine.engines import (
     tiny_model,
     walk,
 )
+from tests.harness.engine.expert_models import expert_model
 
 Patch = pytest.MonkeyPatch
 
@@ -248,6 +249,14 @@ def test_torch_sum_over_key_blocks_shows(monkeypatch: Patch) -> None:
     assert rows_differ(model, 1150, 1100) == 0
     monkeypatch.setattr(packed_attention, "_sum_blocks", lambda parts: parts.sum(dim=2))
     assert rows_differ(model, 1150, 1100) > 0
+
+
+def test_functions_of_torch_show(monkeypatch: Patch) -> None:
+    """On CPUs whose functions need no vectors this fault is invisible."""
+    assert rows_differ(packed(expert_model("Laguna")), 60, 20) == 0
+    monkeypatch.setattr(packed_model, "use_row_exact_functions", lambda model: None)
+    if not rows_differ(packed(expert_model("Laguna")), 60, 20):
+        pytest.skip("this CPU needs no functions of ours")
 
 
 @pytest.mark.parametrize("forgotten", ["RowExactLinear", "RowExactActivation"])

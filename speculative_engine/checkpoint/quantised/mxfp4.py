@@ -20,10 +20,6 @@ class Mxfp4Blocks:
     exponents: torch.Tensor
     """uint8 [outputs, blocks], likewise."""
 
-    def every_other(self, first: int) -> Mxfp4Blocks:
-        """Every second output from `first` on."""
-        return Mxfp4Blocks(self.blocks[first::2], self.exponents[first::2])
-
     def as_gguf(self) -> torch.Tensor:
         """The blocks as GGUF has them, new uint8 [outputs, blocks * 17]: exponent, then inputs 0 to 15 in the low bits
         and 16 to 31 in the high ones."""

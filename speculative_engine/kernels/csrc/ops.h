@@ -127,7 +127,7 @@ typedef struct {
 
 void draftwire_attention(const Attention *a, int32_t threads);
 
-/* A linear layer of a decoder layer, or a part of one whose outputs have weights of several types. */
+/* A linear layer of a decoder layer or of an expert, or a part of one whose outputs have weights of several types. */
 typedef struct Linear {
     const void *weight;   /* packed as for Gemm */
     const float *scales;  /* as for Gemm */
@@ -137,6 +137,19 @@ typedef struct Linear {
     int64_t group;        /* as for Gemm */
     int32_t type;
 } Linear;
+
+/* The products of rows, sorted by expert, and the weights of their experts. */
+typedef struct {
+    const Linear *linears;  /* of each expert, all with the same sizes */
+    const int64_t *experts; /* [row_count], ascending */
+    const uint16_t *rows;   /* [row_count, inputs] */
+    uint16_t *out;          /* [row_count, outputs] */
+    float *working;         /* [row_count, inputs]: working memory */
+    int64_t row_count, inputs, outputs;
+} ExpertRows;
+
+/* kind: as for draftwire_gemm */
+void draftwire_expert_rows(const ExpertRows *a, int32_t kind, int32_t threads);
 
 /* The weights and sizes of a decoder layer, the same for all passes. */
 typedef struct {

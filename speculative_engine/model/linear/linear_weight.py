@@ -92,7 +92,9 @@ def weight_of(module: nn.Module) -> Weight | None:
     if isinstance(module, Conv1D):
         turned: torch.Tensor = module.weight.data.t().contiguous()
         return turned
-    return module.weight.data if type(module) is nn.Linear else None
+    if type(module) is nn.Linear and isinstance(module.weight, torch.Tensor):
+        return module.weight.data
+    return None
 
 
 def joined(linears: Sequence[nn.Module], make_linear: MakeLinear) -> nn.Module:

@@ -8,6 +8,8 @@ bit. The layers here keep every row on one path. They are also faster: weights a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from transformers.activations import ACT2CLS
@@ -15,7 +17,7 @@ from transformers.activations import ACT2CLS
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear.linear_weight import MakeLinear, weight_of
-from speculative_engine.model.linear.row_range import MOST_ROWS, row_range
+from speculative_engine.model.linear.row_range import MOST_ROWS, RowRange, row_range
 
 _SERIAL_ELEMENTS = 32768
 """torch splits longer element-wise operations among threads, at points that depend on the whole tensor's size."""
@@ -98,24 +100,55 @@ class RowExactLinear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., in_features] -> [..., out_features]"""
-        flat = inputs.reshape(-1, self.in_features)
-        if self.rows.least <= len(flat) <= self.rows.most:
-            out = self.product(flat, self.bias)
-        elif len(flat):
-            out = torch.cat([self._padded(part) for part in flat.split(self.rows.most)])
-        else:
-            out = flat.new_empty(0, self.out_features)
-        return out.view(*inputs.shape[:-1], self.out_features)
+        with torch._C.DisableTorchFunction():  # RowExactFunctions, which would look at each call
+            return _within(self.rows, self.product, self.out_features, inputs, self.bias)
 
-    def _padded(self, rows: torch.Tensor) -> torch.Tensor:
-        missing = self.rows.least - len(rows)
-        if missing <= 0:
-            return self.product(rows, self.bias)
-        return self.product(torch.cat([rows, rows[:1].expand(missing, -1)]), self.bias)[: len(rows)]
+
+def row_exact_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`torch.nn.functional.linear` with the same bits for a row in any company: inputs [..., inputs], weight [outputs,
+    inputs], bias [outputs] -> [..., outputs]"""
+    outputs, width = weight.shape
+    rows = row_range(PlainProduct, outputs, width, weight.dtype)
+    return _within(rows, PlainProduct(weight), outputs, inputs, bias)
+
+
+def _within(
+    rows: RowRange, product: nn.Module, outputs: int, inputs: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Multiplies inputs [..., inputs] padded or split to numbers of rows in the product's exact range."""
+    flat = inputs.reshape(-1, inputs.shape[-1])
+    if rows.least <= len(flat) <= rows.most:
+        out = product(flat, bias)
+    elif len(flat):
+        out = torch.cat([_padded(part, rows.least, product, bias) for part in flat.split(rows.most)])
+    else:
+        out = flat.new_empty(0, outputs)
+    return out.view(*inputs.shape[:-1], outputs)
+
+
+def _padded(rows: torch.Tensor, least: int, product: nn.Module, bias: torch.Tensor | None) -> torch.Tensor:
+    missing = least - len(rows)
+    given = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing > 0 else rows
+    out: torch.Tensor = product(given, bias)
+    return out[: len(rows)]
+
+
+def in_whole_vectors(function: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
+    """Applies an element-wise function in whole vectors, and in pieces too short to be split among threads."""
+    count = inputs.numel()
+    missing = -count % _VECTOR_ELEMENTS
+    is_long = count > _SERIAL_ELEMENTS and torch.get_num_threads() > 1
+    if not missing and not is_long and inputs.is_contiguous():
+        return function(inputs)
+    flat = inputs.reshape(-1)
+    if missing:
+        flat = nn.functional.pad(flat, (0, missing))
+    out = torch.cat([function(piece) for piece in flat.split(_SERIAL_ELEMENTS)]) if is_long else function(flat)
+    return out[:count].view(inputs.shape)
 
 
 class RowExactActivation(nn.Module):
-    """An element-wise function, applied in whole vectors and in pieces too short to be split among threads."""
+    """An element-wise function, applied `in_whole_vectors`."""
 
     def __init__(self, function: nn.Module):
         super().__init__()
@@ -123,17 +156,8 @@ class RowExactActivation(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., width] -> the same shape"""
-        width = inputs.shape[-1]
-        flat = inputs.reshape(-1, width)
-        spare = -width % _VECTOR_ELEMENTS
-        if spare:
-            flat = nn.functional.pad(flat, (0, spare))
-        rows = max(1, _SERIAL_ELEMENTS // flat.shape[1])
-        if flat.shape[0] <= rows or torch.get_num_threads() == 1:
-            out = self.function(flat)
-        else:
-            out = torch.cat([self.function(piece) for piece in flat.split(rows)])
-        return out[:, :width].reshape(inputs.shape) if spare else out.view(inputs.shape)
+        with torch._C.DisableTorchFunction():
+            return in_whole_vectors(self.function, inputs)
 
 
 _ACTIVATIONS = tuple(

@@ -107,6 +107,11 @@ REFUSED = {
         {"num_hidden_layers": 4, "head_dim": 16, "num_local_experts": 2, "attention_chunk_size": 8},
         "chunked attention",
     ),
+    "compressed attention": (
+        "DeepseekV4",
+        {"layer_types": ["heavily_compressed_attention"] * 3, "n_routed_experts": 4, "moe_intermediate_size": 64},
+        "compressed attention",
+    ),
     "rope by the longest": (
         "Phi3",
         {

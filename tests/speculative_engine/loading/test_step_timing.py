@@ -5,9 +5,11 @@ import torch
 
 from speculative_engine.loading import step_timing
 from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.experts import Experts
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import tiny_model
+from tests.harness.engine.expert_models import expert_model
 
 
 @pytest.mark.parametrize("slots", [1, 2, 40, 300, 5000])
@@ -30,3 +32,17 @@ def test_a_slow_model_is_timed_with_few_rows(monkeypatch: pytest.MonkeyPatch) ->
     cost = measure_step_cost(PackedModel(tiny_model("Llama"), 5000))
     assert timed == [1, 2, 4, 4, 4], "each once"
     assert cost.seconds(64) == pytest.approx(1.5 + 0.5 * 64)
+
+
+def test_more_rows_need_more_experts() -> None:
+    """The time of a step of a mixture of experts is that of reading the experts that its rows need."""
+    model = PackedModel(expert_model("Qwen3Moe", num_experts=32, num_local_experts=32, num_experts_per_tok=1), 600)
+    needed: dict[int, set[int]] = {}
+    experts = next(each for each in model.model.modules() if isinstance(each, Experts))
+    experts.register_forward_pre_hook(
+        lambda _, inputs: needed.setdefault(len(inputs[0]), set()).update(inputs[1].flatten().tolist())
+    )
+    measure_step_cost(model)
+    counts = [len(needed[1 << power]) for power in range(8)]
+    assert counts[0] == 1 and counts == sorted(counts)
+    assert counts[3] >= 4 and counts[6] >= 16

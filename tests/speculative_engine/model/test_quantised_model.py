@@ -144,7 +144,8 @@ def test_where_they_cannot_run(tmp_path: Path) -> None:
 
 @needs_library
 @pytest.mark.parametrize(
-    ("name", "form"), [("Qwen3Moe", "W4A16"), ("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4")]
+    ("name", "form"),
+    [("Qwen3Moe", "W4A16"), ("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4"), ("Olmoe", "W4A16")],
 )
 def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
     model = tiny_model(name, **SIZES, moe_intermediate_size=64)
