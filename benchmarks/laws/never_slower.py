@@ -1,6 +1,7 @@
 """Compares the speed beside useless, slow, stalled and lying drafters with plain decoding (law 3).
 
-    python -m benchmarks.laws.never_slower [--batches 1,4,16] [--drafters bad,lying] [--runs 5] [--json]
+    python -m benchmarks.laws.never_slower [--batches 1,4,16] [--drafters bad,lying] [--runs 5] [--weights q4_0]
+        [--json]
 
 Held-out prompts are decoded greedily in batches, plainly and with each drafter in turn:
 
@@ -21,6 +22,7 @@ import argparse
 import asyncio
 import sys
 from functools import partial
+from typing import get_args
 
 from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
 from benchmarks.harness.held_out import held_out_prompts
@@ -28,6 +30,7 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.services import DRAFTER, Services, started
 from draftwire import AsyncClient, Speculation
+from speculative_engine.model.weight_names import TargetWeights
 from tests.harness.checkout import MODELS
 from tests.harness.service_process import ServiceProcess
 
@@ -48,7 +51,7 @@ GOAL = 0.97
 async def run(options: argparse.Namespace, services: Services) -> Measured:
     """Runs the comparison."""
     slots = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 4096))
-    target = inflated(MODELS / "target", options.target_millions)
+    target, weights = inflated(MODELS / "target", options.target_millions), ("--weights", options.weights)
 
     def drafter(name: str) -> ServiceProcess:
         model, module, flags = DRAFTERS[name]
@@ -58,7 +61,9 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
         return services.drafter(draft, *flags, *slots, cores=options.drafter_cores, module=module)
 
     (address,), drafters = await asyncio.gather(
-        started([lambda: services.verifier(target, *slots, cores=options.verifier_cores)]),
+        started(
+            [lambda: services.verifier(target, *slots, "--weights", options.weights, cores=options.verifier_cores)]
+        ),
         started([partial(drafter, name) for name in options.drafters]),
     )
     async with AsyncClient(address, timeout=600.0) as client:
@@ -89,6 +94,7 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, greedy; "
         f"{options.prompts} prompts in batches of {options.batches}, at least one batch",
+        "target's weights": "bfloat16" if options.weights == "checkpoint" else options.weights,
         "slow drafter": f"sleeps {options.sleep_ms:g} ms before each step",
     }
     ratios = {}
@@ -131,6 +137,12 @@ def main() -> None:
         "--sleep-ms", type=float, default=100.0, help="milliseconds that the slow drafter sleeps before a step"
     )
     parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument(
+        "--weights",
+        choices=get_args(TargetWeights),
+        default="checkpoint",
+        help="the target's, as for the verifier",
+    )
     add_pair_options(parser)
     add_run_options(parser, prompts=4, max_tokens=96)
     options = parser.parse_args()
