@@ -61,9 +61,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
         return services.drafter(draft, *flags, *slots, cores=options.drafter_cores, module=module)
 
     (address,), drafters = await asyncio.gather(
-        started(
-            [lambda: services.verifier(target, *slots, "--weights", options.weights, cores=options.verifier_cores)]
-        ),
+        started([lambda: services.verifier(target, *slots, *weights, cores=options.verifier_cores)]),
         started([partial(drafter, name) for name in options.drafters]),
     )
     async with AsyncClient(address, timeout=600.0) as client:
