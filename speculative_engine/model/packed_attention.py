@@ -11,7 +11,7 @@ such order (bucketed_attention.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
@@ -91,7 +91,9 @@ def packed_attention(
     query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]; returns [1, rows, heads, value dim].
     `s_aux` [heads] are attention sinks: extra scores that take probability but have no value.
     """
-    with torch._C.DisableTorchFunction():  # RowExactFunctions of the caller: these products have an order of their own
+    # RowExactFunctions of the caller, which are for CPUs: these products have an order of their own.
+    plain = torch._C.DisableTorchFunction() if query.device.type == "cpu" else nullcontext()
+    with plain:
         attended = _attended(module.layer_idx, query, key, value, scaling, sliding_window, softcap, s_aux)
     return attended.to(query.dtype).unsqueeze(0), None
 
