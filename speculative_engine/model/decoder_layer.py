@@ -20,7 +20,7 @@ from speculative_engine.kernels.attention import ScratchSize
 from speculative_engine.kernels.kv_rows import KV_TYPES
 from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.kernels.structs import Layer, Pass
-from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled
+from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
 from speculative_engine.model.packed_attention import ForwardPass
 
 Angles = tuple[torch.Tensor, torch.Tensor]
@@ -75,7 +75,7 @@ class CompiledLayer:
         self._linears = LinearStructs(parts.linears)
         self.call = Layer(
             *self._linears.array,
-            parts.input_norm[0].data_ptr(), parts.output_norm[0].data_ptr(), _pointer(query_norm), _pointer(key_norm),
+            parts.input_norm[0].data_ptr(), parts.output_norm[0].data_ptr(), pointer(query_norm), pointer(key_norm),
             heads, parts.kv_heads, parts.dim, parts.window or 0,
             parts.input_norm[1], parts.output_norm[1], head_eps, parts.scaling,
             gemm_kind(),
@@ -126,7 +126,3 @@ class CompiledLayer:
 def can_compile(parts: LayerParts) -> bool:
     """Whether a layer can run as one compiled call: its gemms are compiled and no ranks exchange data between them."""
     return are_compiled(parts.linears)
-
-
-def _pointer(tensor: torch.Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.sampling.step_draws import StepDraws
+from speculative_engine.triton_trial import KernelsUnusableError, kernels_tried
 
 SLICE = 1024
 """Tokens that one program scores: a row of 128k tokens is about one program for each multiprocessor."""
@@ -21,10 +21,6 @@ OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 _LEAST_ROWS = 16
 _TILE = 2048
 """Slices times rows that are compared at a time."""
-
-
-class KernelsUnusableError(Exception):
-    """Raised where the kernels cannot be used; the message says why."""
 
 
 class KernelSampler:
@@ -105,13 +101,8 @@ def usable_sampler(device: torch.device) -> KernelSampler:
     if device.type != "cuda":
         raise KernelsUnusableError("the kernels are for GPUs")
     sampler = KernelSampler()
-    from triton import TritonError
-
-    try:
+    with kernels_tried():
         equal = draws_as_the_host(sampler, device)
-    except (TritonError, RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise KernelsUnusableError(f"the kernels do not run: {reason or type(error).__name__}") from error
     if not equal:
         raise KernelsUnusableError("the kernels draw other tokens than the host")
     return sampler

@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include "tile_registers.h"
 #include "tiles.h"
 
 #define AVX_ROWS 12 /* rows whose sums are held in registers at once */
@@ -111,12 +112,6 @@ AVX_INLINE void add_pair(__m512 *left, __m512 *right, __m512bh first, __m512bh s
             row_ = end_;                                                                                               \
         }                                                                                                              \
     } while (0)
-
-typedef struct {
-    uint8_t palette, start, reserved[14];
-    uint16_t columns[16];
-    uint8_t rows[16];
-} TileShapes;
 
 /* Configures the tile registers for `upper` and `lower` rows: 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. */
 AMX static inline void shape_tiles(int upper, int lower) {

@@ -54,6 +54,14 @@ static int may_use_tiles(void) { return 0; }
 #define PACE 4                     /* pairs of inputs that are loaded at once */
 #define PACED_PREFETCH_BYTES 16384 /* prefetch distance */
 
+/* Kept, since hypervisors take long to answer cpuid. */
+int draftwire_has_avx_vnni(void) {
+    static _Atomic int found = -1;
+    unsigned a, b, c, d;
+    if (found < 0) found = __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+    return found;
+}
+
 int32_t draftwire_gemm_kinds(void) {
     const int32_t vectors = draftwire_vector_kind();
     int32_t kinds = 1 << PLAIN_GEMM;
@@ -65,7 +73,7 @@ int32_t draftwire_gemm_kinds(void) {
     const int vnni = wide && b & bit_AVX512BW && b & bit_AVX512VL && c & bit_AVX512VNNI;
     const int amx = d >> 22 & d >> 24 & d >> 25 & 1; /* products of bfloat16, tiles, products of 8-bit integers */
     __get_cpuid_count(7, 1, &a, &b, &c, &d);
-    if (vnni || a >> 4 & 1) kinds |= 1 << AVXVNNI_GEMM;
+    if (vnni || draftwire_has_avx_vnni()) kinds |= 1 << AVXVNNI_GEMM;
     if (wide) kinds |= 1 << AVX512_GEMM;
     if (vnni) kinds |= 1 << AVX512VNNI_GEMM;
     if (vnni && a >> 5 & 1) kinds |= 1 << AVX512BF16_GEMM | (amx && may_use_tiles()) << AMX_GEMM;

@@ -12,6 +12,11 @@ void multiply_int8(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_fp8(const Gemm *p, int32_t kind, int32_t threads);
 
+#if defined(__x86_64__)
+/* Whether AVXVNNI_GEMM may use AVX-VNNI's own encoding; if not, and it is supported, AVX-512's. */
+int draftwire_has_avx_vnni(void);
+#endif
+
 /* Stores a row's sums of LANES outputs from `output` on, with the bias added, rounded unless `wide`. Skips outputs beyond
  * the last. */
 INLINE void store_sums(const Gemm *p, int64_t row, int64_t output, const float *sums) {

@@ -230,7 +230,6 @@ static void plain_round_rows(const void *call, int64_t first, int64_t last, int3
 
 #if defined(__x86_64__)
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
@@ -339,23 +338,11 @@ static inline int32x4_t dot_of_pairs(int32x4_t sum, int8x16_t weights, int8x16_t
 
 #endif
 
-#if defined(__x86_64__)
-
-/* Kept, since hypervisors take long to answer cpuid. */
-static int has_avx_vnni(void) {
-    static _Atomic int found = -1;
-    unsigned a, b, c, d;
-    if (found < 0) found = __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
-    return found;
-}
-
-#endif
-
 void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads) {
 #if defined(__x86_64__)
     if (kind == AMX_GEMM) amx_gemm(p, threads);
     else if (kind >= AVX512VNNI_GEMM) vnni_gemm(p, threads);
-    else if (kind == AVXVNNI_GEMM) has_avx_vnni() ? avxvnni_gemm(p, threads) : vnni256_gemm(p, threads);
+    else if (kind == AVXVNNI_GEMM) draftwire_has_avx_vnni() ? avxvnni_gemm(p, threads) : vnni256_gemm(p, threads);
     else if (kind >= AVX2_GEMM) avx2_gemm(p, threads);
     else run(p, plain_round_rows, plain_groups, 1, threads);
 #elif defined(__aarch64__)

@@ -44,12 +44,14 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, in
 /* Whether the products of a whole block are summed in 16 bits, two sums per output, which they do not exceed. */
 #define BLOCK_NARROW(TYPE) (BLOCK_MADDUBS && ((TYPE) == Q4_0_WEIGHT || (TYPE) == Q4_K_WEIGHT || (TYPE) == GROUP4_WEIGHT))
 
-/* What stands for zero in the weights that weights_of returns. */
-#define BLOCK_ZERO_OF(TYPE) ((TYPE) == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(TYPE))
+/* Returns what stands for zero in the weights that weights_of returns. */
+BLOCK_INLINE int BLOCK_NAME(zero_of)(int type) {
+    return type == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
+}
 
 /* Returns what a sum begins with. */
 BLOCK_INLINE BLOCK_INT BLOCK_NAME(start)(const int32_t *start, int type) {
-    return BLOCK_MADDUBS || !BLOCK_ZERO_OF(type) ? BLOCK_NONE() : BLOCK_FOUR(start);
+    return BLOCK_MADDUBS || !BLOCK_NAME(zero_of)(type) ? BLOCK_NONE() : BLOCK_FOUR(start);
 }
 
 /* Returns the sums of the products of half a block: added to `sum`, or with BLOCK_MADDUBS by themselves. These are in 16
@@ -117,14 +119,14 @@ BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOC
     BLOCK_FLOAT sum;
     /* These are whole numbers below 2^24, so that float32 is exact. */
 #if BLOCK_MADDUBS
-    const BLOCK_FLOAT off = BLOCK_FLOATS(-BLOCK_ZERO_OF(type));
+    const BLOCK_FLOAT off = BLOCK_FLOATS(-BLOCK_NAME(zero_of)(type));
     if (type == Q6_K_WEIGHT) {
         const BLOCK_FLOAT of_right = BLOCK_FLOATS(sums_of_x[1]), of_left = BLOCK_SUBTRACT(of_all, of_right);
         sum = BLOCK_FMA(of.left, BLOCK_FMA(off, of_left, BLOCK_TO_FLOAT(first)),
                         BLOCK_MULTIPLY(of.right, BLOCK_FMA(off, of_right, BLOCK_TO_FLOAT(second))));
     } else {
         sum = BLOCK_TO_FLOAT(BLOCK_NARROW(type) ? BLOCK_SUM_PAIRS(BLOCK_ADD16(first, second)) : BLOCK_ADD(first, second));
-        if (BLOCK_ZERO_OF(type)) sum = BLOCK_FMA(off, of_all, sum);
+        if (BLOCK_NAME(zero_of)(type)) sum = BLOCK_FMA(off, of_all, sum);
     }
 #else
     if (type == Q6_K_WEIGHT)
@@ -225,7 +227,7 @@ EVERY_BLOCK_TYPE(BLOCK_TASK)
 BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     (void)thread_id;
     const Gemm *p = call;
-    round_blocks(p, first, last, BLOCK_ROWS, BLOCK_ZERO_OF(p->type));
+    round_blocks(p, first, last, BLOCK_ROWS, BLOCK_NAME(zero_of)(p->type));
 }
 
 static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
@@ -249,7 +251,6 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_HALVES
 #undef BLOCK_INLINE
 #undef BLOCK_INT
-#undef BLOCK_ZERO_OF
 #undef BLOCK_LANES
 #undef BLOCK_LEFT
 #undef BLOCK_LOAD

@@ -4,77 +4,22 @@
  * A block's weights of 16 outputs are a tile of 8 lines, as they are packed. Together with up to 16 rows of the same 32
  * inputs, one instruction gives the block's sums of all of these. The tiles: 0 sums, 1 of Q6_K those of the second
  * half; 2 rows, 3 their second half; 4 weights, 5 those of the second half.
- *
- * With DRAFTWIRE_EMULATED_TILES, the tile instructions are emulated, for tests on processors without them.
  */
+#include "tile_registers.h"
+
 #define AMX_TARGET __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512vnni")))
 #define AMX_TILE_INLINE AMX_TARGET static inline __attribute__((always_inline))
 #define AMX_ROWS 16
-#define AMX_LEAST_ROWS 16 /* with fewer, VNNI is as fast: a tile's time hardly depends on its rows */
+#define AMX_LEAST_ROWS 16 /* with fewer, a part of each tile is empty; not measured on such a processor */
 #define LEAD 4            /* blocks that are unpacked ahead: tiles cannot be loaded from stores still in flight */
 #define RING 8            /* unpacked blocks that are kept */
 
-typedef struct {
-    uint8_t palette, start, reserved[14];
-    uint16_t columns[16]; /* bytes per line */
-    uint8_t lines[16];
-} TileShape;
-
-#ifdef DRAFTWIRE_EMULATED_TILES
-
-static __thread struct {
-    TileShape shape;
-    uint8_t bytes[8][16][64];
-} tiles;
-
-static void shape_emulated(const TileShape *shape) { tiles.shape = *shape; }
-
-static void load_emulated(int tile, const void *from, int64_t stride) {
-    for (int line = 0; line < tiles.shape.lines[tile]; line++)
-        memcpy(tiles.bytes[tile][line], (const uint8_t *)from + line * stride, tiles.shape.columns[tile]);
-}
-
-static void store_emulated(int tile, void *to, int64_t stride) {
-    for (int line = 0; line < tiles.shape.lines[tile]; line++)
-        memcpy((uint8_t *)to + line * stride, tiles.bytes[tile][line], tiles.shape.columns[tile]);
-}
-
-static void dot_emulated(int sums, int rows, int weights) {
-    for (int row = 0; row < tiles.shape.lines[rows]; row++)
-        for (int output = 0; output < tiles.shape.columns[weights] / STEP; output++) {
-            int32_t sum;
-            memcpy(&sum, tiles.bytes[sums][row] + output * STEP, sizeof sum);
-            for (int i = 0; i < tiles.shape.columns[rows]; i++)
-                sum += (int8_t)tiles.bytes[rows][row][i] *
-                       tiles.bytes[weights][i / STEP][output * STEP + i % STEP];
-            memcpy(tiles.bytes[sums][row] + output * STEP, &sum, sizeof sum);
-        }
-}
-
-#define TILE_SHAPE(SHAPE) shape_emulated(SHAPE)
-#define TILE_KEEP_SHAPE(SHAPE) (*(SHAPE) = tiles.shape)
-#define TILE_ZERO(TILE) memset(tiles.bytes[TILE], 0, sizeof tiles.bytes[TILE])
-#define TILE_LOAD load_emulated
-#define TILE_STORE store_emulated
-#define TILE_DOT dot_emulated
-
-#else
-
-#define TILE_SHAPE(SHAPE) _tile_loadconfig(SHAPE)
-#define TILE_KEEP_SHAPE(SHAPE) _tile_storeconfig(SHAPE)
-#define TILE_ZERO(TILE) _tile_zero(TILE)
-#define TILE_LOAD(TILE, FROM, STRIDE) _tile_loadd(TILE, FROM, STRIDE)
-#define TILE_STORE(TILE, TO, STRIDE) _tile_stored(TILE, TO, STRIDE)
-#define TILE_DOT(SUMS, ROWS, WEIGHTS) _tile_dpbsud(SUMS, ROWS, WEIGHTS)
-
-#endif
-
 AMX_TILE_INLINE void shape_block(int count) {
-    TileShape shape = {.palette = 1};
+    TileShapes shapes = {.palette = 1};
     const uint16_t columns[] = {LINE, LINE, BLOCK, BLOCK / 2, LINE, LINE};
     const int lines[] = {count, count, count, count, STEPS, STEPS / 2};
-    for (int tile = 0; tile < 6; tile++) shape.columns[tile] = columns[tile], shape.lines[tile] = (uint8_t)lines[tile];
-    TILE_SHAPE(&shape);
+    for (int tile = 0; tile < 6; tile++) shapes.columns[tile] = columns[tile], shapes.rows[tile] = (uint8_t)lines[tile];
+    TILE_SHAPE(&shapes);
 }
 
 AMX_TILE_INLINE void unpack_block(const Packed *w, int64_t block, uint8_t *into, int type) {
@@ -145,7 +90,7 @@ AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int
 
 AMX_TILE_INLINE void amx_groups(const Gemm *p, int64_t first, int64_t last, int type) {
     const int64_t blocks = (p->row_count + AMX_ROWS - 1) / AMX_ROWS;
-    TileShape before; /* other code of this thread may rely on its own shapes */
+    TileShapes before; /* other code of this thread may rely on its own shapes */
     TILE_KEEP_SHAPE(&before);
     int shaped = 0;
     for (int64_t group = first; group < last; group++)
@@ -167,10 +112,10 @@ AMX_TILE_INLINE void amx_groups(const Gemm *p, int64_t first, int64_t last, int 
 
 EVERY_BLOCK_TYPE(AMX_TASK)
 
-static void amx_round_rows(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+AMX_TARGET static void amx_round_rows(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Gemm *p = call;
     (void)thread_id;
-    round_blocks(p, first, last, AMX_ROWS, p->type == Q8_0_WEIGHT ? 128 : ZERO_OF(p->type));
+    round_blocks(p, first, last, AMX_ROWS, vnni_zero_of(p->type));
 }
 
 static void amx_gemm(const Gemm *p, int32_t threads) {

@@ -45,7 +45,7 @@ class BucketedBatch:
         self.token_ids, self.positions, self.slots = placed["token_ids"], placed["positions"], placed["slots"]
         """Of each row, int64 [rows]."""
         self.first_rows, self.first_keys = placed["first_rows"], placed["first_keys"]
-        """Where each range of rows, and its keys, begin and the last ends, int64 [rows + 1]."""
+        """First row and first key of each range, and the end of the last range, int64 [rows + 1]."""
         self.key_slots = placed["key_slots"]
         """By range and position, int64 [keys]."""
         self.tree = placed["tree"]

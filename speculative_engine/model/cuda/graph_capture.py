@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Rows(NamedTuple):
-    """What a pass computes of its rows."""
+    """Results of a pass, by row."""
 
     logits: Tensor
     """[rows, vocabulary]."""

@@ -25,14 +25,14 @@ from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pa
 
 
 class _Kind(NamedTuple):
-    """How the layers of an architecture differ, beside biases and further norms."""
+    """Properties of an architecture's layers that differ between those supported, besides biases and further norms."""
 
     window: Callable[[nn.Module], int | None] = lambda attention: attention.sliding_window
     """The sliding window of an attention."""
     softcap: Callable[[nn.Module], float | None] = lambda attention: None
     """The bound of its scores."""
     offset: float = 0.0
-    """What norms add to their weights."""
+    """Added to the weights of norms."""
 
 
 _KINDS = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 
 import torch
 from transformers import PretrainedConfig
+
+from speculative_engine.triton_trial import KernelsUnusableError, kernels_tried
 
 MOST_DIM = 256
 """Longest head whose tiles fit into a processor's shared memory."""
@@ -48,15 +49,12 @@ def _longest_head(config: PretrainedConfig) -> int:
 
 def _trial(device: torch.device) -> str | None:
     """Runs the smallest kernel: Triton compiles its launcher with the host's C compiler."""
-    from triton import TritonError
-
     from speculative_engine.model.cuda.kernels.norm import rms_norm
 
     try:
-        with torch.cuda.device(device):
+        with kernels_tried(), torch.cuda.device(device):
             ones = torch.ones(1, 16, device=device)
             rms_norm(ones, ones[0], 1e-6, 0.0)
-    except (TritonError, RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        return f"the kernels do not run: {reason or type(error).__name__}"
+    except KernelsUnusableError as error:
+        return str(error)
     return None

@@ -30,7 +30,7 @@ class LinearStructs:
             product = part.product
             following = None if found is None else ctypes.addressof(found)
             found = Linear(
-                product.stored.data_ptr(), _pointer(product.scales), _pointer(part.bias), following,
+                product.stored.data_ptr(), pointer(product.scales), pointer(part.bias), following,
                 product.outputs, product.inputs, product.group, product.number,
             )  # fmt: skip
             self._chained.append(found)
@@ -45,5 +45,6 @@ def are_compiled(linears: Sequence[nn.Module]) -> bool:
     )
 
 
-def _pointer(tensor: torch.Tensor | None) -> int | None:
+def pointer(tensor: torch.Tensor | None) -> int | None:
+    """Returns the address of a tensor's elements; None without a tensor."""
     return None if tensor is None else tensor.data_ptr()

@@ -13,7 +13,7 @@ from speculative_engine.kernels.gemm_blocks import FORMATS, CompiledBlockGemm
 from speculative_engine.kernels.gemm_groups import CompiledGroupGemm
 from speculative_engine.kernels.library import GEMM_KERNELS
 from tests.harness.engine.random_blocks import random_blocks
-from tests.harness.kernels.driver import compile_driver, products
+from tests.harness.kernels.driver import DRIVER, compile_driver, products
 from tests.harness.kernels.gemm_kinds import number_of
 
 COMPILER = shutil.which("gcc")
@@ -42,7 +42,7 @@ def test_tiles_give_the_same_bits(tmp_path: Path) -> None:
     weights += [CompiledGroupGemm(integers, bits, OUTPUTS, INPUTS, GROUP) for bits in (4, 8)]
     calls, program = tmp_path / "calls", tmp_path / "program"
     calls.write_bytes(b"".join(products(weights, OUTPUTS, INPUTS)))
-    compile_driver(str(COMPILER), program, "-DDRAFTWIRE_EMULATED_TILES", "-O1")
+    compile_driver(str(COMPILER), program, '-DDRAFTWIRE_TILES="emulated_tiles.h"', f"-I{DRIVER.parent}", "-O1")
     found = {subprocess.run([program, calls, str(kind)], check=True, capture_output=True).stdout for kind in kinds}
     (same,) = found
     assert same
