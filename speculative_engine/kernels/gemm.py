@@ -1,4 +1,4 @@
-"""Rows times a packed bfloat16 weight in compiled code, for few rows (`csrc/gemm.c`).
+"""Rows times a packed weight of bfloat16 or float16 numbers in compiled code, for few rows (`csrc/gemm.c`).
 
 The kernel reads the weight at memory bandwidth, has less call overhead than oneDNN, and gives a row the same bits
 whatever the number of rows.
@@ -20,11 +20,18 @@ INPUT_BLOCK = 2 * TILE
 OUTPUT_GROUP = 2 * TILE
 """Outputs per group of a packed weight; the last group is padded with zeros."""
 
+_LAYOUTS = {
+    torch.bfloat16: ("bf16", (TILE, 2), (0, 3, 1, 4, 2, 5)),
+    torch.float16: ("f16", (2, TILE), (0, 3, 1, 4, 5, 2)),
+}
+"""The library's name of a type, the shape of a pair of inputs in a packed weight, and the order of `_tiles`' dimensions
+in one."""
 
-def can_multiply(weight: torch.Tensor) -> bool:
-    """Whether `CompiledGemm` supports a weight [outputs, inputs] on this machine."""
+
+def can_multiply(weight: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> bool:
+    """Whether weight [outputs, inputs] has this type and `CompiledGemm` supports it on this machine."""
     return (
-        weight.dtype == torch.bfloat16
+        weight.dtype == dtype
         and weight.device.type == "cpu"
         and weight.shape[1] % INPUT_BLOCK == 0
         and library() is not None
@@ -32,20 +39,21 @@ def can_multiply(weight: torch.Tensor) -> bool:
 
 
 class CompiledGemm(CompiledProduct):
-    """The product of rows and a bfloat16 weight that is packed once."""
+    """The product of bfloat16 rows and a weight of bfloat16 or float16 numbers that is packed once."""
 
     def __init__(self, weight: torch.Tensor):
-        """weight: bfloat16 [outputs, inputs], supported by `can_multiply`"""
+        """weight: bfloat16 or float16 [outputs, inputs], supported by `can_multiply`"""
         outputs, inputs = weight.shape
         whole, left = divmod(outputs, OUTPUT_GROUP)
-        shape = (whole + (left > 0), inputs // INPUT_BLOCK, 2, TILE, TILE, 2)
-        tiles = empty_in_huge_pages(shape, weight.dtype)
-        tiles[:whole] = _tiles(weight[: whole * OUTPUT_GROUP], whole)
+        name, pair, order = _LAYOUTS[weight.dtype]
+        tiles = empty_in_huge_pages((whole + (left > 0), inputs // INPUT_BLOCK, 2, TILE, *pair), weight.dtype)
+        tiles[:whole] = _tiles(weight[: whole * OUTPUT_GROUP], whole).permute(order)
         if left:
-            tiles[whole:] = _tiles(nn.functional.pad(weight[-left:], (0, 0, 0, OUTPUT_GROUP - left)), 1)
-        super().__init__("bf16", tiles, outputs, inputs)
+            padded = nn.functional.pad(weight[-left:], (0, 0, 0, OUTPUT_GROUP - left))
+            tiles[whole:] = _tiles(padded, 1).permute(order)
+        super().__init__(name, tiles, outputs, inputs)
 
 
 def _tiles(weight: torch.Tensor, groups: int) -> torch.Tensor:
-    """A view of a weight of whole groups in the order of a packed one."""
-    return weight.unflatten(0, (groups, 2, TILE)).unflatten(3, (-1, TILE, 2)).permute(0, 3, 1, 4, 2, 5)
+    """A view of a weight of whole groups: [groups, tiles, outputs, blocks, pairs, inputs of a pair]"""
+    return weight.unflatten(0, (groups, 2, TILE)).unflatten(3, (-1, TILE, 2))

@@ -11,9 +11,10 @@ from speculative_engine.checkpoint.gguf_tensor import GgufTensor
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
 from speculative_engine.kernels.huge_pages import empty_in_huge_pages, in_huge_pages
 from speculative_engine.model.file_pages import let_go
-from speculative_engine.model.linear.block_linear import BlockEmbedding
 from speculative_engine.model.linear.block_weight import BlockWeight
+from speculative_engine.model.linear.half_weight import HalfWeight
 from speculative_engine.model.linear.linear_weight import StoredLinear
+from speculative_engine.model.linear.stored_embedding import StoredEmbedding
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -21,8 +22,8 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Makes the model of a file on the CPU.
 
-    Weights in blocks stay views of the mapped file: linear layers are `StoredLinear`, and the embedding a
-    `BlockEmbedding`. Other weights are converted to `dtype`.
+    Weights in blocks and in float16 stay views of the mapped file: linear layers are `StoredLinear`, and the embedding
+    is a `StoredEmbedding`. Other weights are converted to `dtype`.
 
     config: the file's, with all layers or only the first ones. Raises ModelLoadError.
     """
@@ -45,10 +46,12 @@ def gguf_model(file: GgufFile, config: PretrainedConfig, dtype: torch.dtype) -> 
 def _loaded(module: nn.Module, weight: GgufTensor, bias: GgufTensor | None, dtype: torch.dtype) -> nn.Module:
     """Gives a module its weights; returns it or its replacement."""
     kind = _block_type(weight)
-    if kind is not None and isinstance(module, nn.Linear):
-        return StoredLinear(BlockWeight(kind, _blocks(weight)), None if bias is None else _plain(bias, dtype))
-    if kind is not None and isinstance(module, nn.Embedding):
-        return BlockEmbedding(BlockWeight(kind, weight.raw))
+    if isinstance(module, nn.Linear | nn.Embedding) and (kind is not None or weight.type == "F16"):
+        raw = _blocks(weight)
+        stored = HalfWeight(raw.view(torch.float16)) if kind is None else BlockWeight(kind, raw)
+        if isinstance(module, nn.Embedding):
+            return StoredEmbedding(stored)
+        return StoredLinear(stored, None if bias is None else _plain(bias, dtype))
     module.weight = nn.Parameter(_plain(weight, dtype), requires_grad=False)
     if bias is not None:
         module.bias = nn.Parameter(_plain(bias, dtype), requires_grad=False)

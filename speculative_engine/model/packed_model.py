@@ -31,11 +31,13 @@ from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.fused_layer import fuse_layers
-from speculative_engine.model.linear.block_linear import BlockEmbedding, maker
+from speculative_engine.model.linear.block_linear import maker
+from speculative_engine.model.linear.half_weight import HalfWeight
 from speculative_engine.model.linear.int8_linear import Int8Linear
 from speculative_engine.model.linear.linear_weight import StoredLinear
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.linear.row_exact import RowExactLinear, make_row_exact
+from speculative_engine.model.linear.stored_embedding import StoredEmbedding
 from speculative_engine.model.output_head import keep_logits_whole
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
@@ -120,6 +122,8 @@ class PackedModel:
         stored = [each for each in model.modules() if isinstance(each, StoredLinear)]
         self._block_types: Counter[str] = Counter()
         for each in stored:
+            if weights != "checkpoint" and isinstance(each.stored, HalfWeight):
+                continue  # becomes what `weights` says
             self._block_types[each.stored.type_name] += each.out_features * each.in_features
         self.parameters = _parameters(model)
         head = model.get_output_embeddings()
@@ -164,7 +168,9 @@ class PackedModel:
             tied = ranks is None and shares_weight(model)
             kind = weights if weights == "q8_0" or weights == "q4_0" else None
             make_plain = RowExactLinear if row_exact else PackedLinear
-            make_linear = maker(Int8Linear if weights == "int8" else make_plain, kind)
+            make_linear = maker(
+                Int8Linear if weights == "int8" else make_plain, kind, keep_halves=weights == "checkpoint"
+            )
             if ranks is None:
                 replace_experts(model, make_linear, maker(make_plain, None))
             if buckets is None and not reproducible:
@@ -471,7 +477,7 @@ def _parameters(model: PreTrainedModel) -> int:
             found[first.data_ptr()] = each.out_features * each.in_features
             if each.bias is not None:
                 found[each.bias.data_ptr()] = each.bias.numel()
-        elif isinstance(each, BlockEmbedding):
+        elif isinstance(each, StoredEmbedding):
             found[each.weight.data_ptr()] = each.num_embeddings * each.embedding_dim
     return sum(found.values())
 

@@ -1,17 +1,26 @@
-/* The product of rows and a packed bfloat16 weight, for few rows. Reading the weight dominates the time, so it is read
- * once, at memory bandwidth.
+/* The product of rows and a packed weight of bfloat16 or float16 numbers, for few rows. Reading the weight dominates the
+ * time, so it is read once, at memory bandwidth.
  *
  * Each sum adds the products in the order of inputs, with the same instructions for any number of rows. A row's bits
- * therefore do not depend on the other rows.
+ * therefore do not depend on the other rows. Float16 weights have the same bits on every processor.
  *
- * The weight is packed as in tiles.h. A pair holds two inputs for each of 16 outputs.
+ * The weight is packed as in tiles.h. A pair holds two inputs for each of 16 outputs: side by side in bfloat16, so that
+ * a shift or a mask widens them, and one input after the other in float16.
  */
 #include "gemm.h"
 #include "tiles.h"
 
 #define LEAST_WIDENED 32768 /* elements; with fewer, waking a thread costs more than it saves */
 
+typedef uint16_t half4 __attribute__((vector_size(8), aligned(2), may_alias));
 typedef uint32_t uvec4 __attribute__((vector_size(LANES), aligned(4), may_alias));
+
+/* Widens four float16 numbers exactly. Their bits, moved to the places of float32's, are 2^-112 of their values. */
+INLINE vec4 widen_half4(const uint16_t *at) {
+    const uvec4 bits = __builtin_convertvector(*(const half4 *)at, uvec4), size = (bits & 0x7fff) << 13;
+    const uvec4 whole = (uvec4)((vec4)size * 0x1p112f) | ((uvec4)(size >= 0x0f800000) & 0x7f800000);
+    return (vec4)(whole | (bits & 0x8000) << 16);
+}
 
 #define FMA_NAME(NAME) plain_##NAME
 #define FMA_TARGET
@@ -20,9 +29,24 @@ typedef uint32_t uvec4 __attribute__((vector_size(LANES), aligned(4), may_alias)
 #define FMA_WIDE_ROWS 2
 #define FMA_FEW 2
 #define FMA_VECTOR vec4
-#define FMA_LOAD(FROM) (*(const uvec4 *)(FROM))
-#define FMA_EVEN(PAIRS) (vec4)((PAIRS) << 16)
-#define FMA_ODD(PAIRS) (vec4)((PAIRS) & 0xffff0000)
+#define FMA_STEP 8
+#define FMA_EVEN(AT) (vec4)(*(const uvec4 *)(AT) << 16)
+#define FMA_ODD(AT) (vec4)(*(const uvec4 *)(AT) & 0xffff0000)
+#define FMA_SET(X) ((float)(X) - (vec4){0})
+#define FMA_ADD fma_vec4
+#define FMA_STORE(TO, X) memcpy(TO, &(X), sizeof(vec4))
+#include "gemm_fma.h"
+
+#define FMA_NAME(NAME) plain_half_##NAME
+#define FMA_TARGET
+#define FMA_WIDTH 4
+#define FMA_ROWS 5
+#define FMA_WIDE_ROWS 2
+#define FMA_FEW 2
+#define FMA_VECTOR vec4
+#define FMA_STEP 4
+#define FMA_EVEN(AT) widen_half4(AT)
+#define FMA_ODD(AT) widen_half4((AT) + TILE)
 #define FMA_SET(X) ((float)(X) - (vec4){0})
 #define FMA_ADD fma_vec4
 #define FMA_STORE(TO, X) memcpy(TO, &(X), sizeof(vec4))
@@ -88,9 +112,26 @@ int32_t draftwire_gemm_kinds(void) {
 #define FMA_FEW 3
 #define FMA_STREAMS 4
 #define FMA_VECTOR __m256
-#define FMA_LOAD(FROM) _mm256_loadu_si256((const __m256i *)(FROM))
-#define FMA_EVEN(PAIRS) _mm256_castsi256_ps(_mm256_slli_epi32(PAIRS, 16))
-#define FMA_ODD(PAIRS) _mm256_castsi256_ps(_mm256_and_si256(PAIRS, _mm256_set1_epi32(-65536)))
+#define FMA_STEP 16
+#define FMA_EVEN(AT) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(AT)), 16))
+#define FMA_ODD(AT)                                                                                                    \
+    _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i *)(AT)), _mm256_set1_epi32(-65536)))
+#define FMA_SET _mm256_set1_ps
+#define FMA_ADD _mm256_fmadd_ps
+#define FMA_STORE _mm256_storeu_ps
+#include "gemm_fma.h"
+
+#define FMA_NAME(NAME) avx2_half_##NAME
+#define FMA_TARGET __attribute__((target("avx2,fma,f16c")))
+#define FMA_WIDTH 8
+#define FMA_ROWS 5
+#define FMA_WIDE_ROWS 3
+#define FMA_FEW 3
+#define FMA_STREAMS 4
+#define FMA_VECTOR __m256
+#define FMA_STEP 8
+#define FMA_EVEN(AT) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(AT)))
+#define FMA_ODD(AT) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((AT) + TILE)))
 #define FMA_SET _mm256_set1_ps
 #define FMA_ADD _mm256_fmadd_ps
 #define FMA_STORE _mm256_storeu_ps
@@ -104,9 +145,25 @@ int32_t draftwire_gemm_kinds(void) {
 #define FMA_FEW 3
 #define FMA_STREAMS 1
 #define FMA_VECTOR __m512
-#define FMA_LOAD _mm512_loadu_si512
-#define FMA_EVEN(PAIRS) _mm512_castsi512_ps(_mm512_slli_epi32(PAIRS, 16))
-#define FMA_ODD(PAIRS) _mm512_castsi512_ps(_mm512_and_si512(PAIRS, _mm512_set1_epi32(-65536)))
+#define FMA_STEP 32
+#define FMA_EVEN(AT) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(AT), 16))
+#define FMA_ODD(AT) _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(AT), _mm512_set1_epi32(-65536)))
+#define FMA_SET _mm512_set1_ps
+#define FMA_ADD _mm512_fmadd_ps
+#define FMA_STORE _mm512_storeu_ps
+#include "gemm_fma.h"
+
+#define FMA_NAME(NAME) avx512_half_##NAME
+#define FMA_TARGET __attribute__((target("avx512f")))
+#define FMA_WIDTH 16
+#define FMA_ROWS 12
+#define FMA_WIDE_ROWS 12
+#define FMA_FEW 3
+#define FMA_STREAMS 1
+#define FMA_VECTOR __m512
+#define FMA_STEP 16
+#define FMA_EVEN(AT) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(AT)))
+#define FMA_ODD(AT) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)((AT) + TILE)))
 #define FMA_SET _mm512_set1_ps
 #define FMA_ADD _mm512_fmadd_ps
 #define FMA_STORE _mm512_storeu_ps
@@ -222,6 +279,12 @@ void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
     else plain_gemm(p, threads);
 }
 
+void multiply_f16(const Gemm *p, int32_t kind, int32_t threads) {
+    if (kind >= AVX512_GEMM) avx512_half_gemm(p, threads);
+    else if (kind >= AVX2_GEMM) avx2_half_gemm(p, threads);
+    else plain_half_gemm(p, threads);
+}
+
 #else
 
 #if defined(__aarch64__) && defined(__linux__)
@@ -245,10 +308,16 @@ void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads) {
     plain_gemm(p, threads);
 }
 
+void multiply_f16(const Gemm *p, int32_t kind, int32_t threads) {
+    (void)kind;
+    plain_half_gemm(p, threads);
+}
+
 #endif
 
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
     if (p->type == BF16_WEIGHT) multiply_bf16(p, kind, threads);
+    else if (p->type == F16_WEIGHT) multiply_f16(p, kind, threads);
     else if (p->type == INT8_WEIGHT) multiply_int8(p, kind, threads);
     else if (p->type == FP8_WEIGHT) multiply_fp8(p, kind, threads);
     else multiply_blocks(p, kind, threads);

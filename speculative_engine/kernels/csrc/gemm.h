@@ -8,6 +8,7 @@
 #include "vectors.h"
 
 void multiply_bf16(const Gemm *p, int32_t kind, int32_t threads);
+void multiply_f16(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_int8(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads);
 void multiply_fp8(const Gemm *p, int32_t kind, int32_t threads);

@@ -45,6 +45,8 @@
     DO(mxfp4, MXFP4_WEIGHT) DO(group4, GROUP4_WEIGHT) DO(group8, GROUP8_WEIGHT)
 
 #define EIGHT_BITS(TYPE) ((TYPE) == Q8_0_WEIGHT || (TYPE) == GROUP8_WEIGHT)
+#define IN_SUPERS(TYPE) (WITH_LEAST(TYPE) || (TYPE) == Q6_K_WEIGHT)
+#define WITH_LEAST(TYPE) ((TYPE) == Q4_K_WEIGHT || (TYPE) == Q5_K_WEIGHT)
 #define IN_GROUPS(TYPE) ((TYPE) == GROUP4_WEIGHT || (TYPE) == GROUP8_WEIGHT)
 
 /* The value that stands for zero in unsigned weights. */
@@ -62,6 +64,7 @@ typedef struct {
 typedef struct {
     int8_t *quants; /* BLOCK each */
     float *units;   /* 1 each */
+    float *shares;  /* 1 each: the sum of all quants times the unit, which least values (Q4_K, Q5_K) are multiplied by */
     float *sums;    /* 2 each: of all quants, and of those of the second half; whole numbers */
     int32_t *starts; /* 2 each: what a block's sums begin with so that unsigned weights need not be made signed: of the
                       * whole block, or of each half (Q6_K) */
@@ -69,15 +72,20 @@ typedef struct {
 
 INLINE Rounded rounded_rows(const Gemm *p) {
     const int64_t blocks = p->row_count * (p->inputs / BLOCK);
-    float *units = p->working + blocks * BLOCK / 4, *sums = units + blocks;
-    return (Rounded){(int8_t *)p->working, units, sums, (int32_t *)(sums + 2 * blocks)};
+    float *units = p->working + blocks * BLOCK / 4, *shares = units + blocks, *sums = shares + blocks;
+    return (Rounded){(int8_t *)p->working, units, shares, sums, (int32_t *)(sums + 2 * blocks)};
+}
+
+/* The entries from `at` on. */
+INLINE Rounded rounded_from(Rounded x, int64_t at) {
+    return (Rounded){x.quants + at * BLOCK, x.units + at, x.shares + at, x.sums + 2 * at, x.starts + 2 * at};
 }
 
 /* Returns the parts of a group of outputs. */
 INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
     const int64_t blocks = p->inputs / BLOCK, supers = blocks / 8;
     const int64_t parts = IN_GROUPS(type) ? p->inputs / p->group : 0;
-    const int64_t of_super = type == Q6_K_WEIGHT ? 32 : type == Q4_K_WEIGHT || type == Q5_K_WEIGHT ? 64 : 0;
+    const int64_t of_super = type == Q6_K_WEIGHT ? 32 : WITH_LEAST(type) ? 64 : 0;
     const int64_t quants = blocks * (EIGHT_BITS(type) ? 512 : 256);
     const int64_t high = blocks * (type == Q5_K_WEIGHT ? 64 : type == Q6_K_WEIGHT ? 128 : 0);
     const int64_t scales = IN_GROUPS(type) ? parts * 64 : blocks * (type == MXFP4_WEIGHT ? 16 : 32);
@@ -89,8 +97,7 @@ INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
 
 /* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. The loops
  * are over integers where they reduce, so that compilers turn them into vectors. */
-INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float *sums, int32_t *starts, int type,
-                        int zero) {
+INLINE void round_block(const uint16_t *from, Rounded to, int type, int zero) {
     float x[BLOCK], most;
     uint32_t largest = 0; /* sizes are ordered as their bits are */
     for (int i = 0; i < BLOCK; i++) {
@@ -99,21 +106,22 @@ INLINE void round_block(const uint16_t *from, int8_t *quants, float *unit, float
         largest = size > largest ? size : largest;
     }
     if (largest >= 0x7f800000) {
-        memset(quants, 0, BLOCK);
-        *unit = NAN, sums[0] = sums[1] = 0, starts[0] = starts[1] = 0;
+        memset(to.quants, 0, BLOCK);
+        *to.units = *to.shares = NAN, to.sums[0] = to.sums[1] = 0, to.starts[0] = to.starts[1] = 0;
         return;
     }
     memcpy(&most, &largest, sizeof most);
     float per_unit = most > 0 ? 127.0f / most : 0;
     if (per_unit > FLT_MAX) per_unit = FLT_MAX; /* of a block of tiny elements */
-    *unit = most / 127.0f;
+    *to.units = most / 127.0f;
     int32_t whole[BLOCK], left = 0, right = 0;
     /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
     for (int i = 0; i < BLOCK; i++) whole[i] = (int32_t)((x[i] * per_unit + 12582912.0f) - 12582912.0f);
-    for (int i = 0; i < BLOCK; i++) quants[i] = (int8_t)whole[i];
+    for (int i = 0; i < BLOCK; i++) to.quants[i] = (int8_t)whole[i];
     for (int i = 0; i < BLOCK / 2; i++) left += whole[i], right += whole[i + BLOCK / 2];
-    sums[0] = (float)(left + right), sums[1] = (float)right;
-    starts[0] = -zero * (type == Q6_K_WEIGHT ? left : left + right), starts[1] = -zero * right;
+    to.sums[0] = (float)(left + right), to.sums[1] = (float)right;
+    *to.shares = to.sums[0] * *to.units;
+    to.starts[0] = -zero * (type == Q6_K_WEIGHT ? left : left + right), to.starts[1] = -zero * right;
 }
 
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
@@ -126,8 +134,7 @@ INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most, i
         for (int64_t r = 0; r < count; r++)
             for (int64_t b = 0; b < across; b++) {
                 const int64_t to = begin * across + b * count + r;
-                round_block(p->rows + (begin + r) * p->inputs + b * BLOCK, into.quants + to * BLOCK, into.units + to,
-                            into.sums + 2 * to, into.starts + 2 * to, p->type, zero);
+                round_block(p->rows + (begin + r) * p->inputs + b * BLOCK, rounded_from(into, to), p->type, zero);
             }
     }
 }
@@ -207,16 +214,16 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                     } else if (type == Q6_K_WEIGHT) {
                         scale = float_of_half(w.supers + block / 8 * 32 + 2 * o);
                         sum = (int8_t)scales[o] * left + (int8_t)scales[GROUP + o] * right;
-                    } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
+                    } else if (WITH_LEAST(type)) {
                         scale = float_of_half(w.supers + block / 8 * 64 + 2 * o) * (float)scales[o];
                     } else {
                         scale = float_of_half(scales + 2 * o);
                     }
                     totals[o] = fmaf(scale * unit, (float)sum, totals[o]);
-                    if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
+                    if (WITH_LEAST(type)) {
                         supers = w.supers + block / 8 * 64 + 32 + 2 * o;
                         const float least = float_of_half(supers) * (float)scales[GROUP + o];
-                        totals[o] = fmaf(least * unit, -(float)of_all, totals[o]);
+                        totals[o] = fmaf(-least, x.shares[at], totals[o]);
                     }
                 }
             store_sums(p, row, group * GROUP, totals);

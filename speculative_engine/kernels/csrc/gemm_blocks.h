@@ -78,15 +78,30 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(BLOCK_INT sum, const BLOCK_INT *wei
 #endif
 }
 
+/* The factors of a superblock for one vector of outputs. */
+typedef struct {
+    BLOCK_FLOAT scale;
+    BLOCK_FLOAT least; /* unit of least values, of Q4_K and Q5_K */
+} BLOCK_NAME(Supers);
+
+BLOCK_INLINE BLOCK_NAME(Supers) BLOCK_NAME(supers_of)(const Packed *w, int64_t block, int v, int type) {
+    BLOCK_NAME(Supers) of = {BLOCK_FLOATS(0), BLOCK_FLOATS(0)};
+    const uint8_t *supers = w->supers + block / 8 * (type == Q6_K_WEIGHT ? 32 : 64) + v * 2 * BLOCK_LANES;
+    if (IN_SUPERS(type)) of.scale = BLOCK_HALVES(supers);
+    if (WITH_LEAST(type)) of.least = BLOCK_HALVES(supers + 32);
+    return of;
+}
+
 /* The factors of a block for one vector of outputs. */
 typedef struct {
     BLOCK_FLOAT scale; /* of the block or superblock */
-    BLOCK_FLOAT least; /* of Q4_K and Q5_K */
+    BLOCK_FLOAT least; /* its least value, of Q4_K and Q5_K */
     BLOCK_FLOAT left, right; /* of the halves of Q6_K, in units of `scale` */
     BLOCK_FLOAT off; /* less the zero point of a group */
 } BLOCK_NAME(Factors);
 
-BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t block, int v, int type) {
+BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, BLOCK_NAME(Supers) supers, int64_t block, int v,
+                                                        int type) {
     const uint8_t *scales = w->scales + block * 32;
     BLOCK_NAME(Factors) of;
     if (IN_GROUPS(type)) {
@@ -97,31 +112,29 @@ BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t
     } else if (type == MXFP4_WEIGHT) {
         of.scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
     } else if (type == Q6_K_WEIGHT) {
-        of.scale = BLOCK_HALVES(w->supers + block / 8 * 32 + v * 2 * BLOCK_LANES);
+        of.scale = supers.scale;
         of.left = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + v * BLOCK_LANES));
         of.right = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + GROUP + v * BLOCK_LANES));
-    } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
-        const uint8_t *supers = w->supers + block / 8 * 64 + v * 2 * BLOCK_LANES;
-        of.scale = BLOCK_MULTIPLY(BLOCK_HALVES(supers), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + v * BLOCK_LANES)));
-        of.least = BLOCK_MULTIPLY(BLOCK_HALVES(supers + 32),
-                                  BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + GROUP + v * BLOCK_LANES)));
+    } else if (WITH_LEAST(type)) {
+        of.scale = BLOCK_MULTIPLY(supers.scale, BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + v * BLOCK_LANES)));
+        of.least = BLOCK_MULTIPLY(supers.least, BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + GROUP + v * BLOCK_LANES)));
     } else {
         of.scale = BLOCK_HALVES(scales + v * 2 * BLOCK_LANES);
     }
     return of;
 }
 
-/* Adds a block's sums to a row's total: with BLOCK_MADDUBS and of Q6_K those of its two halves, otherwise `second` is of
- * the whole block. */
-BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOCK_INT second, float unit,
-                                       const float *sums_of_x, BLOCK_NAME(Factors) of, int type) {
-    const BLOCK_FLOAT units = BLOCK_FLOATS(unit), of_all = BLOCK_FLOATS(sums_of_x[0]);
+/* Adds a block's sums to the total of row x: with BLOCK_MADDUBS and of Q6_K those of its two halves, otherwise `second`
+ * is of the whole block. */
+BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOCK_INT second, Rounded x,
+                                       BLOCK_NAME(Factors) of, int type) {
+    const BLOCK_FLOAT units = BLOCK_FLOATS(*x.units), of_all = BLOCK_FLOATS(x.sums[0]);
     BLOCK_FLOAT sum;
     /* These are whole numbers below 2^24, so that float32 is exact. */
 #if BLOCK_MADDUBS
     const BLOCK_FLOAT off = BLOCK_FLOATS(-BLOCK_NAME(zero_of)(type));
     if (type == Q6_K_WEIGHT) {
-        const BLOCK_FLOAT of_right = BLOCK_FLOATS(sums_of_x[1]), of_left = BLOCK_SUBTRACT(of_all, of_right);
+        const BLOCK_FLOAT of_right = BLOCK_FLOATS(x.sums[1]), of_left = BLOCK_SUBTRACT(of_all, of_right);
         sum = BLOCK_FMA(of.left, BLOCK_FMA(off, of_left, BLOCK_TO_FLOAT(first)),
                         BLOCK_MULTIPLY(of.right, BLOCK_FMA(off, of_right, BLOCK_TO_FLOAT(second))));
     } else {
@@ -135,15 +148,14 @@ BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOC
 #endif
     if (IN_GROUPS(type)) sum = BLOCK_FMA(of.off, of_all, sum);
     *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, units), sum, *total);
-    if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
-        *total = BLOCK_NEGATIVE_FMA(BLOCK_MULTIPLY(of.least, units), of_all, *total);
+    if (WITH_LEAST(type)) *total = BLOCK_NEGATIVE_FMA(of.least, BLOCK_FLOATS(*x.shares), *total);
 }
 
 /* Adds a block's products to the totals of `count` rows: first those of half the inputs, of all rows, so that weights
  * stay in registers. Several rows share what they load between vectors of outputs. x: of the first row; the next row's
  * quants, unit and sums follow */
-BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_FLOAT *totals, Rounded x, int64_t block, int count,
-                                        int type) {
+BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers) *supers, BLOCK_FLOAT *totals, Rounded x,
+                                        int64_t block, int count, int type) {
     const int vectors = count == 1 ? 1 : BLOCK_VECTORS;
     for (int begin = 0; begin < BLOCK_VECTORS; begin += vectors) {
         BLOCK_INT first[BLOCK_ROWS][BLOCK_VECTORS], weights[BLOCK_VECTORS][STEPS / 2];
@@ -155,7 +167,7 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_FLOAT *totals, Ro
                 first[r][v] = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(x.starts + 2 * r, type), weights[v],
                                                     x.quants + r * BLOCK, type);
         for (int v = 0; v < vectors; v++) {
-            factors[v] = BLOCK_NAME(factors_of)(w, block, begin + v, type);
+            factors[v] = BLOCK_NAME(factors_of)(w, supers[begin + v], block, begin + v, type);
             for (int i = 0; i < STEPS / 2; i++)
                 weights[v][i] = BLOCK_NAME(weights_of)(w, block, STEPS / 2 + i, begin + v, type);
         }
@@ -164,8 +176,8 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_FLOAT *totals, Ro
                 const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NAME(start)(x.starts + 2 * r + 1, type) : first[r][v];
                 const BLOCK_INT second =
                     BLOCK_NAME(half_sums)(begun, weights[v], x.quants + r * BLOCK + BLOCK / 2, type);
-                BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + begin + v, first[r][v], second, x.units[r],
-                                     x.sums + 2 * r, factors[v], type);
+                BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + begin + v, first[r][v], second, rounded_from(x, r),
+                                     factors[v], type);
             }
     }
 }
@@ -175,6 +187,7 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups,
     const int64_t blocks = p->inputs / BLOCK;
     const int bytes = EIGHT_BITS(type) ? STEPS * LINE : STEPS / 2 * LINE;
     Packed w[BLOCK_STREAMS];
+    BLOCK_NAME(Supers) supers[BLOCK_STREAMS][BLOCK_VECTORS];
     BLOCK_FLOAT totals[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS];
     for (int g = 0; g < groups; g++) {
         w[g] = packed_group(p, group + g, type);
@@ -182,13 +195,14 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups,
     }
     const Rounded rounded = rounded_rows(p);
     for (int64_t block = 0; block < blocks; block++) {
-        const int64_t at = row * blocks + block * count;
-        const Rounded x = {rounded.quants + at * BLOCK, rounded.units + at, rounded.sums + 2 * at, rounded.starts + 2 * at};
+        const Rounded x = rounded_from(rounded, row * blocks + block * count);
         for (int g = 0; g < groups; g++) {
+            if (block % 8 == 0)
+                for (int v = 0; v < BLOCK_VECTORS; v++) supers[g][v] = BLOCK_NAME(supers_of)(w + g, block, v, type);
             if (BLOCK_AHEAD)
                 for (int line = 0; line < bytes; line += 64)
                     __builtin_prefetch(w[g].quants + block * bytes + line + BLOCK_AHEAD, 0, 2);
-            BLOCK_NAME(add_block)(w + g, totals[g], x, block, count, type);
+            BLOCK_NAME(add_block)(w + g, supers[g], totals[g], x, block, count, type);
         }
     }
     for (int g = 0; g < groups; g++)

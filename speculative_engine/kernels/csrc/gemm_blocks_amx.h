@@ -32,7 +32,7 @@ AMX_TILE_INLINE void unpack_block(const Packed *w, int64_t block, uint8_t *into,
 /* Adds a block's sums to the totals of `count` rows. x: of the first row; those of the next rows follow */
 AMX_TILE_INLINE void add_tile(const Packed *w, __m512 *totals, Rounded x, int64_t block, const int32_t *whole,
                               const int32_t *right, int count, int type) {
-    const vnni_Factors factors = vnni_factors_of(w, block, 0, type);
+    const vnni_Factors factors = vnni_factors_of(w, vnni_supers_of(w, block, 0, type), block, 0, type);
     for (int r = 0; r < count; r++) {
         __m512i second = _mm512_load_si512(whole + r * GROUP), first = second;
         if (type == Q6_K_WEIGHT) {
@@ -42,7 +42,7 @@ AMX_TILE_INLINE void add_tile(const Packed *w, __m512 *totals, Rounded x, int64_
         } else {
             second = _mm512_add_epi32(second, vnni_start(x.starts + 2 * r, type));
         }
-        vnni_add_sums(totals + r, first, second, x.units[r], x.sums + 2 * r, factors, type);
+        vnni_add_sums(totals + r, first, second, rounded_from(x, r), factors, type);
     }
 }
 
@@ -76,8 +76,8 @@ AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int
             }
         }
         if (block) {
-            const int64_t last = block - 1, at = row * blocks + last * count;
-            const Rounded x = {rounded.quants + at * BLOCK, rounded.units + at, rounded.sums + 2 * at, rounded.starts + 2 * at};
+            const int64_t last = block - 1;
+            const Rounded x = rounded_from(rounded, row * blocks + last * count);
             add_tile(&w, totals, x, last, whole[last % 2], right[last % 2], count, type);
         }
     }

@@ -103,7 +103,7 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
                                       int count, int type) {
     const int64_t first = row * (p->inputs / BLOCK) + block * count;
     const Rounded rounded = rounded_rows(p);
-    const float *units = rounded.units + first, *sums_of_x = rounded.sums + 2 * first;
+    const float *units = rounded.units + first, *shares = rounded.shares + first, *sums_of_x = rounded.sums + 2 * first;
     const uint8_t *scales = w->scales + block * 32;
     const int zero = ZERO_OF(type);
     int32x4_t whole[NEON_ROWS * NEON_VECTORS];
@@ -140,7 +140,7 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
             scale = vld1q_f32(found);
         } else if (type == Q6_K_WEIGHT) {
             scale = NEON_NAME(halves)(w->supers + block / 8 * 32 + 8 * v);
-        } else if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT) {
+        } else if (WITH_LEAST(type)) {
             const uint8_t *supers = w->supers + block / 8 * 64 + 8 * v;
             scale = vmulq_f32(NEON_NAME(halves)(supers), vcvtq_f32_s32(NEON_NAME(bytes)(scales + 4 * v, 0)));
             const int32x4_t of_block = NEON_NAME(bytes)(scales + GROUP + 4 * v, 0);
@@ -152,8 +152,8 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
             float32x4_t *total = totals + r * NEON_VECTORS + v;
             const float32x4_t unit = vdupq_n_f32(units[r]), sum = vcvtq_f32_s32(whole[r * NEON_VECTORS + v]);
             *total = vfmaq_f32(*total, vmulq_f32(scale, unit), sum);
-            if (type == Q4_K_WEIGHT || type == Q5_K_WEIGHT)
-                *total = vfmsq_f32(*total, vmulq_f32(least, unit), vdupq_n_f32(sums_of_x[2 * r]));
+            if (WITH_LEAST(type))
+                *total = vfmsq_f32(*total, least, vdupq_n_f32(shares[r]));
         }
     }
 }

@@ -1,5 +1,6 @@
-/* The product of rows and a packed bfloat16 weight without bfloat16 products: weights are widened to float32 in
- * registers and multiplied by fused multiply-add. gemm.c includes this file once per kind of vectors, with
+/* The product of rows and a packed weight of bfloat16 or float16 numbers without products of these types: weights are
+ * widened to float32 in registers and multiplied by fused multiply-add. gemm.c includes this file once per type and kind
+ * of vectors, with
  *
  *   FMA_NAME(NAME)        the name of a function for this kind
  *   FMA_TARGET            the instructions that it uses
@@ -9,7 +10,10 @@
  *   FMA_FEW               rows whose elements are held in registers besides
  *   FMA_STREAMS           groups of outputs that are read side by side for a single row, and half as many for up to
  *                         FMA_FEW rows, where the processor reads several streams faster than one; otherwise 1
- *   FMA_VECTOR, FMA_LOAD, FMA_EVEN, FMA_ODD, FMA_SET, FMA_ADD, FMA_STORE
+ *   FMA_VECTOR, FMA_SET, FMA_ADD, FMA_STORE
+ *   FMA_EVEN, FMA_ODD     widen the weights of the even and the odd input of a pair for FMA_WIDTH outputs, read at an
+ *                         address
+ *   FMA_STEP              elements from one such address to that of the next FMA_WIDTH outputs
  *
  * Each sum adds the products in the order of inputs and rounds once per product. A row's bits therefore depend neither
  * on the other rows nor on the kind of vectors.
@@ -43,7 +47,7 @@ FMA_INLINE void FMA_NAME(add_block)(FMA_VECTOR *sums, const uint16_t *weight, co
     for (int pair = 0; pair < TILE; pair++, rows += 2 * count) {
         const uint16_t *at[2 * FMA_VECTORS];
         for (int v = 0; v < vectors; v++)
-            at[v] = weight + v / FMA_VECTORS * TILE_ELEMENTS + pair * PAIR + v % FMA_VECTORS * 2 * FMA_WIDTH;
+            at[v] = weight + v / FMA_VECTORS * TILE_ELEMENTS + pair * PAIR + v % FMA_VECTORS * FMA_STEP;
         for (int line = pair * tiles; line < (pair + 1) * tiles; line++)
             if (line < lines) __builtin_prefetch(next + line * 64, 0, 2);
         if (count <= FMA_FEW) {
@@ -52,16 +56,16 @@ FMA_INLINE void FMA_NAME(add_block)(FMA_VECTOR *sums, const uint16_t *weight, co
             for (int v = 0; v < vectors; v++)
                 for (int r = 0; r < count; r++) {
                     FMA_VECTOR *sum = sums + r * vectors + v;
-                    *sum = FMA_ADD(FMA_EVEN(FMA_LOAD(at[v])), even[r], *sum);
-                    *sum = FMA_ADD(FMA_ODD(FMA_LOAD(at[v])), odd[r], *sum);
+                    *sum = FMA_ADD(FMA_EVEN(at[v]), even[r], *sum);
+                    *sum = FMA_ADD(FMA_ODD(at[v]), odd[r], *sum);
                 }
         } else {
             FMA_VECTOR part[2 * FMA_VECTORS];
-            for (int v = 0; v < vectors; v++) part[v] = FMA_EVEN(FMA_LOAD(at[v]));
+            for (int v = 0; v < vectors; v++) part[v] = FMA_EVEN(at[v]);
             for (int r = 0; r < count; r++)
                 for (int v = 0; v < vectors; v++)
                     sums[r * vectors + v] = FMA_ADD(part[v], FMA_SET(rows[r]), sums[r * vectors + v]);
-            for (int v = 0; v < vectors; v++) part[v] = FMA_ODD(FMA_LOAD(at[v]));
+            for (int v = 0; v < vectors; v++) part[v] = FMA_ODD(at[v]);
             for (int r = 0; r < count; r++)
                 for (int v = 0; v < vectors; v++)
                     sums[r * vectors + v] = FMA_ADD(part[v], FMA_SET(rows[count + r]), sums[r * vectors + v]);
@@ -119,11 +123,11 @@ FMA_INLINE void FMA_NAME(multiply_side_by_side)(const Gemm *p, int64_t group, in
                     odd[r] = FMA_SET(rows[(2 * pair + 1) * count + r]);
                 }
                 for (int i = 0; i < streams * FMA_VECTORS; i++) {
-                    const uint16_t *at = weight + i / FMA_VECTORS * apart + pair * PAIR + i % FMA_VECTORS * 2 * FMA_WIDTH;
+                    const uint16_t *at = weight + i / FMA_VECTORS * apart + pair * PAIR + i % FMA_VECTORS * FMA_STEP;
                     for (int r = 0; r < count; r++) {
                         FMA_VECTOR *sum = held + i * count + r;
-                        *sum = FMA_ADD(FMA_EVEN(FMA_LOAD(at)), even[r], *sum);
-                        *sum = FMA_ADD(FMA_ODD(FMA_LOAD(at)), odd[r], *sum);
+                        *sum = FMA_ADD(FMA_EVEN(at), even[r], *sum);
+                        *sum = FMA_ADD(FMA_ODD(at), odd[r], *sum);
                     }
                 }
             }
@@ -215,9 +219,9 @@ static void FMA_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef FMA_ROWS
 #undef FMA_WIDE_ROWS
 #undef FMA_VECTOR
-#undef FMA_LOAD
 #undef FMA_EVEN
 #undef FMA_ODD
 #undef FMA_SET
 #undef FMA_ADD
 #undef FMA_STORE
+#undef FMA_STEP

@@ -7,10 +7,10 @@
 
 #include <stdint.h>
 
-/* The types of weights: bfloat16; int8 with a scale per output; quantised in blocks of 32 inputs; integers of 4 or 8 bits
+/* The types of weights: bfloat16; float16; int8 with a scale per output; quantised in blocks of 32 inputs; integers of 4 or 8 bits
  * with a scale and a zero point per group of inputs; and 8-bit floats with a scale per group of inputs. */
 enum {
-    BF16_WEIGHT, INT8_WEIGHT,
+    BF16_WEIGHT, F16_WEIGHT, INT8_WEIGHT,
     Q8_0_WEIGHT, Q4_0_WEIGHT, Q4_K_WEIGHT, Q5_K_WEIGHT, Q6_K_WEIGHT, MXFP4_WEIGHT,
     GROUP4_WEIGHT, GROUP8_WEIGHT, FP8_WEIGHT
 };

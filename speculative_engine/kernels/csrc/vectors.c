@@ -23,7 +23,7 @@ static uint64_t saved_state(void) {
 /* By cpuid, as __builtin_cpu_supports needs a runtime that not every compiler brings. */
 int32_t draftwire_vector_kind(void) {
     unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA)) return BASELINE_VECTORS;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA) || !(c & bit_F16C)) return BASELINE_VECTORS;
     const uint64_t saved = saved_state();
     if ((saved & SAVES_AVX) != SAVES_AVX || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return BASELINE_VECTORS;
     if ((saved & SAVES_AVX512) == SAVES_AVX512 && b & bit_AVX512F) return AVX512_VECTORS;

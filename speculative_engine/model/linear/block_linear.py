@@ -1,7 +1,7 @@
-"""Linear layers with weights quantised in blocks, for targets and drafters.
+"""Linear layers with weights as checkpoints have them, quantised or in float16, for targets and drafters.
 
-A row is rounded to 8 bits per block before it is multiplied. Its result depends neither on the other rows of its batch
-nor, in compiled code, on the processor.
+A row is rounded to 8 bits per block before it is multiplied by integers. Its result depends neither on the other rows of
+its batch nor, in compiled code, on the processor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from torch import nn
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
-from speculative_engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
+from speculative_engine.model.linear.block_weight import BlockWeight, in_blocks
+from speculative_engine.model.linear.half_weight import HalfWeight
 from speculative_engine.model.linear.linear_weight import MakeLinear, Weight
 
 
@@ -51,16 +52,22 @@ class ReorderedLinear(nn.Module):
 
 
 def maker(
-    make_from_tensor: Callable[[torch.Tensor, torch.Tensor | None], nn.Module], kind: BlockType | None
+    make_from_tensor: Callable[[torch.Tensor, torch.Tensor | None], nn.Module],
+    kind: BlockType | None,
+    *,
+    keep_halves: bool = True,
 ) -> MakeLinear:
     """Returns a function that makes linear layers from weights of any type.
 
     Quantised weights stay as they are. Tensors, in bfloat16, are quantised to `kind`, except those with another number
     of inputs than it allows; these, and all if `kind` is None, go to `make_from_tensor`. Without compiled code a layer
-    has the values of its quantised weight in bfloat16, and rows are not rounded.
+    has the values of its quantised weight in bfloat16, and rows are not rounded. keep_halves: whether float16 weights
+    stay as they are, too, instead of being rounded to tensors in bfloat16.
     """
 
     def make(weight: Weight, bias: torch.Tensor | None) -> nn.Module:
+        if isinstance(weight, HalfWeight) and not keep_halves:
+            weight = weight.values()
         if isinstance(weight, torch.Tensor):
             if kind is None or weight.shape[1] % FORMATS[kind].inputs:
                 return make_from_tensor(weight, bias)
@@ -72,18 +79,3 @@ def maker(
         return linear if weight.order is None else ReorderedLinear(linear, weight.order)
 
     return make
-
-
-class BlockEmbedding(nn.Module):
-    """An embedding whose rows stay in blocks until they are looked up."""
-
-    def __init__(self, weight: BlockWeight):
-        super().__init__()
-        self.kind = weight.kind
-        self.num_embeddings, self.embedding_dim = weight.outputs, weight.inputs
-        self.register_buffer("weight", weight.raw)
-
-    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """token_ids [...] -> bfloat16 [..., embedding_dim]"""
-        rows = from_blocks(self.weight[token_ids.flatten()], self.kind)
-        return rows.view(*token_ids.shape, self.embedding_dim)

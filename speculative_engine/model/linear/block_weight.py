@@ -80,6 +80,10 @@ class BlockWeight(QuantisedWeight):
         """Its values, bfloat16 [outputs, inputs]."""
         return from_blocks(self.raw, self.kind)
 
+    def rows(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The values of some outputs, int64 [rows]: bfloat16 [rows, inputs]."""
+        return from_blocks(self.raw[outputs], self.kind)
+
     def with_outputs_of(self, others: Sequence[QuantisedWeight]) -> QuantisedWeight | None:
         """One weight with its outputs and then those of `others`; None if their types are not all equal."""
         alike = [other for other in others if isinstance(other, BlockWeight) and other.kind == self.kind]

@@ -1,4 +1,4 @@
-"""The compiled product: its results, and that a row's bits do not depend on other rows."""
+"""The compiled product of bfloat16 and float16 weights: its results, and a row's bits in any company."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,16 +21,20 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return chosen
 
 
-def random(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
+def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+DTYPES = [torch.bfloat16, torch.float16]
 
 
 @pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (50, 96), (64, 64), (317, 512), (4096, 1536)])
 @pytest.mark.parametrize("rows", [1, 5, 16, 17, 32, 33, 100])
-def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool) -> None:
-    given, weight = random(rows, inputs), random(outputs, inputs, seed=1)
+def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool, dtype: torch.dtype) -> None:
+    given, weight = random(rows, inputs), random(outputs, inputs, seed=1, dtype=dtype)
     added = random(outputs, seed=2) if bias else None
     found = CompiledGemm(weight)(given, added)
     expected = given.double() @ weight.double().t() + (0 if added is None else added.double())
@@ -41,9 +45,10 @@ def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool) -> No
 
 
 @pytest.mark.usefixtures("kind")
-def test_a_row_has_the_same_bits_in_any_company() -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
     """The result is zero up to rounding, so another order of summation shows at once."""
-    half, weights = random(130, 256), random(77, 256, seed=1)
+    half, weights = random(130, 256), random(77, 256, seed=1, dtype=dtype)
     order = torch.randperm(512, generator=torch.Generator().manual_seed(2))
     given = torch.cat([half, half], 1)[:, order].contiguous()
     product = CompiledGemm(torch.cat([weights, -weights], 1)[:, order].contiguous())
@@ -64,10 +69,39 @@ def test_without_bfloat16_products_bits_are_the_same_with_any_vectors(monkeypatc
     assert all(torch.equal(one, other) for each in found for one, other in zip(each, found[0], strict=True))
 
 
+def test_of_float16_weights_all_kernels_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All finite numbers of the type are weights, the smallest of which are denormal."""
+    numbers = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(torch.float16)
+    weight = numbers[numbers.isfinite()][: 1 << 15 & ~2047].view(-1, 1024)
+    product, given = CompiledGemm(weight), random(30, 1024)
+    product.wide = True
+    expected = given.double() @ weight.double().t()
+    found = []
+    for chosen in NUMBERS.values():
+        monkeypatch.setattr(compiled_product, "gemm_kind", lambda chosen=chosen: chosen)
+        found.append([product(given[:count]) for count in (1, 2, 4, 13, 30)])
+    assert all(torch.equal(one, other) for each in found for one, other in zip(each, found[0], strict=True))
+    assert torch.allclose(found[0][-1].double(), expected, rtol=1e-5, atol=0.1)
+
+
 @pytest.mark.usefixtures("kind")
+def test_a_float16_weight_keeps_its_bits() -> None:
+    """Each output is the sum of one weight with a row of one 1: denormal, infinite and no number as well."""
+    numbers = torch.arange(-(1 << 15), 1 << 15, 31, dtype=torch.int16).view(torch.float16)
+    weight = torch.zeros(len(numbers), 32, dtype=torch.float16)
+    weight[:, 5] = numbers
+    product = CompiledGemm(weight)
+    product.wide = True
+    row = torch.zeros(1, 32, dtype=torch.bfloat16)
+    row[0, 5] = 1
+    assert torch.equal(product(row)[0].nan_to_num(7, 8, 9), numbers.float().nan_to_num(7, 8, 9))
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("outputs", "inputs"), [(77, 512), (2000, 1024)])
-def test_threads_change_no_bit(outputs: int, inputs: int) -> None:
-    product, given = CompiledGemm(random(outputs, inputs, seed=1)), random(70, inputs)
+def test_threads_change_no_bit(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+    product, given = CompiledGemm(random(outputs, inputs, seed=1, dtype=dtype)), random(70, inputs)
     alone = product(given)
     for threads in (2, 3, 20):
         torch.set_num_threads(threads)
@@ -115,6 +149,8 @@ def test_where_it_can_be_had() -> None:
     weight = random(64, 64)
     assert can_multiply(weight)
     assert not can_multiply(weight.float())
+    assert not can_multiply(weight.half()), "rows would be float16, too"
+    assert can_multiply(weight.half(), torch.float16)
     assert not can_multiply(random(64, 48))
     torch.set_num_threads(2)
     assert can_multiply(weight)

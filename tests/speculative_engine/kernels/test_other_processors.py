@@ -57,7 +57,9 @@ def all_products() -> list[bytes]:
     codes = torch.randint(0, 126, (outputs, inputs), generator=generator, dtype=torch.uint8)
     scales = torch.rand(outputs, inputs // group, generator=generator) * 0.01
     kinds: list[BlockType] = list(FORMATS)
-    weights: list[CompiledProduct] = [CompiledGemm(random(outputs, inputs))]
+    weights: list[CompiledProduct] = [
+        CompiledGemm(random(outputs, inputs, dtype=dtype)) for dtype in (torch.bfloat16, torch.float16)
+    ]
     weights += [
         CompiledBlockGemm(kind, random_blocks(kind, outputs, inputs, byte=byte))
         for kind in kinds

@@ -12,8 +12,8 @@ from speculative_engine.checkpoint.checkpoint import ModelLoadError
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.kernels.library import LIBRARY
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.linear.block_linear import BlockEmbedding
 from speculative_engine.model.linear.linear_weight import JoinedLinear
+from speculative_engine.model.linear.stored_embedding import StoredEmbedding
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 from tests.harness.models.gguf_model import write_gguf
@@ -39,7 +39,7 @@ def written(
 
 
 @needs_library
-@pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "BF16"])
+@pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4", "BF16", "F16"])
 @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
 def test_it_says_what_its_values_say(name: str, type_name: str, tmp_path: Path) -> None:
     path, model = written(tmp_path, name, type_name)
@@ -59,7 +59,7 @@ def test_types_may_differ_in_a_layer(tied: bool, tmp_path: Path) -> None:
     ours = PackedModel.load(str(path), slots=1000)
     assert ours.weight_type == "q4_k"
     assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert isinstance(ours.model.get_input_embeddings(), BlockEmbedding)
+    assert isinstance(ours.model.get_input_embeddings(), StoredEmbedding)
     layers = ours.model.model.layers
     assert all(isinstance(layer.project, JoinedLinear) and layer.compiled is not None for layer in layers)
     assert run_self_test(ours).bit_exact
@@ -92,10 +92,14 @@ def test_files_are_other_models(tmp_path: Path) -> None:
 
 
 @needs_library
-def test_a_file_with_floats_may_be_quantised_at_load(tmp_path: Path) -> None:
-    path, _ = written(tmp_path, "Llama", "BF16")
+@pytest.mark.parametrize(("type_name", "kept"), [("BF16", "bfloat16"), ("F16", "f16")])
+def test_a_file_with_floats_may_be_quantised_at_load(type_name: str, kept: str, tmp_path: Path) -> None:
+    path, _ = written(tmp_path, "Llama", type_name)
     found = [PackedModel.load(str(path), slots=100, weights=each) for each in ("checkpoint", "q4_0")]
-    assert [each.weight_type for each in found] == ["bfloat16", "q4_0"]
+    found.append(PackedModel.load(str(path), slots=100, weights="int8", row_exact=False))
+    assert [each.weight_type for each in found] == [kept, "q4_0", "int8"]
+    products = [each.model.model.layers[0].down.product.weight_type for each in found[:2]]
+    assert products == [{"bfloat16": "bf16"}.get(kept, kept), "q4_0"]
 
 
 def test_the_first_layers_alone(tmp_path: Path) -> None:
