@@ -1,7 +1,7 @@
 """Linear layers with weights as checkpoints have them, quantised or in float16, for targets and drafters.
 
-A row is rounded to 8 bits per block before it is multiplied by integers. Its result depends neither on the other rows of
-its batch nor, in compiled code, on the processor.
+A row is rounded to 8 bits per block before it is multiplied by integers. Its result depends neither on the other rows
+of its batch nor, in compiled code, on the processor.
 """
 
 from __future__ import annotations
