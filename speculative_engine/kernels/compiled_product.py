@@ -36,7 +36,7 @@ class CompiledProduct(nn.Module):
         self.register_buffer("scales", scales, persistent=False)
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 or float32 [rows, outputs]"""
+        """rows: bfloat16 or float32 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 or float32 [rows, outputs]"""
         rows = rows.contiguous()
         out = rows.new_empty(len(rows), self.outputs, dtype=torch.float32 if self.wide else torch.bfloat16)
         working = torch.empty(rows.shape, dtype=torch.float32)
@@ -44,6 +44,7 @@ class CompiledProduct(nn.Module):
             rows.data_ptr(), self.stored.data_ptr(), None if self.scales is None else self.scales.data_ptr(),
             None if bias is None else bias.data_ptr(), out.data_ptr(), working.data_ptr(),
             len(rows), self.outputs, self.outputs, self.inputs, self.group, self.number, self.wide,
+            rows.dtype == torch.float32,
         )  # fmt: skip
         loaded().draftwire_gemm(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
         return out

@@ -1,7 +1,7 @@
 """The operations between the gemms of a Llama-style decoder layer, in compiled code (`csrc/layer_ops.c`).
 
-Unless noted otherwise, tensors are contiguous, on a CPU, and share one dtype, bfloat16 or float32. A row of a result
-depends only on that row of the inputs, to the bit.
+Unless noted otherwise, tensors are contiguous, on a CPU, and share one dtype, bfloat16 or float32; beside weights of
+norms in bfloat16 all others may be float32. A row of a result depends only on that row of the inputs, to the bit.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from speculative_engine.kernels.library import BF16, loaded
 from speculative_engine.kernels.structs import Angles, Rope
 
 
-def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(
+    inputs: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """Root mean square norm (Zhang and Sennrich 2019): inputs [rows, width], weight [width] -> [rows, width]
 
-    The result has the dtype of the weight; inputs may be float32 as well.
+    dtype: the result's, the weight's by default. Float32 inputs may have a bfloat16 result.
     """
-    out = torch.empty_like(inputs, dtype=weight.dtype)
+    out = torch.empty_like(inputs, dtype=dtype or weight.dtype)
     rows, width = inputs.shape
     loaded().draftwire_rms_norm(
         inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width,
-        eps, BF16[inputs.dtype], BF16[weight.dtype], torch.get_num_threads(),
+        eps, BF16[inputs.dtype], BF16[weight.dtype], BF16[out.dtype], torch.get_num_threads(),
     )  # fmt: skip
     return out
 
@@ -55,7 +57,8 @@ def rope(
     call = Rope(
         projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
         query.data_ptr(), keys.data_ptr(), values.data_ptr(),
-        rows, heads, kv_heads, dim, capacity, scale, eps, BF16[projected.dtype], KV_TYPES[keys.dtype],
+        rows, heads, kv_heads, dim, capacity, scale, eps,
+        BF16[projected.dtype], BF16[norms[0].dtype if norms else projected.dtype], KV_TYPES[keys.dtype],
     )  # fmt: skip
     loaded().draftwire_rope(ctypes.addressof(call), torch.get_num_threads())
     return query

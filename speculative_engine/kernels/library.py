@@ -30,7 +30,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_use_vectors": (None, (FLAG,)),
     "draftwire_gemm_kinds": (FLAG, ()),
     "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
-    "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG, FLAG)),
+    "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG, FLAG, FLAG)),
     "draftwire_rope": (None, (POINTER, FLAG)),
     "draftwire_write_kv": (None, (POINTER, FLAG)),
     "draftwire_angles": (None, (POINTER, FLAG)),

@@ -21,7 +21,7 @@ class Gemm(ctypes.Structure):
     _fields_ = (
         *_fields(POINTER, "rows weight scales bias out working"),
         *_fields(COUNT, "row_count outputs stride inputs group"),
-        *_fields(FLAG, "type wide"),
+        *_fields(FLAG, "type wide wide_rows"),
     )
 
 
@@ -32,7 +32,7 @@ class Rope(ctypes.Structure):
         *_fields(POINTER, "projected cosines sines query_weight key_weight slots query keys values"),
         *_fields(COUNT, "rows heads kv_heads dim capacity"),
         *_fields(FLOAT, "scale eps"),
-        *_fields(FLAG, "bf16 kv_type"),
+        *_fields(FLAG, "bf16 weight_bf16 kv_type"),
     )
 
 
@@ -107,7 +107,7 @@ class Pass(ctypes.Structure):
 
     _fields_ = (
         *_fields(POINTER, "hidden residual cosines sines slots seen lanes lane_rows counts"),
-        *_fields(POINTER, "narrow wide gated query attended scores working"),
+        *_fields(POINTER, "normed product gated query attended scores working"),
         *_fields(COUNT, "rows capacity longest lane_count scratch_size"),
         *_fields(FLAG, "threads kv_type"),
     )

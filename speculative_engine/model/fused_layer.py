@@ -21,7 +21,8 @@ from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
 from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.model.decoder_layer import Angles, CompiledLayer, LayerParts, can_compile
 from speculative_engine.model.file_pages import let_go_of
-from speculative_engine.model.linear.linear_weight import MakeLinear, joined
+from speculative_engine.model.linear.linear_structs import are_compiled
+from speculative_engine.model.linear.linear_weight import MakeLinear, joined, parts_of
 from speculative_engine.model.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies
@@ -96,6 +97,10 @@ class FusedNorm(nn.Module):
         flat = inputs.reshape(-1, inputs.shape[-1])
         return rms_norm(flat, self.weight, self.eps).view_as(inputs)
 
+    def in_float32(self, rows: torch.Tensor) -> torch.Tensor:
+        """rows: float32 [rows, width] -> the same"""
+        return rms_norm(rows, self.weight, self.eps, torch.float32)
+
 
 class _Residual(NamedTuple):
     """The residual stream of a forward pass whose layers run in parts."""
@@ -115,7 +120,7 @@ class _Outputs(nn.Module):
         self._first, self._last = first, last
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self._linear[0](inputs)[..., self._first : self._last]
+        return self._linear[0](inputs)[..., self._first : self._last].to(inputs.dtype)
 
 
 class FusedLayer(nn.Module):
@@ -153,6 +158,10 @@ class FusedLayer(nn.Module):
             window=_WINDOWS[type(layer).__name__](attention),
         )
         self.compiled = CompiledLayer(self._parts) if can_compile(self._parts) else None
+        for linear in self._parts.linears:
+            if are_compiled([linear]):
+                for part in parts_of(linear):
+                    part.product.wide = True
 
     def forward(
         self,
@@ -163,9 +172,8 @@ class FusedLayer(nn.Module):
     ) -> torch.Tensor:
         """Overwrites and returns hidden_states [1, rows, width]. position_embeddings: cosines, sines [1, rows, dim]."""
         if self._config._attn_implementation != ATTENTION_NAME:
-            given: torch.Tensor = self.library_layer(
-                hidden_states, *args, position_embeddings=position_embeddings, **kwargs
-            )
+            angles = tuple(each.to(hidden_states.dtype) for each in position_embeddings)
+            given: torch.Tensor = self.library_layer(hidden_states, *args, position_embeddings=angles, **kwargs)
             return given
         under_way = current_pass()
         if self.compiled is not None:
@@ -186,14 +194,20 @@ class FusedLayer(nn.Module):
         """Runs the layer as separate operations, if it is not compiled. Overwrites residual, float32 [rows, width]."""
         under_way, parts = current_pass(), self._parts
         batch, cache = under_way.packed_batch, under_way.cache
-        cosines, sines = position_embeddings
-        projected = self.project(self.input_norm(residual))
-        like = projected.view(len(residual), -1, parts.dim).transpose(0, 1)[-parts.kv_heads :]
+        cosines, sines = (each[0].float() for each in position_embeddings)
+        like = parts.input_norm[0].new_empty(parts.kv_heads, 0, parts.dim)
         keys, values = cache.layer(self._index, like, like)
-        query = rope(projected, cosines[0], sines[0], parts.head_norms, batch.slots, keys, values, parts.scaling)
+        projected = _product(self.project, self.input_norm.in_float32(residual), like.dtype)
+        query = rope(projected, cosines, sines, parts.head_norms, batch.slots, keys, values, parts.scaling)
         seen = compiled_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
-        residual += self.output(seen.view(len(residual), -1).to(projected.dtype))
-        residual += self.down(silu_and_mul(self.gate_and_up(self.output_norm(residual))))
+        residual += _product(self.output, seen.view(len(residual), -1), like.dtype)
+        gate_and_up = _product(self.gate_and_up, self.output_norm.in_float32(residual), like.dtype)
+        residual += _product(self.down, silu_and_mul(gate_and_up), like.dtype)
+
+
+def _product(linear: nn.Module, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """rows: float32 [rows, inputs] -> float32 [rows, outputs]. dtype: what linear layers take that are not compiled"""
+    return linear(rows) if are_compiled([linear]) else linear(rows.to(dtype)).float()
 
 
 def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:

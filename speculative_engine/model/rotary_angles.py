@@ -23,9 +23,9 @@ class RotaryAngles(nn.Module):
         self.register_buffer("frequencies", embedding.inv_freq.float().contiguous(), persistent=False)
 
     def forward(self, like: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """position_ids: int64 [batch, rows] -> cosines and sines [batch, rows, dim], of the dtype of `like`"""
+        """position_ids: int64 [batch, rows] -> cosines and sines, float32 [batch, rows, dim]"""
         cosines, sines = rotary_angles(
-            position_ids.reshape(-1).contiguous(), self.frequencies, self.scaling, like.dtype
+            position_ids.reshape(-1).contiguous(), self.frequencies, self.scaling, torch.float32
         )
         shape = (*position_ids.shape, -1)
         return cosines.view(shape), sines.view(shape)

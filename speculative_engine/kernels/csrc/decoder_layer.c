@@ -1,38 +1,24 @@
-/* A Llama-style decoder layer in one call, in bfloat16 with a residual stream of float32. It computes the same bits as
- * one call per operation, without the gaps between calls in which threads would wait. */
+/* A Llama-style decoder layer in one call, with weights of any type and float32 between its products. It computes the
+ * same bits as one call per operation, without the gaps between calls in which threads would wait. */
 #include "ops.h"
 #include "vectors.h"
 #include "thread_pool.h"
 
 #define LEAST_ELEMENTS 32768 /* with fewer, waking a thread costs more than it saves */
 
-static void multiply(const Layer *layer, const Linear *by, const Pass *pass, const uint16_t *rows, uint16_t *out) {
+static void multiply(const Layer *layer, const Linear *by, const Pass *pass, const float *rows, float *out) {
     int64_t stride = 0;
     for (const Linear *part = by; part; part = part->next) stride += part->outputs;
     for (; by; out += by->outputs, by = by->next) {
         const Gemm p = {rows, by->weight, by->scales, by->bias, out, pass->working,
-                        pass->rows, by->outputs, stride, by->inputs, by->group, by->type, 0};
+                        pass->rows, by->outputs, stride, by->inputs, by->group, by->type, 1, 1};
         draftwire_gemm(&p, layer->kind, pass->threads);
     }
 }
 
-/* A conversion of one tensor to another. */
-typedef struct {
-    const void *from;
-    uint16_t *to;
-} Elementwise;
-
-INLINE void round_vectors_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
-    const Elementwise *a = call;
-    (void)thread_id;
-    for (int64_t at = first * LANES; at < last * LANES; at += LANES) store_vec(a->to, at, load_vec(a->from, at, 0), 1);
-}
-
-CLONED_TASK(round_vectors)
-
 /* The residual stream. */
 typedef struct {
-    const uint16_t *added;
+    const float *added;
     float *residual;
     uint16_t *rounded; /* or NULL */
 } Residual;
@@ -41,7 +27,7 @@ INLINE void add_vectors_body(const void *call, int64_t first, int64_t last, int3
     const Residual *a = call;
     (void)thread_id;
     for (int64_t at = first * LANES; at < last * LANES; at += LANES) {
-        const vec sum = load_vec(a->residual, at, 0) + load_vec(a->added, at, 1);
+        const vec sum = load_vec(a->residual, at, 0) + load_vec(a->added, at, 0);
         store_vec(a->residual, at, sum, 0);
         if (a->rounded) store_vec(a->rounded, at, sum, 1);
     }
@@ -56,13 +42,13 @@ static void for_all_vectors(Task task, const void *call, const Pass *pass, int64
 void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values) {
     const int64_t rows = pass->rows, width = layer->project.inputs, dim = layer->dim, gate = layer->down.inputs;
     const int32_t threads = pass->threads;
-    draftwire_rms_norm(pass->residual, layer->input_norm, pass->narrow, rows, width, layer->input_eps, 0, 1, threads);
-    multiply(layer, &layer->project, pass, pass->narrow, pass->wide);
+    draftwire_rms_norm(pass->residual, layer->input_norm, pass->normed, rows, width, layer->input_eps, 0, 1, 0, threads);
+    multiply(layer, &layer->project, pass, pass->normed, pass->product);
     const Rope rope = {
-        pass->wide, pass->cosines, pass->sines, layer->query_norm, layer->key_norm, pass->slots,
+        pass->product, pass->cosines, pass->sines, layer->query_norm, layer->key_norm, pass->slots,
         pass->query, keys, values,
         rows, layer->heads, layer->kv_heads, dim, pass->capacity,
-        layer->scale, layer->head_eps, 1, pass->kv_type,
+        layer->scale, layer->head_eps, 0, 1, pass->kv_type,
     };
     draftwire_rope(&rope, threads);
     const Attention attention = {
@@ -73,14 +59,13 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, v
         0, pass->kv_type,
     };
     draftwire_attention(&attention, threads);
-    const Elementwise rounding = {pass->attended, pass->narrow};
-    for_all_vectors(round_vectors, &rounding, pass, layer->heads * dim);
-    multiply(layer, &layer->output, pass, pass->narrow, pass->wide);
-    const Residual attended = {pass->wide, pass->residual, NULL}, fed_forward = {pass->wide, pass->residual, pass->hidden};
+    multiply(layer, &layer->output, pass, pass->attended, pass->product);
+    const Residual attended = {pass->product, pass->residual, NULL};
+    const Residual fed_forward = {pass->product, pass->residual, pass->hidden};
     for_all_vectors(add_vectors, &attended, pass, width);
-    draftwire_rms_norm(pass->residual, layer->output_norm, pass->narrow, rows, width, layer->output_eps, 0, 1, threads);
-    multiply(layer, &layer->gate_and_up, pass, pass->narrow, pass->wide);
-    draftwire_silu_and_mul(pass->wide, pass->gated, rows, gate, 1, threads);
-    multiply(layer, &layer->down, pass, pass->gated, pass->wide);
+    draftwire_rms_norm(pass->residual, layer->output_norm, pass->normed, rows, width, layer->output_eps, 0, 1, 0, threads);
+    multiply(layer, &layer->gate_and_up, pass, pass->normed, pass->product);
+    draftwire_silu_and_mul(pass->product, pass->gated, rows, gate, 0, threads);
+    multiply(layer, &layer->down, pass, pass->gated, pass->product);
     for_all_vectors(add_vectors, &fed_forward, pass, width);
 }

@@ -6,7 +6,7 @@ static void multiply(const Linear *part, const ExpertRows *a, int64_t first, int
     uint16_t *out = a->out + first * a->outputs;
     for (; part; out += part->outputs, part = part->next) {
         const Gemm p = {a->rows + first * a->inputs, part->weight, part->scales, part->bias, out, a->working,
-                        count, part->outputs, a->outputs, part->inputs, part->group, part->type, 0};
+                        count, part->outputs, a->outputs, part->inputs, part->group, part->type, 0, 0};
         draftwire_gemm(&p, kind, threads);
     }
 }

@@ -174,7 +174,8 @@ int32_t draftwire_gemm_kinds(void) {
  * group. */
 AMX static void amx_rows(const Gemm *p, int64_t group, int64_t row, int lower, int lines) {
     const int64_t inputs = p->inputs;
-    const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs, *rows = p->rows + row * inputs;
+    const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs;
+    const uint16_t *rows = (const uint16_t *)p->rows + row * inputs;
     const char *next = (const char *)(weight + OUTPUT_GROUP * inputs);
     next += row / ROW_BLOCK * (inputs / INPUT_BLOCK) * lines * 64;
     clear_sums(lower);
@@ -237,7 +238,8 @@ AVX_INLINE void add_paced(__m512 *left, __m512 *right, const uint16_t *weight, c
  * later blocks find this group in the cache. All prefetches are T1: with T0, fewer lines can be in flight. */
 AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
-    const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs, *rows = p->rows + row * inputs;
+    const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs;
+    const uint16_t *rows = (const uint16_t *)p->rows + row * inputs;
     const int64_t lines = (2 * TILE + blocks - 1) / blocks; /* of the next group, per block of inputs */
     const char *next = (const char *)(weight + OUTPUT_GROUP * inputs) + block * (inputs / INPUT_BLOCK) * lines * 64;
     __m512 left[AVX_ROWS], right[AVX_ROWS];
@@ -315,7 +317,21 @@ void multiply_f16(const Gemm *p, int32_t kind, int32_t threads) {
 
 #endif
 
-void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
+INLINE void round_elements_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const Gemm *p = call;
+    (void)thread_id;
+    for (int64_t at = first * LANES; at < last * LANES; at += LANES) store_vec(p->working, at, load_vec(p->rows, at, 0), 1);
+}
+
+CLONED_TASK(round_elements)
+
+void draftwire_gemm(const Gemm *call, int32_t kind, int32_t threads) {
+    Gemm narrow = *call;
+    const Gemm *p = call;
+    if (p->wide_rows && (p->type == INT8_WEIGHT || (p->type == BF16_WEIGHT && kind >= AVX512BF16_GEMM))) {
+        draftwire_parallel_for(round_elements, p, p->row_count * p->inputs / LANES, LEAST_WIDENED / LANES, threads);
+        narrow.rows = p->working, narrow.wide_rows = 0, p = &narrow;
+    }
     if (p->type == BF16_WEIGHT) multiply_bf16(p, kind, threads);
     else if (p->type == F16_WEIGHT) multiply_f16(p, kind, threads);
     else if (p->type == INT8_WEIGHT) multiply_int8(p, kind, threads);

@@ -18,6 +18,15 @@ void multiply_fp8(const Gemm *p, int32_t kind, int32_t threads);
 int draftwire_has_avx_vnni(void);
 #endif
 
+/* Returns an element of the rows. */
+INLINE float element_of_rows(const Gemm *p, int64_t at) {
+    if (p->wide_rows) return ((const float *)p->rows)[at];
+    const uint32_t bits = (uint32_t)((const uint16_t *)p->rows)[at] << 16;
+    float found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
+}
+
 /* Stores a row's sums of LANES outputs from `output` on, with the bias added, rounded unless `wide`. Skips outputs beyond
  * the last. */
 INLINE void store_sums(const Gemm *p, int64_t row, int64_t output, const float *sums) {

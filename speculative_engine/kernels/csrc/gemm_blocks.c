@@ -95,14 +95,16 @@ INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
                     IN_GROUPS(type) ? (uint32_t)(p->group / BLOCK) : 0};
 }
 
-/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. The loops
+/* Rounds a block of a row, whose first element is `at`. A block with an infinite element or one that is not a number gets the unit NaN. The loops
  * are over integers where they reduce, so that compilers turn them into vectors. */
-INLINE void round_block(const uint16_t *from, Rounded to, int type, int zero) {
+INLINE void round_block(const Gemm *p, int64_t at, Rounded to, int zero) {
     float x[BLOCK], most;
     uint32_t largest = 0; /* sizes are ordered as their bits are */
+    for (int i = 0; i < BLOCK; i++) x[i] = element_of_rows(p, at + i);
     for (int i = 0; i < BLOCK; i++) {
-        const uint32_t bits = (uint32_t)from[i] << 16, size = bits & 0x7fffffff;
-        memcpy(x + i, &bits, sizeof bits);
+        uint32_t size;
+        memcpy(&size, x + i, sizeof size);
+        size &= 0x7fffffff;
         largest = size > largest ? size : largest;
     }
     if (largest >= 0x7f800000) {
@@ -121,7 +123,7 @@ INLINE void round_block(const uint16_t *from, Rounded to, int type, int zero) {
     for (int i = 0; i < BLOCK / 2; i++) left += whole[i], right += whole[i + BLOCK / 2];
     to.sums[0] = (float)(left + right), to.sums[1] = (float)right;
     *to.shares = to.sums[0] * *to.units;
-    to.starts[0] = -zero * (type == Q6_K_WEIGHT ? left : left + right), to.starts[1] = -zero * right;
+    to.starts[0] = -zero * (p->type == Q6_K_WEIGHT ? left : left + right), to.starts[1] = -zero * right;
 }
 
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
@@ -134,7 +136,7 @@ INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most, i
         for (int64_t r = 0; r < count; r++)
             for (int64_t b = 0; b < across; b++) {
                 const int64_t to = begin * across + b * count + r;
-                round_block(p->rows + (begin + r) * p->inputs + b * BLOCK, rounded_from(into, to), p->type, zero);
+                round_block(p, (begin + r) * p->inputs + b * BLOCK, rounded_from(into, to), zero);
             }
     }
 }

@@ -31,10 +31,7 @@ FMA_TARGET static void FMA_NAME(widen_blocks)(const void *call, int64_t first, i
         const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
         float *widened = p->working + begin * inputs;
         for (int64_t r = 0; r < count; r++)
-            for (int64_t k = 0; k < inputs; k++) {
-                const uint32_t bits = (uint32_t)p->rows[(begin + r) * inputs + k] << 16;
-                memcpy(widened + k * count + r, &bits, sizeof bits);
-            }
+            for (int64_t k = 0; k < inputs; k++) widened[k * count + r] = element_of_rows(p, (begin + r) * inputs + k);
     }
 }
 

@@ -1,4 +1,4 @@
-/* The product of bfloat16 rows and a packed weight of 8-bit floats (e4m3), with a scale for each group of inputs, for
+/* The product of rows and a packed weight of 8-bit floats (e4m3), with a scale for each group of inputs, for
  * few rows.
  *
  * Weights are widened to float32 in registers. The products of a group are summed in the order of inputs, by fused
@@ -35,13 +35,6 @@ static inline const float *scales_of(const Gemm *p, int64_t group) {
     return (const float *)(codes_of(p, group) + GROUP * p->inputs);
 }
 
-static inline float float_of(uint16_t bf16) {
-    const uint32_t bits = (uint32_t)bf16 << 16;
-    float found;
-    memcpy(&found, &bits, sizeof found);
-    return found;
-}
-
 /* Widens blocks `first` to `last` - 1 of rows, of at most `most` rows each, interleaved: [inputs, rows of the block]. */
 static inline void widen_blocks(const Gemm *p, int64_t first, int64_t last, int64_t most) {
     const int64_t blocks = (p->row_count + most - 1) / most, inputs = p->inputs;
@@ -49,7 +42,7 @@ static inline void widen_blocks(const Gemm *p, int64_t first, int64_t last, int6
         const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
         for (int64_t r = 0; r < count; r++)
             for (int64_t k = 0; k < inputs; k++)
-                p->working[begin * inputs + k * count + r] = float_of(p->rows[(begin + r) * inputs + k]);
+                p->working[begin * inputs + k * count + r] = element_of_rows(p, (begin + r) * inputs + k);
     }
 }
 

@@ -39,7 +39,7 @@ AMX_INLINE void convert_block(const int8_t *block, uint16_t *converted) {
 AMX static void amx_rows(const Gemm *p, int64_t group, int64_t row, int lower, uint16_t *converted, int64_t kept) {
     const int64_t inputs = p->inputs, blocks = inputs / INPUT_BLOCK;
     const int8_t *weight = (const int8_t *)p->weight + group * OUTPUT_GROUP * inputs;
-    const uint16_t *rows = p->rows + row * inputs;
+    const uint16_t *rows = (const uint16_t *)p->rows + row * inputs;
     const int converts = row == 0 || kept < blocks;
     clear_sums(lower);
     for (int64_t block = 0; converts && block < LEAD && block < blocks; block++)
@@ -69,7 +69,7 @@ AMX static void amx_groups(const void *call, int64_t first, int64_t last, int32_
 AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
     const int8_t *weight = (const int8_t *)p->weight + group * OUTPUT_GROUP * inputs;
-    const uint16_t *rows = p->rows + row * inputs;
+    const uint16_t *rows = (const uint16_t *)p->rows + row * inputs;
     const int64_t lines = (TILE + blocks - 1) / blocks; /* of the next group, per block of inputs */
     const char *next = (const char *)(weight + OUTPUT_GROUP * inputs) + block * (inputs / INPUT_BLOCK) * lines * 64;
     __m512 left[AVX_ROWS], right[AVX_ROWS];

@@ -1,8 +1,8 @@
 /* The operations between the gemms of a Llama-style decoder layer, row by row: root mean square norms, rotary position
  * embedding with the writing of keys and values, and SiLU with multiplication.
  *
- * Every operation rounds to the model's dtype where transformers does. Results differ from those of transformers only
- * by the order of the norms' sums and the last bit of exponentials. All widths are multiples of LANES.
+ * Results in bfloat16 are rounded where transformers rounds, and differ from its results only by the order of the norms'
+ * sums and the last bit of exponentials. All widths are multiples of LANES.
  */
 #include "ops.h"
 #include "kv_rows.h"
@@ -17,8 +17,8 @@ static void for_all_rows(Task task, const void *call, int64_t rows, int64_t widt
     draftwire_parallel_for(task, call, rows, (LEAST_ELEMENTS + width - 1) / width, threads);
 }
 
-INLINE void rms_norm_row(const void *from, int from_bf16, int64_t at, const void *weight, void *to, int64_t to_at,
-                         int64_t width, float eps, int bf16) {
+INLINE void rms_norm_row(const void *from, int from_bf16, int64_t at, const void *weight, int weight_bf16, void *to,
+                         int to_bf16, int64_t width, float eps) {
     vec squares = {0};
     for (int64_t c = 0; c < width; c += LANES) {
         vec x = load_vec(from, at + c, from_bf16);
@@ -26,8 +26,8 @@ INLINE void rms_norm_row(const void *from, int from_bf16, int64_t at, const void
     }
     float scale = 1.0f / sqrtf(sum_vec(squares) / (float)width + eps);
     for (int64_t c = 0; c < width; c += LANES) {
-        vec x = round_vec(load_vec(from, at + c, from_bf16) * scale, bf16);
-        store_vec(to, to_at + c, x * load_vec(weight, c, bf16), bf16);
+        vec x = round_vec(load_vec(from, at + c, from_bf16) * scale, to_bf16);
+        store_vec(to, at + c, x * load_vec(weight, c, weight_bf16), to_bf16);
     }
 }
 
@@ -36,7 +36,7 @@ typedef struct {
     void *out;
     int64_t width;
     float eps;
-    int32_t from_bf16, bf16;
+    int32_t from_bf16, weight_bf16, out_bf16;
 } RmsNorm;
 
 INLINE void rms_norm_rows_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
@@ -44,17 +44,18 @@ INLINE void rms_norm_rows_body(const void *call, int64_t first, int64_t last, in
     (void)thread_id;
     for (int64_t r = first; r < last; r++) {
         const int64_t at = r * a->width;
-        if (a->from_bf16) rms_norm_row(a->from, 1, at, a->weight, a->out, at, a->width, a->eps, 1);
-        else if (a->bf16) rms_norm_row(a->from, 0, at, a->weight, a->out, at, a->width, a->eps, 1);
-        else rms_norm_row(a->from, 0, at, a->weight, a->out, at, a->width, a->eps, 0);
+        if (a->from_bf16) rms_norm_row(a->from, 1, at, a->weight, 1, a->out, 1, a->width, a->eps);
+        else if (a->out_bf16) rms_norm_row(a->from, 0, at, a->weight, 1, a->out, 1, a->width, a->eps);
+        else if (a->weight_bf16) rms_norm_row(a->from, 0, at, a->weight, 1, a->out, 0, a->width, a->eps);
+        else rms_norm_row(a->from, 0, at, a->weight, 0, a->out, 0, a->width, a->eps);
     }
 }
 
 CLONED_TASK(rms_norm_rows)
 
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
-                        int32_t from_bf16, int32_t bf16, int32_t threads) {
-    const RmsNorm call = {from, weight, out, width, eps, from_bf16, bf16};
+                        int32_t from_bf16, int32_t weight_bf16, int32_t out_bf16, int32_t threads) {
+    const RmsNorm call = {from, weight, out, width, eps, from_bf16, weight_bf16, out_bf16};
     for_all_rows(rms_norm_rows, &call, rows, width, threads);
 }
 
@@ -76,13 +77,14 @@ INLINE void store_head(const float *head, void *rows, int64_t to, int64_t dim, i
         for (int64_t c = 0; c < dim; c += LANES) store_vec(rows, to * dim + c, load_vec(head, c, 0), type == BF16_KV);
 }
 
-INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
+INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
     const int64_t dim = a->dim, middle = dim / 2, start = row * (a->heads + 2 * a->kv_heads) * dim;
     float head[MOST_DIM];
     vec low, high;
     for (int64_t h = 0; h < a->heads; h++) {
         int64_t at = start + h * dim, to = (h * a->rows + row) * dim;
-        if (a->query_weight) rms_norm_row(a->projected, bf16, at, a->query_weight, a->projected, at, dim, a->eps, bf16);
+        if (a->query_weight)
+            rms_norm_row(a->projected, bf16, at, a->query_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
             store_vec(a->query, to + c, low * a->scale, 0);
@@ -91,7 +93,8 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
     }
     for (int64_t h = 0; h < a->kv_heads; h++) {
         int64_t at = start + (a->heads + h) * dim, to = h * a->capacity + a->slots[row];
-        if (a->key_weight) rms_norm_row(a->projected, bf16, at, a->key_weight, a->projected, at, dim, a->eps, bf16);
+        if (a->key_weight)
+            rms_norm_row(a->projected, bf16, at, a->key_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
             store_vec(head, c, low, 0);
@@ -108,8 +111,9 @@ INLINE void rope_rows_body(const void *call, int64_t first, int64_t last, int32_
     const Rope *a = call;
     (void)thread_id;
     for (int64_t r = first; r < last; r++) {
-        if (a->bf16) rope_row(a, r, 1);
-        else rope_row(a, r, 0);
+        if (a->bf16) rope_row(a, r, 1, 1);
+        else if (a->weight_bf16) rope_row(a, r, 0, 1);
+        else rope_row(a, r, 0, 0);
     }
 }
 

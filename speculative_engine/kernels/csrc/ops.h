@@ -17,7 +17,7 @@ enum {
 
 /* The product of rows and a packed weight. */
 typedef struct {
-    const uint16_t *rows;      /* [row_count, inputs] */
+    const void *rows;          /* [row_count, inputs], bfloat16 or float32 */
     const void *weight;        /* packed as in tiles.h, gemm_blocks.c or gemm_fp8.c; the last group is padded with zeros */
     const float *scales;       /* [groups * OUTPUT_GROUP] for INT8_WEIGHT, else NULL */
     const uint16_t *bias;      /* [outputs] or NULL */
@@ -28,6 +28,7 @@ typedef struct {
     int64_t group;             /* inputs per scale for GROUP4_WEIGHT, GROUP8_WEIGHT and FP8_WEIGHT, a multiple of 32 */
     int32_t type;
     int32_t wide;              /* whether `out` is float32 instead of bfloat16 */
+    int32_t wide_rows;         /* whether `rows` are; bfloat16 products and those of INT8_WEIGHT round them */
 } Gemm;
 
 /* The gemm kernels: plain C, then those of x86 and those of ARM, slowest first. Those without bfloat16 products give
@@ -44,10 +45,10 @@ int32_t draftwire_gemm_kinds(void);
 /* kind: one that this processor supports; AVX512BF16_GEMM or AMX_GEMM for INT8_WEIGHT */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 
-/* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row. from_bf16: of `from`; if set, so
- * is bf16, of `weight` and `out` */
+/* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row. from_bf16, weight_bf16 and
+ * out_bf16 are of these tensors. Beside bfloat16 weights `from` may be float32, and then `out` as well */
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
-                        int32_t from_bf16, int32_t bf16, int32_t threads);
+                        int32_t from_bf16, int32_t weight_bf16, int32_t out_bf16, int32_t threads);
 
 /* The types of keys and values in their slots; kv_rows.h describes a row of each. */
 enum { FLOAT32_KV, BF16_KV, Q8_0_KV };
@@ -69,8 +70,9 @@ typedef struct {
     int64_t dim;              /* at most MOST_DIM */
     int64_t capacity;
     float scale, eps;
-    int32_t bf16;
-    int32_t kv_type;          /* that of the model's dtype, or Q8_0_KV */
+    int32_t bf16;             /* of `projected` and the angles */
+    int32_t weight_bf16;      /* of the norms' weights; set if bf16 is */
+    int32_t kv_type;
 } Rope;
 
 void draftwire_rope(const Rope *a, int32_t threads);
@@ -165,11 +167,11 @@ typedef struct {
 typedef struct {
     uint16_t *hidden;                                         /* [rows, width], overwritten: `residual`, rounded */
     float *residual;                                          /* [rows, width], overwritten */
-    const uint16_t *cosines, *sines;                          /* [rows, dim] */
+    const float *cosines, *sines;                             /* [rows, dim] */
     const int64_t *slots, *seen, *lanes, *lane_rows, *counts; /* see Rope and Attention */
-    uint16_t *narrow;                                         /* [rows, max(width, heads * dim)] */
-    uint16_t *wide;  /* [rows, most outputs of a linear layer] */
-    uint16_t *gated; /* [rows, inputs of down] */
+    float *normed;   /* [rows, width] */
+    float *product;  /* [rows, most outputs of a linear layer] */
+    float *gated;    /* [rows, inputs of down] */
     float *query;    /* [heads, rows, dim] */
     float *attended; /* [rows, heads, dim] */
     float *scores;   /* [threads, scratch_size] */

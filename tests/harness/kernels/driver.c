@@ -20,16 +20,16 @@ static void run(int64_t operation, int32_t kind) {
         const int64_t rows = (int64_t)n[0], outputs = (int64_t)n[1], inputs = (int64_t)n[2];
         float *working = malloc((size_t)(rows * inputs) * sizeof(float));
         const Gemm p = {b[0], b[1], NULL, b[2], b[3], working, rows, outputs, outputs, inputs,
-                        (int64_t)n[3], (int32_t)n[4], 0};
+                        (int64_t)n[3], (int32_t)n[4], 0, 0};
         draftwire_gemm(&p, kind, 1);
         free(working);
     } else if (operation == NORM) {
         draftwire_rms_norm(b[0], b[1], b[2], (int64_t)n[0], (int64_t)n[1], (float)n[2], (int32_t)n[3], (int32_t)n[3],
-                           1);
+                           (int32_t)n[3], 1);
     } else if (operation == ROPE) {
         const Rope p = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8],
                         (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[4],
-                        (float)n[5], (float)n[6], (int32_t)n[7], (int32_t)n[8]};
+                        (float)n[5], (float)n[6], (int32_t)n[7], (int32_t)n[7], (int32_t)n[8]};
         draftwire_rope(&p, 1);
     } else if (operation == ANGLES) {
         const Angles p = {b[0], b[1], b[2], b[3], (int64_t)n[0], (int64_t)n[1], (float)n[2], (int32_t)n[3]};

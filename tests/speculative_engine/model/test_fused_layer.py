@@ -1,5 +1,7 @@
 """Fused layers equal transformers' layers, and replace no others. Their bits: test_bit_equality.py."""
 
+import copy
+
 import pytest
 import torch
 
@@ -35,10 +37,11 @@ def fused(model: PackedModel) -> bool:
 def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
     name, changes = CASES[case]
     model = tiny_model(name, dtype, **{**_SIZES, **changes})
-    ours = packed(model)
+    ours = packed(copy.deepcopy(model))
     assert fused(ours)
     rows = walk(ours, [random_tokens(40, seed=1), random_tokens(25, seed=2)], [20, 5])
-    assert check_against_plain(model, rows) < (1e-4 if dtype == torch.float32 else 0.15)
+    # They round less than transformers' layers do in bfloat16, which are up to 0.25 away from float32.
+    assert check_against_plain(model.float(), rows) < (1e-4 if dtype == torch.float32 else 0.15)
 
 
 @needs_library
