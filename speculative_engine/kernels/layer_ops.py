@@ -15,9 +15,7 @@ from speculative_engine.kernels.library import BF16, loaded
 from speculative_engine.kernels.structs import Angles, Rope
 
 
-def rms_norm(
-    inputs: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype | None = None
-) -> torch.Tensor:
+def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Root mean square norm (Zhang and Sennrich 2019): inputs [rows, width], weight [width] -> [rows, width]
 
     dtype: the result's, the weight's by default. Float32 inputs may have a bfloat16 result.

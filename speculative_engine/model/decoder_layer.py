@@ -1,7 +1,7 @@
 """A Llama-style decoder layer in one compiled call (`csrc/decoder_layer.c`).
 
 Everything between its products is float32, which transformers rounds to bfloat16. Rounding the residual stream would be
-an error that grows with the number of layers, and rounding the rest adds a third to the error of products by 8-bit rows.
+an error that grows with the number of layers; rounding the rest adds a third to the error of products by 8-bit rows.
 
 It gives the same bits as one call per operation, and saves the time between calls, in which other threads idle. A call
 from Python takes microseconds, and many more right after a step has read a model's weights through all caches.
