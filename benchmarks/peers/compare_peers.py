@@ -36,7 +36,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
-from benchmarks.harness.pair_options import add_size_options
+from benchmarks.harness.pair_options import PAIRS, add_size_options
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.catalogue import Peer, peers
 from benchmarks.peers.comparison import figures
@@ -65,7 +65,8 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
         for number in range(options.runs):
             all_peers.run(number)
         found = figures(all_peers.contestants, "draftwire plain", "draftwire two services")
-    place = arrangement.name if options.weights == "bf16" else f"{options.weights}, {arrangement.name}"
+    size = None if options.target_millions == PAIRS["400M"][0] else f"{options.target_millions:g} M"
+    place = ", ".join(filter(None, (size, options.weights if options.weights != "bf16" else None, arrangement.name)))
     return {f"{place}: {name}": value for name, value in (found | missing).items()}
 
 
