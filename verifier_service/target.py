@@ -69,6 +69,7 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
         trust_remote_code=settings.trust_remote_code,
         reproducible=settings.reproducible and settings.device != "cpu",
         ranks=ranks,
+        context_length=settings.context_length,
     )
 
 
@@ -113,6 +114,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         parameters=model.parameters,
         dtype=model.weight_type,
         kv_dtype=model.kv_dtype,
+        context_length=model.context_length,
+        rotary_factors=model.rotary_factors,
         kv_slots=model.pool.capacity,
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,

@@ -108,6 +108,7 @@ def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel
         layers=settings.layers,
         reproducible=settings.reproducible and settings.device != "cpu",
         ranks=ranks,
+        context_length=settings.context_length,
     )
 
 
@@ -154,6 +155,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         device=info.device,
         vocab_size=info.vocab_size,
         context_length=info.context_length,
+        rotary_factors=model.rotary_factors,
         kv_slots=model.pool.capacity,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,

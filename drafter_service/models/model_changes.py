@@ -212,6 +212,7 @@ class ModelChanges:
                 "allow_hub_models": self._settings.allow_hub_models or load.model == self._settings.model,
                 # The number of layers is meant for that checkpoint only.
                 "layers": self._settings.layers if load.model == self._settings.model else None,
+                "context_length": self._settings.context_length if load.model == self._settings.model else None,
             }
         )
         try:

@@ -19,6 +19,9 @@ class RankSettings(ServiceSettings):
     kv_slots: int = Field(default=32768, ge=0)
     """Tokens that fit into the KV cache, over all sequences; 0, on GPUs, as many as there is memory for. The log says
     how much memory that is."""
+    context_length: int | None = Field(default=None, ge=64)
+    """Tokens of the longest sequence; by default what the model declares, or for a model with two sets of rotary
+    factors (LongRoPE) what the short ones are for. Beyond that, the long ones are used at every position."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory that may be in use, by all processes together, once a KV cache sized by --kv-slots 0 is
     allocated."""

@@ -76,11 +76,13 @@ def attend(
     window: int | None,
     softcap: float | None,
     sinks: torch.Tensor | None,
+    chunk: int | None = None,
 ) -> torch.Tensor:
     """Computes the attention of each row to the slots that it sees; float32 [rows, heads, value_dim].
 
     query: scaled, float32 [heads, rows, key_dim], contiguous. keys and values: [kv_heads, slots, dim], contiguous; or
-    rows of `kv_rows`, [kv_heads, slots, width].
+    rows of `kv_rows`, [kv_heads, slots, width]. window: number of last slots that a query sees; None for all. chunk: a
+    query sees only slots of its own chunk of so many positions; None for all.
     """
     heads, row_count, key_dim = query.shape
     kv_heads, slots, _ = values.shape
@@ -96,7 +98,7 @@ def attend(
         None if sink_scores is None else sink_scores.data_ptr(),
         lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
         row_count, kv_heads, shared, slots, key_dim, value_dim,
-        size.longest, window or 0, len(lanes.lanes), size.scores,
+        size.longest, window or 0, chunk or 0, len(lanes.lanes), size.scores,
         softcap or 0.0, KV_TYPES[keys.dtype],
     )  # fmt: skip
     loaded().draftwire_attention(ctypes.addressof(call), threads)

@@ -65,7 +65,7 @@ class Attention(ctypes.Structure):
     _fields_ = (
         *_fields(POINTER, "query keys values out scratch sinks seen lanes rows counts"),
         *_fields(COUNT, "row_count kv_heads shared slots key_dim value_dim"),
-        *_fields(COUNT, "longest window lane_count scratch_size"),
+        *_fields(COUNT, "longest window chunk lane_count scratch_size"),
         *_fields(FLOAT, "softcap"),
         *_fields(FLAG, "kv_type"),
     )

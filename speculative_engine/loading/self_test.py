@@ -23,6 +23,7 @@ from speculative_engine.kv.kv_slots import KvDtypeError, SlotPool
 from speculative_engine.loading.attention_probe import PROBE_NAME, noted_calls
 from speculative_engine.loading.company_test import same_in_company, slots_for
 from speculative_engine.loading.rounded_attention import ROUNDED_NAMES
+from speculative_engine.loading.shortened_model import shortened
 from speculative_engine.model.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
@@ -33,9 +34,8 @@ __all__ = ["SelfTestReport", "UnsupportedModelError", "run_self_test"]
 _SEED = 20240811
 _SLOTS = 160
 _ONLY_ATTENTION = "layers of another kind (linear attention, state space, convolution) cannot be rolled back"
-_UNSUPPORTED_ATTENTION = ("chunked", "compressed")
-"""Kinds of attention that the script is too short to notice: chunks, and tokens that are compressed to one key, are
-longer."""
+_UNSUPPORTED_ATTENTION = ("compressed",)
+"""Kinds of attention that the script is too short to notice: it has fewer tokens than are compressed to one key."""
 _PROMPT = 20
 _ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-6}
 """Largest error due to rounding by dtype, in units of the logits' standard deviation; `_COARSE` for 16-bit types."""
@@ -66,7 +66,7 @@ class SelfTestReport:
 def run_self_test(model: PackedModel) -> SelfTestReport:
     """Runs the self-test. Raises UnsupportedModelError; leaves the model, its pool and its cache as they were."""
     started = time.perf_counter()
-    with _workbench(model, _SLOTS):
+    with _workbench(model, _SLOTS), shortened(model):
         try:
             _probe_layers(model)
             model.model.set_attn_implementation(ATTENTION_NAME)
@@ -351,6 +351,6 @@ def _try_far_neighbour(model: PackedModel, tokens: list[int]) -> bool:
         raise _refusal(
             model,
             f"a neighbour at position {last} moves a row's logits by {error:.3g} standard deviations; its rotary "
-            "embedding depends on the longest sequence of a batch (as rope types 'dynamic' and 'longrope' do)",
+            "embedding depends on the longest sequence of a batch (as rope type 'dynamic' does)",
         )
     return False

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -31,6 +31,8 @@ from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
 ATTENTION_NAME = "draftwire_packed"
+CHUNKED = "chunked_attention"
+"""The type of a layer with chunks, in configurations of transformers."""
 
 _LEAST_EXPONENT = -80.0
 """Attention weights are at least e^-80 of the greatest: these vanish in float32 sums, and smaller ones get denormal."""
@@ -47,6 +49,8 @@ class ForwardPass:
     cache: KvCache
     shared: object = None
     """Data that the first layer prepares for the layers after it."""
+    lent: dict[int, int] = field(default_factory=dict)
+    """Layers whose keys and values later layers use again, by the identity of their keys."""
 
     @property
     def packed_batch(self) -> PackedBatch:
@@ -94,12 +98,12 @@ def packed_attention(
     # RowExactFunctions of the caller, which are for CPUs: these products have an order of their own.
     plain = torch._C.DisableTorchFunction() if query.device.type == "cpu" else nullcontext()
     with plain:
-        attended = _attended(module.layer_idx, query, key, value, scaling, sliding_window, softcap, s_aux)
+        attended = _attended(module, query, key, value, scaling, sliding_window, softcap, s_aux)
     return attended.to(query.dtype).unsqueeze(0), None
 
 
 def _attended(
-    layer: int,
+    module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -111,12 +115,16 @@ def _attended(
     """Like `packed_attention`, of any type and without the first dimension."""
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
+    layer = kv_layer(module, key, under_way)
     if isinstance(batch, SlotBatch):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         new = key[0], value[0]
         stored = cache.layer(layer, *new)
         return write_and_attend(batch, query[0], new, stored, factor, sliding_window, softcap, s_aux)
-    keys, values = cache.write(layer, batch.slots, key[0], value[0])
+    if layer == module.layer_idx:
+        keys, values = cache.write(layer, batch.slots, key[0], value[0])
+    else:
+        keys, values = cache.layer(layer, key[0], value[0])
     if isinstance(batch, BucketedBatch):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         return attend_bucket(
@@ -125,16 +133,38 @@ def _attended(
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
     if isinstance(batch, FixedBatch):
         return attend_fixed(batch, scaled, keys, values, sliding_window, softcap, s_aux)
+    chunk = chunk_of(module)
     if compiled_attention.fits(keys, values):
         return compiled_attention.attend(
-            batch.slot_lanes, scaled.contiguous(), keys, values, sliding_window, softcap, s_aux
+            batch.slot_lanes, scaled.contiguous(), keys, values, sliding_window, softcap, s_aux, chunk
         )
     out = torch.empty(len(batch), query.shape[1], value.shape[-1], dtype=query.dtype, device=query.device)
     for group in batch.groups:
-        mask, visible = group.mask(sliding_window)
+        mask, visible = group.mask(sliding_window, chunk)
         result = _attend(group, scaled, keys, values, mask, visible, softcap, s_aux, cache)
         out[group.result_rows] = result[group.results].to(out.dtype)
     return out
+
+
+def kv_layer(module: torch.nn.Module, key: torch.Tensor, under_way: ForwardPass) -> int:
+    """The layer under which the keys and values of an attention are cached: its own, or the earlier one whose keys and
+    values it uses again (as in Gemma 3n and 4)."""
+    own: int = module.layer_idx
+    if getattr(module, "store_full_length_kv", False):
+        under_way.lent[id(key)] = own  # the model's code holds these keys until its last layer has run
+    elif getattr(module, "is_kv_shared_layer", False):
+        return under_way.lent.get(id(key), own)
+    return own
+
+
+def chunk_of(module: torch.nn.Module) -> int | None:
+    """Positions of the chunks that an attention does not look beyond (as in Llama 4); None if it has no chunks."""
+    config = getattr(module, "config", None)
+    kinds = getattr(config, "layer_types", None)
+    if config is None or not kinds or kinds[module.layer_idx] != CHUNKED:
+        return None
+    chunk: int = config.attention_chunk_size
+    return chunk
 
 
 def _multiply_blocks(

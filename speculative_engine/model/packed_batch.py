@@ -50,15 +50,16 @@ class LaneGroup:
     queries: int
     blocks: int
     """Key blocks of KEY_BLOCK positions each."""
-    _masks: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    _masks: dict[tuple[int | None, int | None], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
-    def mask(self, window: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """The attention mask: a query sees its own and earlier positions, with a sliding `window` only the last ones.
+    def mask(self, window: int | None, chunk: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """The attention mask: a query sees its own and earlier positions, with a sliding `window` only the last ones,
+        with chunks of `chunk` positions only those of its own.
 
         Returns two float32 tensors [lanes, blocks, 1, queries, KEY_BLOCK]. The first is 0 where visible and else -inf,
         to be added to scores; the second is 1 where visible and else 0, to multiply weights by.
         """
-        pair = self._masks.get(window)
+        pair = self._masks.get((window, chunk))
         if pair is None:
             keys = torch.arange(self.blocks * KEY_BLOCK, device=self.positions.device).view(
                 self.blocks, 1, 1, KEY_BLOCK
@@ -67,9 +68,11 @@ class LaneGroup:
             seen = keys <= queries
             if window is not None:
                 seen = seen & (keys > queries - window)
+            if chunk is not None:
+                seen = seen & (keys >= queries // chunk * chunk)
             hidden = torch.zeros(seen.shape, dtype=torch.float32, device=seen.device)
             pair = hidden.masked_fill_(~seen, float("-inf")), seen.float()
-            self._masks[window] = pair
+            self._masks[window, chunk] = pair
         return pair
 
 

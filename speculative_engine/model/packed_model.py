@@ -17,7 +17,9 @@ from speculative_engine.device_copy import HostCopy
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.model.absolute_positions import give_positions
 from speculative_engine.model.compiled_pass import CompiledPass
+from speculative_engine.model.context_length import check_chunks, context_of
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
@@ -45,6 +47,7 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
+from speculative_engine.model.rotary_factors import settle_factors
 from speculative_engine.model.row_exact_functions import use_row_exact_functions
 from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
@@ -85,6 +88,7 @@ class PackedModel:
         reproducible: bool = False,
         ranks: RankGroup | None = None,
         kernels: bool | None = None,
+        context_length: int | None = None,
     ):
         """Prepares a loaded model for packed passes. Raises UnsupportedModelError.
 
@@ -96,7 +100,7 @@ class PackedModel:
         Triton kernels do not compute the whole model, all passes then have the same number of rows, instead of buckets.
         ranks: the group of ranks that from_pretrained has split the model among, seen from this one. kernels: whether
         to run on the Triton kernels of GPUs; by default if they support the model, and neither buckets nor ranks are
-        given.
+        given. context_length: of the longest sequence, see `context_of`; by default as the model declares.
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
@@ -128,7 +132,10 @@ class PackedModel:
         self.parameters = _parameters(model)
         head = model.get_output_embeddings()
         self.vocab_size, self.hidden_size = int(head.out_features), int(head.in_features)
-        self.context_length = int(getattr(self.config, "max_position_embeddings", None) or 2048)
+        self.context_length = context_of(self.config, context_length, self.name)
+        """Tokens of the longest sequence."""
+        self.rotary_factors = settle_factors(model, self.context_length)
+        """Which of two sets of rotary factors is used, "short" or "long"; None in models with one set."""
         self.architecture = type(model).__name__
         self.eos_token_ids = _eos_token_ids(model)
         heads = getattr(self.config, "num_attention_heads", None)
@@ -139,7 +146,7 @@ class PackedModel:
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
         with ranks.exchange() if ranks is not None else nullcontext():
-            self.fingerprint = weights_fingerprint(model, weights, kv_dtype)
+            self.fingerprint = weights_fingerprint(model, weights, kv_dtype, self.rotary_factors)
         """Differs between models whose output would differ; see `weights_fingerprint`."""
         self._ranks = ranks
         if ranks is not None:
@@ -185,6 +192,7 @@ class PackedModel:
             keep_logits_whole(model)
         elif weights != "checkpoint":
             self._narrow(model, weights)
+        give_positions(model)
         model.set_attn_implementation(ATTENTION_NAME)
         self.sampler, self.draw_kernels = sampler_of(self.device)
         """Draws tokens on the device; None if it cannot. Whether it does, for logs: "yes", or why it does not."""
@@ -200,6 +208,8 @@ class PackedModel:
             self.steps = FixedRows(_weak(self._run_whole))
         elif buckets is not None or not (on_cpu or ranks):
             self.steps = BucketedSteps(_weak(self._run_fixed), buckets or StepBuckets.within(slots), self.device)
+        if self.steps is not None:
+            check_chunks(self.config, self.context_length, self.name)
 
     @classmethod
     def load(
@@ -216,10 +226,12 @@ class PackedModel:
         layers: int | None = None,
         reproducible: bool = False,
         ranks: RankGroup | None = None,
+        context_length: int | None = None,
     ) -> PackedModel:
         """Loads a model from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError.
 
-        slots: tokens that fit into the KV cache. row_exact, weights, kv_dtype, reproducible: see the constructor.
+        slots: tokens that fit into the KV cache. row_exact, weights, kv_dtype, reproducible, context_length: see the
+        constructor.
         layers: number of first layers to load, without reading the others; None for all. ranks: the group of which this
         process loads its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one
         is lost.
@@ -245,6 +257,7 @@ class PackedModel:
             kv_dtype=kv_dtype,
             reproducible=reproducible,
             ranks=ranks,
+            context_length=context_length,
         )
         loaded.checkpoint = checkpoint
         return loaded

@@ -120,7 +120,7 @@ _ELEMENTWISE: tuple[Function, ...] = (
     torch.rsqrt, torch.Tensor.rsqrt, torch.sqrt, torch.Tensor.sqrt, torch.erf, torch.Tensor.erf,
     nn.functional.silu, nn.functional.gelu, nn.functional.softplus, nn.functional.logsigmoid,
 )  # fmt: skip
-_NAMES = {"sigmoid", "silu", "gelu", "softplus", "logsigmoid", "topk", "sort", "bmm"}
+_NAMES = {"sigmoid", "silu", "gelu", "softplus", "logsigmoid", "log1p", "topk", "sort", "bmm"}
 """Names in a module's code that show that it needs replaced functions. Others alone change no bit on processors that
 were tried, and are in the code of whole models."""
 _REPLACED: dict[Function, Function] = {

@@ -43,6 +43,13 @@ def keep_first_layers(config: PretrainedConfig, count: int) -> None:
     text = config.get_text_config(decoder=True)
     layers = int(text.num_hidden_layers)
     check_layers(count, layers)
+    if getattr(text, "hidden_size_per_layer_input", None):
+        raise FieldError(
+            "layers", "must be left out: the model has an embedding of all its layers, which cannot be read in part"
+        )
+    shared = getattr(text, "num_kv_shared_layers", None)
+    if shared:  # the last layers, which use keys and values of earlier ones
+        text.num_kv_shared_layers = max(0, count - (layers - shared))
     text.num_hidden_layers = count
     for name, value in list(vars(text).items()):
         if "layer" in name and isinstance(value, list) and len(value) == layers:  # one entry per layer: layer_types

@@ -14,18 +14,23 @@ _SAMPLES = 256
 
 
 @torch.no_grad()
-def weights_fingerprint(model: torch.nn.Module, kept: str = "checkpoint", kv_dtype: str = "auto") -> str:
+def weights_fingerprint(
+    model: torch.nn.Module, kept: str = "checkpoint", kv_dtype: str = "auto", factors: str | None = None
+) -> str:
     """SHA-256 (hex) of the architecture's name and of each tensor's name, shape, dtype and a sample of its values.
 
     Must be called before the weights are packed. Equal on every device, and for a model split among ranks, all of which
     must call it. kept: the `Weights` that linear layers will keep. kv_dtype: the `KvDtype` of the KV cache, whose
-    rounding changes outputs as that of weights does.
+    rounding changes outputs as that of weights does. factors: which of two sets of rotary factors is used, if there are
+    two.
     """
     found = hashlib.sha256(type(model).__name__.encode())
     if kept != "checkpoint":
         found.update(f" {kept} ".encode())
     if kv_dtype != "auto":
         found.update(f" keys and values in {kv_dtype} ".encode())
+    if factors is not None:
+        found.update(f" {factors} rotary factors ".encode())
     for name, weights in sorted(model.state_dict().items()):
         found.update(f"{name} {tuple(weights.shape)} {weights.dtype}".encode())
         whole = weights.full_tensor() if isinstance(weights, DTensor) else weights

@@ -58,6 +58,16 @@ static int64_t tiles_of(const Attention *a, int64_t lane) {
     return (a->lanes[3 * lane + 2] - a->lanes[3 * lane + 1] + QUERIES - 1) / QUERIES;
 }
 
+/* Returns the first slot that a query at the end of `count` slots sees. */
+static int64_t first_seen(const Attention *a, int64_t count) {
+    int64_t first = a->window && count > a->window ? count - a->window : 0;
+    if (a->chunk) {
+        const int64_t begin = (count - 1) / a->chunk * a->chunk;
+        if (begin > first) first = begin;
+    }
+    return first;
+}
+
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -93,7 +103,7 @@ void draftwire_attention(const Attention *a, int32_t threads) {
     for (int64_t l = 0; l < a->lane_count; l++) {
         tiles += tiles_of(a, l) * a->kv_heads;
         for (int64_t q = a->lanes[3 * l + 1]; q < a->lanes[3 * l + 2]; q++)
-            scores += (a->window && a->counts[q] > a->window ? a->window : a->counts[q]) * a->kv_heads * a->shared;
+            scores += (a->counts[q] - first_seen(a, a->counts[q])) * a->kv_heads * a->shared;
     }
     const int64_t products = scores * (a->key_dim + a->value_dim) + 1;
     Task attend_tiles = baseline_attend_tiles;

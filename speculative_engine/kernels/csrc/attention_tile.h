@@ -195,7 +195,7 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
         heads[i] = (Head){
             a->query + (head * a->row_count + row) * a->key_dim,
             scratch + i * a->longest,
-            a->window && end > a->window ? end - a->window : 0,
+            first_seen(a, end),
             end,
             a->out + (row * a->kv_heads * a->shared + head) * a->value_dim,
         };

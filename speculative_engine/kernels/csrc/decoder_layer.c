@@ -55,7 +55,7 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, v
         pass->query, keys, values, pass->attended, pass->scores, 0,
         pass->seen, pass->lanes, pass->lane_rows, pass->counts,
         rows, layer->kv_heads, layer->heads / layer->kv_heads, pass->capacity, dim, dim,
-        pass->longest, layer->window, pass->lane_count, pass->scratch_size,
+        pass->longest, layer->window, 0, pass->lane_count, pass->scratch_size,
         0, pass->kv_type,
     };
     draftwire_attention(&attention, threads);

@@ -121,6 +121,7 @@ typedef struct {
     int64_t shared;        /* query heads per key-value head */
     int64_t slots, key_dim, value_dim, longest;
     int64_t window;        /* 0 for none */
+    int64_t chunk;         /* 0 for none: a query sees only keys of its own chunk of so many positions */
     int64_t lane_count;
     int64_t scratch_size;  /* floats per thread */
     float softcap;         /* 0 for none */

@@ -102,29 +102,10 @@ REFUSED = {
         },
         "3 of its 4 layers .first: 0. keep no keys and values",
     ),
-    "chunked attention": (
-        "Llama4",
-        {"num_hidden_layers": 4, "head_dim": 16, "num_local_experts": 2, "attention_chunk_size": 8},
-        "chunked attention",
-    ),
     "compressed attention": (
         "DeepseekV4",
         {"layer_types": ["heavily_compressed_attention"] * 3, "n_routed_experts": 4, "moe_intermediate_size": 64},
         "compressed attention",
-    ),
-    "rope by the longest": (
-        "Phi3",
-        {
-            "original_max_position_embeddings": 256,
-            "rope_parameters": {
-                "rope_type": "longrope",
-                "rope_theta": 10000.0,
-                "short_factor": [1.0] * 8,
-                "long_factor": [1.0 + step for step in range(8)],
-                "original_max_position_embeddings": 256,
-            },
-        },
-        "a neighbour at position 2047 moves",
     ),
     "two attentions a layer": ("DiffLlama", {}, "attend 6 times"),
     "attention of its own": ("Bloom", {}, "no layer attends through transformers' attention interface"),

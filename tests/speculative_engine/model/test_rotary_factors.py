@@ -1,0 +1,70 @@
+"""Models with rotary factors for short and for long sequences have one set of them for the whole context."""
+
+import copy
+
+import pytest
+import torch
+
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from tests.harness.engine.attention_models import LONG_MODELS, attention_model
+from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
+
+ORIGINAL, DECLARED = 32, 2048
+KINDS = pytest.mark.parametrize("kind", LONG_MODELS)
+
+
+def packed(kind: str, context_length: int | None = None, dtype: torch.dtype = torch.float32) -> PackedModel:
+    return PackedModel(attention_model(kind, dtype), 400, context_length=context_length)
+
+
+@KINDS
+def test_up_to_the_original_context_they_are_the_short_ones(kind: str) -> None:
+    ours = packed(kind)
+    assert ours.context_length == ORIGINAL
+    assert ours.rotary_factors == "short"
+    rows = walk(ours, [random_tokens(ORIGINAL, seed=1), random_tokens(20, seed=2)], [10, 1])
+    assert check_against_plain(attention_model(kind), rows) < 1e-4
+
+
+@KINDS
+def test_beyond_it_they_are_the_long_ones_from_the_first_position_on(kind: str) -> None:
+    ours = packed(kind, DECLARED)
+    assert ours.context_length == DECLARED
+    assert ours.rotary_factors == "long"
+    rows = walk(ours, [random_tokens(80, seed=1)], [60])
+    far = {prefix: row for prefix, row in rows.items() if len(prefix) > ORIGINAL}
+    assert check_against_plain(attention_model(kind), far) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("context_length", [None, DECLARED])
+@KINDS
+def test_the_self_test_finds_them_bit_exact(kind: str, context_length: int | None, dtype: torch.dtype) -> None:
+    assert run_self_test(packed(kind, context_length, dtype)).bit_exact
+
+
+def test_a_longer_neighbour_changes_nothing() -> None:
+    ours = packed("Phi 3", DECLARED)
+    texts = [random_tokens(20, seed=1), random_tokens(90, seed=2)]
+    together, alone = walk(ours, texts, [10, 80]), walk(ours, texts[:1], [10])
+    both = together.keys() & alone.keys()
+    assert len(both) > 10
+    assert all(torch.equal(together[prefix], alone[prefix]) for prefix in both)
+
+
+def test_models_with_other_factors_have_other_fingerprints() -> None:
+    assert packed("Phi 3").fingerprint == packed("Phi 3", ORIGINAL).fingerprint
+    assert packed("Phi 3").fingerprint != packed("Phi 3", DECLARED).fingerprint
+
+
+def test_other_models_have_their_declared_context_or_less() -> None:
+    model = tiny_model("Llama")
+    whole = PackedModel(copy.deepcopy(model), 400)
+    assert whole.context_length == DECLARED
+    assert whole.rotary_factors is None
+    less = PackedModel(copy.deepcopy(model), 400, context_length=100)
+    assert less.context_length == 100
+    assert less.fingerprint == whole.fingerprint
+    with pytest.raises(ModelLoadError, match="--context-length 2049 is longer than the model's 2048 tokens"):
+        PackedModel(model, 400, context_length=2049)
