@@ -109,12 +109,15 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         numerics = model_numerics(model, settings.tensor_parallel)
         cost = measure_step_cost(model, rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     kernels, advice = kernels_of(str(model.device)), faster(str(model.device), model.weight_type)
+    if model.text_part_of is not None:
+        log.info("only the text part is served", architecture=model.architecture)
     log.info(
         "model ready",
         parameters=model.parameters,
         dtype=model.weight_type,
         kv_dtype=model.kv_dtype,
         context_length=model.context_length,
+        text_part_of=model.text_part_of,
         rotary_factors=model.rotary_factors,
         kv_slots=model.pool.capacity,
         kv_megabytes=round(model.cache.bytes / 1e6),

@@ -144,6 +144,8 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         cost = measure_step_cost(model, model.most_rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
     translation.present(info)
+    if model.text_part_of is not None:
+        log.info("only the text part is served", architecture=model.architecture)
     log.info(
         "model loaded",
         model=info.model_id,
@@ -155,6 +157,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         device=info.device,
         vocab_size=info.vocab_size,
         context_length=info.context_length,
+        text_part_of=model.text_part_of,
         rotary_factors=model.rotary_factors,
         kv_slots=model.pool.capacity,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),

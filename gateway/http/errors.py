@@ -51,6 +51,8 @@ _STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first 
 )
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OVERLOADED = 503
+UNSUPPORTED_PART = "unsupported_part"
+"""Type of the validation error for a part of a message that is no text."""
 
 
 class ErrorBody(BaseModel):
@@ -142,6 +144,8 @@ def from_validation(problem: Mapping[str, Any]) -> GatewayError:
         param += f"[{part}]" if isinstance(part, int) else f".{part}" if param else str(part)
     if kind == "missing":
         code, message = "missing_required_parameter", "is required"
+    elif kind == UNSUPPORTED_PART:
+        code = "unsupported_parameter"
     else:
         code = "invalid_type" if kind.endswith(("_type", "_parsing")) else "invalid_value"
     return GatewayError(f"{param}: {message[:1].lower()}{message[1:]}", param=param, code=code)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic.functional_validators import ModelWrapValidatorHandler
+from pydantic_core import PydanticCustomError
 
 from draftwire import Acceptance, Preset, Speculation
-from gateway.http.errors import GatewayError
+from gateway.http.errors import UNSUPPORTED_PART, GatewayError
 
 _UINT32_END = 1 << 32
 TokenId = Annotated[int, Field(ge=0, lt=_UINT32_END)]
@@ -96,7 +97,22 @@ class TextPart(BaseModel):
     text: str
 
 
-Content = Annotated[str | list[TextPart], one_of("a string or a list of parts of type text")]
+def _text_alone(content: Any) -> Any:
+    """Refuses parts that are no text by their type, since a model may well understand them elsewhere."""
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind != "text":
+            raise PydanticCustomError(
+                UNSUPPORTED_PART,
+                "parts of type {kind} are not supported: models are served for text alone",
+                {"kind": kind},
+            )
+    return content
+
+
+Content = Annotated[
+    str | list[TextPart], one_of("a string or a list of parts of type text"), BeforeValidator(_text_alone)
+]
 """Content of a message: one text, or several parts."""
 
 

@@ -123,14 +123,16 @@ def _probe_layers(model: PackedModel) -> None:
     if not calls:
         raise _refusal(model, f"no layer attends through transformers' attention interface; {_ONLY_ATTENTION}")
     called = [-1 if call.layer is None else call.layer for call in calls]
-    missing = sorted(set(range(layers)) - set(called))
+    # Layers that attend to images, which passes of text skip.
+    skipped = set(getattr(model.config, "cross_attention_layers", None) or ()) & set(range(layers)) - set(called)
+    missing = sorted(set(range(layers)) - set(called) - skipped)
     if missing:
         raise _refusal(
             model,
             f"{len(missing)} of its {layers} layers (first: {missing[0]}) keep no keys and values of their own; "
             f"{_ONLY_ATTENTION}",
         )
-    if len(called) != layers:
+    if len(called) != layers - len(skipped):
         raise _refusal(model, f"its {layers} layers attend {len(called)} times, not once each")
     kinds = getattr(model.config, "layer_types", None) or []
     for kind in _UNSUPPORTED_ATTENTION:

@@ -136,7 +136,9 @@ class PackedModel:
         """Tokens of the longest sequence."""
         self.rotary_factors = settle_factors(model, self.context_length)
         """Which of two sets of rotary factors is used, "short" or "long"; None in models with one set."""
-        self.architecture = type(model).__name__
+        self.text_part_of: str | None = getattr(model, "text_part_of", None)
+        """The class of the multimodal model whose text part this is, if it is one."""
+        self.architecture = self.text_part_of or type(model).__name__
         self.eos_token_ids = _eos_token_ids(model)
         heads = getattr(self.config, "num_attention_heads", None)
         if not isinstance(heads, int) or heads < 1:

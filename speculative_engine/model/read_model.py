@@ -6,10 +6,12 @@ import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import is_accelerate_available, logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
@@ -20,6 +22,7 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
 from speculative_engine.model.shallow_model import keep_first_layers
+from speculative_engine.model.text_part import read_text_part, whole_class
 
 if TYPE_CHECKING:
     from speculative_engine.checkpoint.gguf_file import GgufFile
@@ -108,12 +111,27 @@ def read_model(
         )
         if layers is not None:
             keep_first_layers(config, layers)
+        if config.is_encoder_decoder and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise UnsupportedModelError(f"model {source}: {type(config).__name__} is of an encoder-decoder model")
+        is_part = whole_class(config) is not None
+        if is_part:
+            _check_part(source, config, ranks)
         if quantisation_of(config) is not None:
             _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
             return quantised_model(
                 checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers
             )
-        model = _from_library(checkpoint, config, place, dtype, trust_remote_code, layers, ranks)
+        read = partial(
+            _from_library,
+            checkpoint,
+            config,
+            place,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+            in_part=is_part or layers is not None,
+            ranks=ranks,
+        )
+        model = read_text_part(source, config, read) if is_part else read(AutoModelForCausalLM)
     except SplitError as error:
         raise UnsupportedModelError(f"model {source}: {error}") from error
     except pickle.UnpicklingError as error:
@@ -129,21 +147,26 @@ def _from_library(
     checkpoint: Checkpoint,
     config: PretrainedConfig,
     place: torch.device,
+    kind: Any,
+    *,
     dtype: str,
     trust_remote_code: bool,
-    layers: int | None,
+    in_part: bool,
     ranks: RankGroup | None,
 ) -> PreTrainedModel:
     """Reads a checkpoint of plain weights through transformers: straight to a GPU, if the package accelerate is there,
-    which transformers needs for that; otherwise through host memory as large as the model."""
+    which transformers needs for that; otherwise through host memory as large as the model.
+
+    kind: a class with `from_pretrained`. in_part: whether the checkpoint has weights that are meant to be skipped.
+    """
     straight = ranks is None and place.type != "cpu" and is_accelerate_available()
     if ranks is not None:
         check_split(config, ranks.size)
     with (
-        _without_report() if layers is not None else nullcontext(),
+        _without_report() if in_part else nullcontext(),
         split_on(place, ranks) if ranks is not None else nullcontext() as split,
     ):
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        model: PreTrainedModel = kind.from_pretrained(
             checkpoint.directory,
             config=config,
             dtype=resolve_dtype(dtype, place),
@@ -167,6 +190,15 @@ def _from_gguf(
     if layers is not None:
         keep_first_layers(config, layers)
     return gguf_model(file, config, torch.bfloat16)
+
+
+def _check_part(source: str, config: PretrainedConfig, ranks: RankGroup | None) -> None:
+    """Raises UnsupportedModelError where the text part of a multimodal checkpoint cannot be read alone."""
+    what = f"model {source}: the text part of a multimodal checkpoint ({type(config).__name__})"
+    if quantisation_of(config) is not None:
+        raise UnsupportedModelError(f"{what} cannot be read from quantised weights")
+    if ranks is not None:
+        raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
 
 
 def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGroup | None) -> None:

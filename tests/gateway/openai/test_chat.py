@@ -126,6 +126,19 @@ async def test_what_is_not_served(http: httpx.AsyncClient, body: dict[str, Any],
     assert param in error["message"]
 
 
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file"])
+async def test_parts_that_are_no_text_are_refused_by_their_type(http: httpx.AsyncClient, kind: str) -> None:
+    content = [{"type": "text", "text": "What is this?"}, {"type": kind, kind: {"url": "https://example.com/cat.png"}}]
+    response = await http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": content}]})
+    assert response.status_code == 400
+    assert response.json()["error"] == {
+        "message": f"messages[0].content: parts of type {kind} are not supported: models are served for text alone",
+        "type": "invalid_request_error",
+        "param": "messages[0].content",
+        "code": "unsupported_parameter",
+    }
+
+
 @pytest.mark.parametrize("body", [{"tools": []}, {"tools": None}, {"tool_choice": "none"}, {"modalities": ["text"]}])
 async def test_what_changes_nothing_is_served(http: httpx.AsyncClient, body: dict[str, Any]) -> None:
     response = await http.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 1} | body)
