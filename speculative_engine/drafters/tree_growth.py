@@ -95,13 +95,13 @@ class TreeGrowth:
         tokens: candidates, padded with -1. log_probs: natural logarithms. Returns the new nodes.
         """
         tree = growing.tree
-        worth = self._worth(growing, parent)
+        worth = self.worth(growing, parent)
         children: list[Node] = []
         for token, log_prob in zip(tokens[: self.width], log_probs, strict=False):
             if token < 0 or tree.size >= growing.max_nodes:
                 break
             candidate = Node(token, parent, parent.position + 1, min(log_prob, 0.0), SOURCE, len(parent.children))
-            if children and worth * self.acceptance.probability(candidate) < self._least_worth(growing):
+            if children and worth * self.acceptance.probability(candidate) < self.least_worth(growing):
                 break
             children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
         return children
@@ -115,35 +115,40 @@ class TreeGrowth:
         they were the distribution's likeliest tokens, in order.
         """
         tree = growing.tree
-        worth = self._worth(growing, parent)
+        worth = self.worth(growing, parent)
         chances = dict(zip(distribution.token_ids, distribution.probabilities, strict=True))
         children: list[Node] = []
         for rank, (token, likeliest) in enumerate(zip(tokens[: self.width], distribution.probabilities, strict=False)):
             if tree.size >= growing.max_nodes:
                 break
-            if rank and worth * self.acceptance.chance(rank, likeliest) < self._least_worth(growing):
+            if rank and worth * self.acceptance.chance(rank, likeliest) < self.least_worth(growing):
                 break
             children.append(tree.add(parent, token, min(math.log(chances[token]), 0.0), SOURCE)[0])
         if children:
             parent.draws = Draws(tuple(node.token for node in children), distribution)
         return children
 
-    def _worth(self, growing: GrowingTree, node: Node) -> float:
+    def worth(self, growing: GrowingTree, node: Node) -> float:
         """Returns the probability that a node is on the target's path."""
         return math.prod(self.acceptance.probability(step) for step in node.path_from(growing.tree.root))
 
-    def _least_worth(self, growing: GrowingTree) -> float:
+    def least_worth(self, growing: GrowingTree) -> float:
+        """Returns the least such probability with which a node gets children."""
         return least_worth(growing.max_nodes, self._credit_worth)
+
+    def deepest(self, growing: GrowingTree) -> int:
+        """Returns the position from which nodes get no children."""
+        if self._depth is None:
+            return growing.max_position
+        return min(growing.max_position, growing.tree.root.position + self._depth)
 
     def _leaves(self, growing: GrowingTree) -> list[tuple[float, Node]]:
         """Returns the nodes worth expanding that have not been through the model or have lost their KV slots since."""
         tree = growing.tree
         if tree.size >= growing.max_nodes:
             return []
-        deepest = growing.max_position
-        if self._depth is not None:
-            deepest = min(deepest, tree.root.position + self._depth)
-        least = self._least_worth(growing)
+        deepest = self.deepest(growing)
+        least = self.least_worth(growing)
         leaves: list[tuple[float, Node]] = []
         stack = [(1.0, tree.root)]
         while stack:

@@ -27,7 +27,7 @@ from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.fixed_attention import attend_fixed
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.cuda.slots.slot_attention import write_and_attend
-from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
 ATTENTION_NAME = "draftwire_packed"
@@ -45,7 +45,7 @@ _PIECE_ELEMENTS = 1 << 17
 class ForwardPass:
     """A running model call."""
 
-    batch: PackedBatch | BucketedBatch | SlotBatch
+    batch: PackedBatch | BucketedBatch | SlotRows
     cache: KvCache
     shared: object = None
     """Data that the first layer prepares for the layers after it."""
@@ -63,7 +63,7 @@ _current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 
 @contextmanager
-def packed_context(batch: PackedBatch | BucketedBatch | SlotBatch, cache: KvCache) -> Iterator[None]:
+def packed_context(batch: PackedBatch | BucketedBatch | SlotRows, cache: KvCache) -> Iterator[None]:
     """Sets the batch and the cache of model calls within the context."""
     token = _current.set(ForwardPass(batch, cache))
     try:
@@ -116,7 +116,7 @@ def _attended(
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
     layer = kv_layer(module, key, under_way)
-    if isinstance(batch, SlotBatch):
+    if isinstance(batch, SlotRows):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         new = key[0], value[0]
         stored = cache.layer(layer, *new)

@@ -28,7 +28,8 @@ from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.cuda.kernel_support import missing
-from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
+from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.experts import replace_experts
@@ -212,6 +213,8 @@ class PackedModel:
             self.steps = BucketedSteps(_weak(self._run_fixed), buckets or StepBuckets.within(slots), self.device)
         if self.steps is not None:
             check_chunks(self.config, self.context_length, self.name)
+        self.drafts = self._draft_steps()
+        """Runs drafts of several steps by one call; None where each is a call of its own."""
 
     @classmethod
     def load(
@@ -274,18 +277,20 @@ class PackedModel:
             self.steps = BucketedSteps(_weak(self._run_fixed), StepBuckets.within(slots), self.device)
         elif isinstance(self.steps, SlotSteps):
             self.steps = SlotSteps(_weak(self._run_fixed), slots, self.device)
+        self.drafts = self._draft_steps()
 
     @contextmanager
     def other_slots(self, pool: SlotPool) -> Iterator[None]:
         """Gives the idle model another pool within the context, with an empty cache and steps of their own: the fixed
         tensors of steps hold slots of earlier ones, which must be in the cache."""
-        held = self.pool, self.cache, self.steps
+        held = self.pool, self.cache, self.steps, self.drafts
         self.pool, self.cache = pool, self.cache.empty(pool.capacity)
         self.steps = self._steps_like(self.steps)
+        self.drafts = self._draft_steps()
         try:
             yield
         finally:
-            self.pool, self.cache, self.steps = held
+            self.pool, self.cache, self.steps, self.drafts = held
 
     @property
     def most_rows(self) -> int:
@@ -317,7 +322,7 @@ class PackedModel:
             view._compiled = self._compiled and CompiledPass.of(view.model)
         except (FieldError, ValueError) as error:
             raise ModelLoadError(f"model {self.name}: {error}") from error
-        view.steps = view._steps_like(self.steps)
+        view.steps, view.drafts = view._steps_like(self.steps), None
         view.name = f"the first {count} layers of {self.name}"
         return view
 
@@ -382,6 +387,8 @@ class PackedModel:
         try:
             with torch.inference_mode():
                 self.steps.capture()
+                if self.drafts is not None and self.steps.captured:
+                    self.drafts.capture()
         except torch.OutOfMemoryError as error:
             reason = str(error).partition("\n")[0]
             raise ModelLoadError(f"model {self.name}: not enough memory for CUDA graphs: {reason}") from error
@@ -395,7 +402,8 @@ class PackedModel:
     def graphs(self) -> str:
         """State of the CUDA graphs, for logs: their number, or why there are none."""
         unavailable = self.steps.unavailable if isinstance(self.steps, CapturedSteps) else None
-        return unavailable or str(self.captured if self.device.type == "cuda" else 0)
+        drafts = 0 if self.drafts is None else self.drafts.captured
+        return unavailable or str(self.captured + drafts if self.device.type == "cuda" else 0)
 
     def _run(self, batch: PackedBatch) -> Rows:
         with packed_context(batch, self.cache), self._states() as states:
@@ -408,7 +416,7 @@ class PackedModel:
             logits = self._call(batch, 0)
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size))
 
-    def _run_fixed(self, batch: BucketedBatch | SlotBatch, wanted: torch.Tensor | None) -> Rows:
+    def _run_fixed(self, batch: BucketedBatch | SlotRows, wanted: torch.Tensor | None) -> Rows:
         if isinstance(batch, BucketedBatch):
             batch.begin()
         with torch.cuda.device_of(batch.token_ids), packed_context(batch, self.cache), self._states() as states:
@@ -419,7 +427,7 @@ class PackedModel:
             drawn = self.sampler.draw(logits, batch.draws)
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size), drawn)
 
-    def _call(self, batch: PackedBatch | BucketedBatch | SlotBatch, wanted: torch.Tensor | int) -> torch.Tensor:
+    def _call(self, batch: PackedBatch | BucketedBatch | SlotRows, wanted: torch.Tensor | int) -> torch.Tensor:
         """Calls the model within a packed context. wanted: rows whose logits to return, 0 for all."""
         if self._compiled is not None and self._compiled.available:
             return self._compiled.logits(cast(PackedBatch, batch), cast(torch.Tensor, wanted))
@@ -448,6 +456,11 @@ class PackedModel:
         if isinstance(steps, SlotSteps):
             return SlotSteps(_weak(self._run_fixed), self.pool.capacity, self.device)
         return None if steps is None else FixedRows(_weak(self._run_whole))
+
+    def _draft_steps(self) -> DraftSteps | None:
+        if self._is_target or self.sampler is None or not isinstance(self.steps, SlotSteps):
+            return None
+        return DraftSteps(_weak(self._run_fixed), self.sampler, self.pool.capacity, self.group_size, self.device)
 
     def _narrow(self, model: PreTrainedModel, weights: Weights) -> None:
         try:

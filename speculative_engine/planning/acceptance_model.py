@@ -97,6 +97,13 @@ class AcceptanceModel:
     def _rate(self, rank: int, confidence: int) -> float:
         return (self._hits[rank][confidence] + 1e-3) / (self._trials[rank][confidence] + 2e-3)
 
+    def expected(self, rank: int) -> float:
+        """Returns the probability that a node of this rank, not yet drafted, will be right given that its parent is."""
+        if rank == 0:
+            return self.next_probability()
+        of_rank = min(rank, _RANKS - 1)
+        return sum(self._hits[of_rank]) / sum(self._trials[of_rank])
+
     @staticmethod
     def _class_of(rank: int, probability: float) -> tuple[int, int]:
         return min(rank, _RANKS - 1), bisect_left(_CONFIDENCE_EDGES, probability)

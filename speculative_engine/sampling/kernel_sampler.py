@@ -59,19 +59,19 @@ class KernelSampler:
             )  # fmt: skip
         return drawn
 
-    def rank(self, logits: Tensor, draws: Tensor, width: int) -> Tensor:
+    def rank(self, logits: Tensor, draws: Tensor, width: int, into: Tensor | None = None) -> Tensor:
         """Finds the `width` best tokens of each draw, best first, without waiting for the device.
 
         For logits and draws see `draw`. Returns int32 [room, 2, width]: the tokens, as `coupled_sampler.Candidates` has
         them, and the bits of their log-probabilities float32, within rounding of those. Undefined where nothing is
-        drawn.
+        drawn. into: the tensor to write them to; by default a new one.
         """
         room, vocabulary = draws.shape[1], logits.shape[1]
         slices = -(-vocabulary // SLICE)
         floats, integers = ({"dtype": each, "device": logits.device} for each in (torch.float32, torch.int32))
         scores, token_ids = torch.empty((room, slices, width), **floats), torch.empty((room, slices, width), **integers)
         tops, masses = torch.empty((room, slices), **floats), torch.empty((room, slices), **floats)
-        ranked = torch.empty((room, 2, width), **integers)
+        ranked = torch.empty((room, 2, width), **integers) if into is None else into
         with torch.cuda.device_of(logits):
             self._rank_slices[(slices, room)](
                 logits, logits.stride(0), vocabulary, draws, room, scores, token_ids, tops, masses,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.model.draft_ahead import Begun, DraftAhead, Trust
 from speculative_engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
 from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.cuda.slots.draft_batch import DRAFT_WIDTH
+from speculative_engine.model.cuda.slots.draft_steps import STEPS, rows_for
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.candidate_finder import candidate_finder
@@ -19,8 +22,12 @@ from speculative_engine.sampling.distributions import by_entropy, draw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import DraftDistribution, Node
 
+STEPS_AHEAD = 4
+"""Steps that are drafted by one call unless others are asked for: a verdict that comes meanwhile waits for all."""
 _TREE_ROOM = 32
 """Number of KV slots reserved for a sequence's tree at admission."""
+_Expanded: TypeAlias = "tuple[Hashable, ModelDraft, Node]"
+"""A node whose children a step finds, with its sequence and that one's key."""
 
 
 class ModelDraft(SlotDraft):
@@ -69,6 +76,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         """growth: chooses the nodes to draft; the default assumes that a step's cost does not depend on its rows."""
         super().__init__(model, _TREE_ROOM, growth)
         self._find = candidate_finder(model.device, fixed=model.steps is not None)
+        self._trust = Trust()
 
     def begin(self, spec: DraftSpec) -> ModelDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
@@ -114,12 +122,25 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         return Outlook(list(worths.values()), gains, len(pending) + len(chosen))
 
     @property
+    def following(self) -> float:
+        """The probability that the next best node, not yet drafted, will be right given that its parent is."""
+        return self._growth.acceptance.next_probability()
+
+    @property
     def catching_up(self) -> bool:
         """Whether a sequence has more than one token that has not been through the model."""
         return any(draft.pending > 1 for draft in self._queue.running.values())
 
-    def grow(self) -> Growth:
-        """Drafts one step. Prompts are computed in chunks beside the other sequences' drafting.
+    @property
+    def most_steps(self) -> int:
+        """Most steps that `grow` drafts by one call of the device."""
+        drafts = self.model.drafts
+        return 1 if drafts is None or self._growth.width > DRAFT_WIDTH else max(1, drafts.most_steps)
+
+    def grow(self, steps: int = STEPS_AHEAD) -> Growth:
+        """Drafts one step, or on a GPU up to `steps` of them by one call.
+
+        Prompts are computed in chunks beside the other sequences' drafting.
 
         When KV slots run out, the fullest verifier's most recently opened sequences give up theirs, to be recomputed
         when there is room. Preempting those with the oldest verdict instead would be worse: verdicts come in turn, so
@@ -132,7 +153,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         self._queue.make_room(lambda: len(running))
         most = min(self.model.most_rows, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
-        expanded: list[tuple[Hashable, ModelDraft, Node]] = []
+        expanded: list[_Expanded] = []
         # Committed tokens come before guesses, the fewest pending first: the one new token of a verdict, then prompts.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), self.model.most_rows // 2), most)
         catching_up = self.catching_up
@@ -159,37 +180,111 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
             expanded.append((key, draft, node))
         if not len(builder):
             return growth
+        taken = 0 if catching_up else self._draft_ahead(expanded, growth, steps)
+        if not taken:
+            self._draft_step(builder, expanded)
+        for key, draft, _ in expanded:
+            draft.report(key, growth)
+        growth.seconds = time.perf_counter() - started
+        if not catching_up:
+            self._growth.cost.observe(len(builder), growth.seconds / max(1, taken), builder.seen)
+        return growth
+
+    def _draft_step(self, builder: BatchBuilder, expanded: Sequence[_Expanded]) -> None:
+        """Runs a step, and adds the children of the nodes that it expands to their trees."""
         batch = builder.build(self.model.group_size, self.model.device)
         self.clock.enter("forward")
         logits = self.model.forward(batch)
+        if not expanded:
+            return
         self.clock.enter("sample")
-        if expanded:
-            sampling = SamplingBatch.build(
-                [draft.spec.sampling for _, draft, _ in expanded],
-                [node.position + 1 for _, _, node in expanded],
-                self.model.device,
-            )
-            limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
-            logits = within(logits, limits)
-            cooler = [row for row in sampling.sampled_rows if expanded[row][1].spec.dynamic_temperature]
-            if cooler:
-                sampling = by_entropy(logits, sampling, cooler)
-            token_ids, log_probs = self._find(logits, sampling, self._growth.width)
-            drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
-            self.clock.enter("walk")
-            for row, (_, draft, node) in enumerate(expanded):
-                if not node.children:  # a node recomputed after preemption has them already
-                    if row in drawn:
-                        children = self._growth.drawn_children(draft.growing, node, *drawn[row])
-                    else:
-                        children = self._growth.children(draft.growing, node, token_ids[row], log_probs[row])
-                    draft.number(children)
-            for key, draft, _ in expanded:
-                draft.report(key, growth)
-        growth.seconds = time.perf_counter() - started
-        if not catching_up:
-            self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
-        return growth
+        sampling = SamplingBatch.build(
+            [draft.spec.sampling for _, draft, _ in expanded],
+            [node.position + 1 for _, _, node in expanded],
+            self.model.device,
+        )
+        limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
+        logits = within(logits, limits)
+        cooler = [row for row in sampling.sampled_rows if expanded[row][1].spec.dynamic_temperature]
+        if cooler:
+            sampling = by_entropy(logits, sampling, cooler)
+        token_ids, log_probs = self._find(logits, sampling, self._growth.width)
+        drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
+        self.clock.enter("walk")
+        for row, (_, draft, node) in enumerate(expanded):
+            if row in drawn and not node.children:
+                draft.number(self._growth.drawn_children(draft.growing, node, *drawn[row]))
+            else:
+                self._add_children(draft, node, token_ids[row], log_probs[row])
+
+    def _add_children(
+        self, draft: ModelDraft, node: Node, token_ids: Sequence[int], log_probs: Sequence[float]
+    ) -> Sequence[Node]:
+        """Adds a node's candidates to its tree; returns those that are new."""
+        if node.children:  # a node recomputed after preemption has them already
+            return ()
+        children = self._growth.children(draft.growing, node, token_ids, log_probs)
+        draft.number(children)
+        return children
+
+    def _draft_ahead(self, expanded: list[_Expanded], growth: Growth, steps: int) -> int:
+        """Runs a step that `expanded` is all of, with those that probably follow it, and adds what they find to the
+        trees and to `expanded`.
+
+        Returns the number of steps run; 0, with nothing done, where the step is better run alone.
+        """
+        drafts, pool = self.model.drafts, self.model.pool
+        running = list(self._queue.running.values())
+        if drafts is None or min(steps, self.most_steps) < 2 or not self._alike(running) or not self._trust.now():
+            return 0
+        self.clock.enter("plan")
+        place = {id(draft): index for index, draft in enumerate(running)}
+        roots = {id(draft) for _, draft, node in expanded if node is draft.tree.root}
+        begun: list[Begun] = []
+        for draft in running:
+            slots, with_root = draft.slots.array(), id(draft) in roots
+            begun.append(Begun(draft, slots[: len(slots) - with_root].copy(), draft.slots.last if with_root else -1))
+        first = [(place[id(draft)], node) for _, draft, node in expanded]
+        rows = rows_for(len(first), self._growth.width)
+        if rows is None or pool.free < rows * steps + len(running):
+            return 0
+        ahead = DraftAhead.of(self._growth, begun, first, pool, min(steps, self.most_steps), rows)
+        length = max((each for each in STEPS if each <= len(ahead)), default=1)
+        ahead = ahead.cut(length, pool)
+        self.clock.enter("forward")
+        found = drafts.draft(ahead.plan) if length > 1 else None
+        if found is None:
+            ahead.give_back(pool)
+            return 0
+        self.clock.enter("walk")
+        keys = list(self._queue.running)
+        trees = [(draft.spec.verifier, draft.growing) for draft in running]
+        chosen, adopted = first, 0
+        while chosen and all(id(node) in ahead.known for _, node in chosen):
+            for index, node in chosen:
+                row, draft = ahead.known.pop(id(node)), running[index]
+                if adopted:
+                    node.slot = row.slot
+                    growth.rows[draft.spec.verifier] += 1
+                    expanded.append((keys[index], draft, node))
+                where = found.token_ids[row.step][row.index], found.log_probs[row.step][row.index]
+                ahead.found(row, self._add_children(draft, node, *where))
+            adopted += 1
+            chosen = self._shares.expansions(trees, 0, self.model.most_rows)
+        ahead.give_back(pool)
+        self._trust.observe(adopted, length)
+        return length
+
+    def _alike(self, running: Sequence[ModelDraft]) -> bool:
+        """Whether all sequences are of one verifier, have been read, and need nothing but the best tokens under the
+        noise."""
+        specs = [draft.spec for draft in running]
+        return (
+            len({spec.verifier for spec in specs}) == 1
+            and not any(draft.pending for draft in running)
+            and not any(spec.draws or spec.dynamic_temperature or spec.sampling.filters for spec in specs)
+            and min(spec.vocab_size or self.model.vocab_size for spec in specs) >= self.model.vocab_size
+        )
 
     def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
         """Adds the row of a node whose ancestors have all been through the model."""

@@ -78,11 +78,11 @@ class LocalModelDrafter:
         growth = Growth([], {}, 0.0)
         decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
         self._to_do = False
-        reading, spent = self._drafter.catching_up, self._round(growth)
+        reading, spent = self._drafter.catching_up, self._round(growth, decoding, 0.0)
         if reading:
             growth.reading_seconds = spent
         while self._drafter.busy and not self._drafter.catching_up and self._pays(decoding, spent):
-            spent += self._round(growth)
+            spent += self._round(growth, decoding, spent)
         self._to_do = self._drafter.catching_up  # a long prompt delays each step by one part of it
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
@@ -97,9 +97,24 @@ class LocalModelDrafter:
         outlook = self._drafter.outlook()
         return bool(outlook.gains) and self._worth.pays(decoding, outlook.worths, outlook.gains, outlook.rows, spent)
 
-    def _round(self, growth: Growth) -> float:
-        """Drafts one step, adds its results to the growth, and returns its seconds."""
-        step = self._drafter.grow()
+    def _steps(self, decoding: int, spent: float) -> int:
+        """How many steps in a row are expected to pay, at least one, where one call of a GPU can draft several."""
+        steps, most = 1, self._drafter.most_steps
+        if most == 1:
+            return 1
+        worths, gains, rows = self._drafter.outlook()
+        following = self._drafter.following
+        while steps < most:
+            worths, gains = [*worths, *gains], [gain * following for gain in gains]
+            after = spent + steps * self._worth.drafting.seconds(rows)
+            if not gains or not self._worth.pays(decoding, worths, gains, rows, after):
+                break
+            steps += 1
+        return steps
+
+    def _round(self, growth: Growth, decoding: int, spent: float) -> float:
+        """Drafts the steps that pay by one call, adds their results to the growth, and returns their seconds."""
+        step = self._drafter.grow(self._steps(decoding, spent))
         growth.opened.extend(step.opened)
         for key, proposal in step.proposals.items():
             before = growth.proposals.get(key)

@@ -26,31 +26,33 @@ class FixedTensors(Protocol):
 
 
 Size = TypeVar("Size", bound=Hashable)
+Tensors = TypeVar("Tensors")
 Batch = TypeVar("Batch", bound=FixedTensors)
+Results = TypeVar("Results")
 
 
-class CapturedSteps(ABC, Generic[Size, Batch]):
-    """The sizes of steps, the tensors of each, and its graph."""
+class CapturedSizes(Generic[Size, Tensors, Results]):
+    """Work of some sizes, the tensors of each, and its graph."""
 
     def __init__(
         self,
-        run: Callable[[Batch, Tensor | None], Rows],
+        run: Callable[[Tensors], Results],
         sizes: list[Size],
-        make: Callable[[Size], Batch],
+        make: Callable[[Size], Tensors],
         device: torch.device,
     ):
-        """run: runs the model over a batch and returns the given rows, or all. sizes: the largest first, so that later
-        captures fit into memory that is already allocated. make: allocates a batch."""
+        """run: does the work in tensors of a size. sizes: the largest first, so that later captures fit into memory
+        that is already allocated. make: allocates tensors."""
         self.unavailable: str | None = None
         """Reason why the model could not be captured; None if it was, or was not tried."""
         self.replays = True
         """Whether captured steps are replayed; if not, all kernels are launched one by one, for comparisons."""
-        self._run = run
+        self._work = run
         self._sizes = sizes
         self._make = make
         self._device = device
-        self._batches: dict[Size, Batch] = {}
-        self._replays: dict[Size, Callable[[], Rows]] = {}
+        self._batches: dict[Size, Tensors] = {}
+        self._replays: dict[Size, Callable[[], Results]] = {}
 
     @property
     def captured(self) -> int:
@@ -66,7 +68,7 @@ class CapturedSteps(ABC, Generic[Size, Batch]):
         smallest = self._batch(self._sizes[-1])  # before, since its first numbers are copied to the device
         try:
             with NoHostReads():
-                self._run(smallest, None)
+                self._work(smallest)
         except HostReadError as error:
             self.unavailable = str(error)
             return
@@ -75,7 +77,7 @@ class CapturedSteps(ABC, Generic[Size, Batch]):
         try:
             capture = GraphCapture(self._device) if cuda else None
             for size in self._sizes:
-                run = partial(self._run, self._batch(size), None)
+                run = partial(self._work, self._batch(size))
                 self._replays[size] = run if capture is None else capture.captured(run)
         except torch.OutOfMemoryError:
             self.drop()
@@ -93,6 +95,32 @@ class CapturedSteps(ABC, Generic[Size, Batch]):
     def drop(self) -> None:
         """Discards all graphs."""
         self._replays.clear()
+
+    def _results(self, batch: Tensors, size: Size) -> Results:
+        """Does the work in filled tensors, by replaying its graph if there is one."""
+        replay = self._replays.get(size) if self.replays else None
+        return self._work(batch) if replay is None else replay()
+
+    def _batch(self, size: Size) -> Tensors:
+        batch = self._batches.get(size)
+        if batch is None:
+            batch = self._batches[size] = self._make(size)
+        return batch
+
+
+class CapturedSteps(ABC, CapturedSizes[Size, Batch, Rows]):
+    """Steps of some sizes."""
+
+    def __init__(
+        self,
+        run: Callable[[Batch, Tensor | None], Rows],
+        sizes: list[Size],
+        make: Callable[[Size], Batch],
+        device: torch.device,
+    ):
+        """run: runs the model over a batch and returns the given rows, or all. For the others see CapturedSizes."""
+        super().__init__(lambda batch: run(batch, None), sizes, make, device)
+        self._run = run
 
     def forward(self, batch: PackedBatch) -> Rows:
         """Runs one forward pass: writes the rows' keys and values and returns the wanted rows."""
@@ -113,17 +141,10 @@ class CapturedSteps(ABC, Generic[Size, Batch]):
         if size is None:
             rows = self._run(fixed, fixed.wanted)
             return rows, _to_host(rows, draws)
-        replay = self._replays.get(size) if self.replays else None
-        rows = self._run(fixed, None) if replay is None else replay()
+        rows = self._results(fixed, size)
         drawn = _to_host(rows, draws)  # first, since the host waits for this alone
         # Copies, since the next replay overwrites this memory.
         return Rows(*(each.index_select(0, fixed.wanted) for each in rows[:2])), drawn
-
-    def _batch(self, size: Size) -> Batch:
-        batch = self._batches.get(size)
-        if batch is None:
-            batch = self._batches[size] = self._make(size)
-        return batch
 
 
 def _to_host(rows: Rows, draws: StepDraws | None) -> HostCopy | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ class Rows(NamedTuple):
     drawn: Tensor | None = None
     """Tokens and path, int32 [2, room], if the pass draws them, see `KernelSampler.draw`."""
 
+
+Results = TypeVar("Results")
 
 _WARM_UPS = 2
 """Runs before a capture: libraries choose kernels and allocate memory in the first ones."""
@@ -36,7 +38,7 @@ class GraphCapture:
             self._pool = torch.cuda.graph_pool_handle()
             self._stream = torch.cuda.Stream()
 
-    def captured(self, run: Callable[[], Rows]) -> Callable[[], Rows]:
+    def captured(self, run: Callable[[], Results]) -> Callable[[], Results]:
         """Captures `run`; returns a function that replays it on the same tensors."""
         with torch.cuda.device(self._device):
             self._stream.wait_stream(torch.cuda.current_stream())
@@ -47,10 +49,10 @@ class GraphCapture:
             graph = torch.cuda.CUDAGraph()
             # thread_local: another thread may be drafting with another model meanwhile.
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                rows = run()
+                results = run()
 
-        def replay() -> Rows:
+        def replay() -> Results:
             graph.replay()
-            return rows
+            return results
 
         return replay

@@ -20,7 +20,7 @@ from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
 from speculative_engine.model.cuda.kernels.product import Gate, multiply
 from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
-from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 
 
@@ -203,7 +203,7 @@ class KernelLayer(nn.Module):
     def _attend(self, normed: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
         """The attention of rows [rows, width] before the output product: [rows, heads * dim]."""
         under_way = current_pass()
-        batch = cast(SlotBatch, under_way.batch)
+        batch = cast(SlotRows, under_way.batch)
         projected = self.project.rows(normed)
         like = projected.view(len(projected), -1, self._dim).transpose(0, 1)[-self._kv_heads :]
         keys, values = (each.transpose(0, 1) for each in under_way.cache.layer(self._index, like, like))

@@ -235,7 +235,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(captured_steps, "GraphCapture", _Capture)
         if importlib.util.find_spec("triton"):
             from speculative_engine.model.cuda import kernel_layer
-            from speculative_engine.model.cuda.kernels import attention, key_rows, norm, product
+            from speculative_engine.model.cuda.kernels import attention, draft_tokens, key_rows, norm, product
             from speculative_engine.sampling.triton_kernels import draw, rank
 
             for module in (attention, product):
@@ -245,6 +245,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             for module, name in (
                 (attention, "attention_parts_kernel"),
                 (attention, "attention_sum_kernel"),
+                (draft_tokens, "take_tokens_kernel"),
                 (key_rows, "rotate_kernel"),
                 (key_rows, "write_kernel"),
                 (norm, "norm_kernel"),

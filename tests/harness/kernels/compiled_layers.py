@@ -25,6 +25,7 @@ from triton.runtime.jit import JITFunction
 
 from speculative_engine.model.cuda.kernels import attention, product
 from speculative_engine.model.cuda.kernels.attention import attend_slots
+from speculative_engine.model.cuda.kernels.draft_tokens import take_tokens
 from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
 from speculative_engine.model.cuda.kernels.product import multiply
@@ -61,6 +62,7 @@ def launches() -> None:
     add_norm(hidden, tensor(WIDTH), residual, 1e-5, 1.0)
     add_norm(hidden, tensor(WIDTH), residual, 1e-5, 1.0, tensor(WIDTH))
     slots, numbers = tensor(rows, dtype=torch.int64), tensor(4096, dtype=torch.int32)
+    take_tokens(numbers, slots, slots)
     for dim in (DIM, 256):
         keys, values = tensor(SLOTS, KV_HEADS, dim), tensor(SLOTS, KV_HEADS, dim)
         projected, angles = tensor(rows, (HEADS + 2 * KV_HEADS) * dim), tensor(rows, dim)

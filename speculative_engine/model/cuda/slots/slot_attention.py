@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from speculative_engine.model.cuda.slots.slot_batch import SlotBatch
+from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 
 
 def write_and_attend(
-    batch: SlotBatch,
+    batch: SlotRows,
     query: Tensor,
     new: tuple[Tensor, Tensor],
     stored: tuple[Tensor, Tensor],

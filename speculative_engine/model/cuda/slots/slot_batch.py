@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,7 +72,34 @@ class Room(NamedTuple):
         )
 
 
-class SlotBatch:
+_LEAST_SEEN, _MOST_SEEN = 4096, 1 << 20
+
+
+def most_seen(slots: int) -> int:
+    """Slots that tensors for steps of any contexts list at most. slots: of the KV cache."""
+    # Sequences may share slots, which are then listed for each.
+    return min(max(2 * slots, _LEAST_SEEN), _MOST_SEEN)
+
+
+class SlotRows(ABC):
+    """The rows of one forward pass."""
+
+    def __init__(self, token_ids: Tensor, positions: Tensor, slots: Tensor, draws: Tensor):
+        self.token_ids, self.positions, self.slots = token_ids, positions, slots
+        """Of each row, int64 [rows]."""
+        self.draws = draws
+        """The numbers of the tokens to draw, int64 [NUMBERS, rows], see `StepDraws`."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    @abstractmethod
+    def work(self) -> list[PlacedWork]:
+        """The work of attention, in rounds."""
+
+
+class SlotBatch(SlotRows):
     """The rows of one forward pass, and the work of their attention.
 
     Rows keep their order. Padding rows come last; each writes to the padding slot and sees nothing.
@@ -97,18 +125,12 @@ class SlotBatch:
             device,
         )
         placed = self._block.device
-        self.token_ids, self.positions, self.slots = placed["token_ids"], placed["positions"], placed["slots"]
-        """Of each row, int64 [rows]."""
-        self.draws = placed["draws"]
-        """The numbers of the tokens to draw, int64 [NUMBERS, rows], see `StepDraws`."""
+        super().__init__(placed["token_ids"], placed["positions"], placed["slots"], placed["draws"])
         self._wanted = 0
         self._rounds = [Round(0, 0, 0, rows, 0)]
         self._pad(0)
         write_none(self._block.host["draws"])
         self._block.send()
-
-    def __len__(self) -> int:
-        return self.room.rows
 
     @property
     def wanted(self) -> Tensor:

@@ -69,13 +69,13 @@ class SlotLayout:
             paths.queries
         ]
         asked[:, 2] = position = lengths[paths.ranges] + paths.queries - paths.starts[paths.queries]
-        tiles = _Tiles.of(paths.ranges, position, tile_rows(batch.group_size))
-        rounds = _place_partials(tiles, asked)
-        segments, items = _segments(tiles, lane, position, shared, bases, tails)
+        tiles = Tiles.of(paths.ranges, position, tile_rows(batch.group_size))
+        rounds = place_partials(tiles, asked)
+        segments, items = segments_and_items(tiles, lane, position, shared, bases, tails)
         return cls(items.astype(np.int32), segments.astype(np.int32), asked.astype(np.int32), seen, rounds)
 
 
-class _Tiles(NamedTuple):
+class Tiles(NamedTuple):
     """Tiles of queries, int64 [tiles] each."""
 
     sequences: np.ndarray
@@ -89,7 +89,7 @@ class _Tiles(NamedTuple):
     """Parts that its rows see."""
 
     @classmethod
-    def of(cls, sequences: np.ndarray, positions: np.ndarray, rows: int) -> _Tiles:
+    def of(cls, sequences: np.ndarray, positions: np.ndarray, rows: int) -> Tiles:
         """Cuts places, of each of which the sequence and the position are given, into tiles of `rows` rows."""
         sizes = np.bincount(sequences)
         counts = -(-sizes // rows)
@@ -135,7 +135,7 @@ def _seen(
     return np.concatenate(found, dtype=np.int32, casting="same_kind"), np.array(bases), np.array(tails)
 
 
-def _place_partials(tiles: _Tiles, asked: np.ndarray) -> list[Round]:
+def place_partials(tiles: Tiles, asked: np.ndarray) -> list[Round]:
     """Writes the index of each place's partial sums, which are those of its round."""
     needs = tiles.counts * tiles.parts
     begins = needs.cumsum() - needs
@@ -163,8 +163,8 @@ def _place_partials(tiles: _Tiles, asked: np.ndarray) -> list[Round]:
     return rounds
 
 
-def _segments(
-    tiles: _Tiles, lane: np.ndarray, position: np.ndarray, shared: np.ndarray, bases: np.ndarray, tails: np.ndarray
+def segments_and_items(
+    tiles: Tiles, lane: np.ndarray, position: np.ndarray, shared: np.ndarray, bases: np.ndarray, tails: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lists the segments and the items that see them. lane, position: of each place; the others as `_seen` has them.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.cuda.graph_capture import Rows
-from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
+from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.sampling.step_draws import StepDraws
@@ -18,7 +18,6 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Rows of the steps that are captured. Larger ones are prompts, whose kernels take longer than launching them."""
 _ROWS_STEP = 64
 """Larger numbers of rows are rounded up to multiples of this."""
-_LEAST_SEEN, _MOST_SEEN = 4096, 1 << 20
 
 
 class SlotSteps(CapturedSteps[int, SlotBatch]):
@@ -32,8 +31,7 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
         rows: tuple[int, ...] = ROWS,
     ):
         """slots: of the KV cache. rows: ascending. For `run` see CapturedSteps."""
-        # Sequences may share slots, which are then listed for each.
-        seen = min(max(2 * slots, _LEAST_SEEN), _MOST_SEEN)
+        seen = most_seen(slots)
         super().__init__(run, list(reversed(rows)), lambda size: SlotBatch(Room.of_step(size, seen), device), device)
 
     def _filled(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[SlotBatch, int | None]:

@@ -23,7 +23,7 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
     ran = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert not ran.returncode, ran.stderr
     kernels = [json.loads(line) for line in ran.stdout.splitlines()]
-    names = {"product", "norm", "added_norm", "rotate", "write", "attention_parts", "attention_sum"}
+    names = {"product", "norm", "added_norm", "rotate", "write", "attention_parts", "attention_sum", "take_tokens"}
     assert {(each["kernel"], each["capability"]) for each in kernels} == {
         (f"{name}_kernel", capability) for name in names for capability in SHARED
     }

@@ -1,0 +1,107 @@
+"""Drafts of several steps by one call, on a GPU that is pretended: the proposals of single steps."""
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.engines import random_tokens, tiny_model
+from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
+from tests.harness.kernels.quick_interpreter import quicken
+
+pytest.importorskip("triton")
+quicken()
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+
+SAMPLINGS = [SamplingParams(temperature=0.8, seed=5), SamplingParams(temperature=0.0)]
+FILTERED = SamplingParams(temperature=1.0, top_p=0.9, seed=3)
+Drafted = dict[int, list[tuple[int, int, float]]]
+
+
+@pytest.fixture
+def gpu() -> Iterator[PretendedGpu]:
+    with pretended_gpu() as found:
+        yield found
+
+
+def on_gpu() -> PackedModel:
+    model = copy.deepcopy(tiny_model("Llama", torch.float16, num_hidden_layers=1))
+    to_gpu(model)
+    packed = PackedModel(model, 400, row_exact=False)
+    packed.capture_graphs()
+    assert packed.drafts is not None and packed.drafts.captured == 9
+    return packed
+
+
+def drafter_of(model: PackedModel, growth: TreeGrowth | None = None) -> DraftModelDrafter:
+    drafter = DraftModelDrafter(model, growth or TreeGrowth())
+    for number, sampling in enumerate(SAMPLINGS):
+        drafter.open(number, DraftSpec(random_tokens(5 + 60 * number, seed=number), sampling, 12, 100))
+    return drafter
+
+
+def grown(drafter: DraftModelDrafter, steps: int) -> Drafted:
+    """Everything that is drafted until there is nothing left to do, by sequence."""
+    found: Drafted = {}
+    while drafter.busy:
+        for key, each in drafter.grow(steps).proposals.items():
+            assert isinstance(key, int)
+            found.setdefault(key, []).extend(zip(each.token_ids, each.parent_ids, each.log_probs, strict=True))
+    return found
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_proposals_of_single_steps(gpu: PretendedGpu, width: int) -> None:
+    """Also after verdicts, of which one is in the tree and one is not."""
+    model = on_gpu()
+    costs = (StepCost([1, 16], [1.0, 8.0]) for _ in range(2))  # so that a step has few rows
+    alone, ahead = (drafter_of(model, TreeGrowth(cost, width=width, credit_worth=0.0)) for cost in costs)
+    for round_ in range(3):
+        with gpu.counted() as few:
+            found = grown(ahead, 4)
+        with gpu.counted() as many:
+            assert found == grown(alone, 1)
+        assert round_ or [len(each) for each in found.values()] == [12, 12]
+        assert few["waits"] < many["waits"] or (round_ and few == many)
+        for number, length in enumerate((6, 66)):
+            token = next(iter(ahead._drafts[number].tree.root.children), 1)
+            for drafter in (alone, ahead):
+                drafter.commit(number, length + round_, [token if number == 0 else (token + 1) % 100])
+    for drafter in (alone, ahead):
+        for number in range(len(SAMPLINGS)):
+            drafter.close(number)
+    assert model.pool.used == 0
+
+
+def test_a_chain_of_steps_is_one_launch_and_one_wait(gpu: PretendedGpu) -> None:
+    drafter = drafter_of(on_gpu(), TreeGrowth(width=1, credit_worth=0.0))
+    drafter.grow(1)  # reads the prompts
+    with gpu.counted() as count:
+        growth = drafter.grow(4)
+    assert count == {"copies to the device": 1, "launches": 1, "copies back": 1, "waits": 1}
+    assert [len(each.token_ids) for each in growth.proposals.values()] == [4, 4]
+
+
+def test_rows_that_need_more_than_the_best_tokens_are_drafted_step_by_step(gpu: PretendedGpu) -> None:
+    drafter = drafter_of(on_gpu(), TreeGrowth(width=1, credit_worth=0.0))
+    drafter.open(2, DraftSpec(random_tokens(5, seed=4), FILTERED, 12, 100))
+    drafter.grow(1)
+    growth = drafter.grow(4)
+    assert [len(each.token_ids) for each in growth.proposals.values()] == [1, 1, 1]
+
+
+def test_without_room_for_all_rows_steps_are_single(gpu: PretendedGpu) -> None:
+    drafter = drafter_of(on_gpu(), TreeGrowth(width=3))
+    drafter.grow(1)
+    pool = drafter.model.pool
+    pool.take(pool.free - 60)
+    used = pool.used
+    growth = drafter.grow(4)
+    assert pool.used - used == sum(growth.rows.values()) > 0
