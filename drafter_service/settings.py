@@ -1,6 +1,6 @@
 """Settings of the drafter service."""
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -9,7 +9,7 @@ from service_runtime.process.address import Address, ListenAddress, PeerAddress
 from service_runtime.process.rank_settings import RankSettings
 from service_runtime.process.settings import PeerAddresses, StringList, Variable
 from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.model.weight_names import QuantisedWeights, Weights
+from speculative_engine.model.weight_names import Weights
 
 LEAST_SLOTS = 64
 """Fewest KV slots."""
@@ -33,8 +33,8 @@ class DrafterSettings(RankSettings):
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
     weights: Weights = "checkpoint"
-    """Format of the linear layers' weights: as --dtype says; 8-bit integers; (GPU only) 4-bit integers; or (CPU only)
-    blocks of 8 or 4 bits, q8_0 and q4_0. All but the first need bfloat16."""
+    """Format of the linear layers' weights: as --dtype says; 8-bit integers; (GPU only) 4-bit integers; or blocks
+    of 8 or 4 bits, q8_0 and q4_0. All but the first need bfloat16."""
     kv_dtype: KvDtype = "auto"
     """Type of keys and values in the KV cache: that of the model, or (CPU only) q8_0, 8-bit integers in blocks of 32
     with a scale each."""
@@ -106,6 +106,4 @@ class DrafterSettings(RankSettings):
                 raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
         if self.weights == "int4" and self.device == "cpu":
             raise ValueError("--weights: int4 requires --device cuda, got cpu")
-        if self.weights in get_args(QuantisedWeights) and self.device != "cpu":
-            raise ValueError(f"--weights: {self.weights} requires --device cpu, got {self.device}")
         return self

@@ -29,8 +29,7 @@ class VerifierSettings(RankSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
     weights: TargetWeights = "checkpoint"
-    """Format of the linear layers' weights: as --dtype says, or (CPU only) blocks of 8 or 4 bits; these need
-    bfloat16."""
+    """Format of the linear layers' weights: as --dtype says, or blocks of 8 or 4 bits; these need bfloat16."""
     kv_dtype: KvDtype = "auto"
     """Type of keys and values in the KV cache: that of the model, or (CPU only) q8_0, 8-bit integers in blocks of 32
     with a scale each."""
@@ -82,8 +81,6 @@ class VerifierSettings(RankSettings):
             return self
         if self.dtype not in ("auto", "bfloat16"):
             raise ValueError(f"--weights: {self.weights} requires --dtype bfloat16, got {self.dtype}")
-        if self.device != "cpu":
-            raise ValueError(f"--weights: {self.weights} requires --device cpu, got {self.device}")
         if self.tensor_parallel > 1:
             raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
         return self

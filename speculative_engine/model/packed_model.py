@@ -25,7 +25,6 @@ from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.cuda.fixed_rows import FixedRows
-from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.cuda.kernel_support import missing
 from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
@@ -52,7 +51,7 @@ from speculative_engine.model.rotary_factors import settle_factors
 from speculative_engine.model.row_exact_functions import use_row_exact_functions
 from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
-from speculative_engine.model.weight_names import QuantisedWeights, TargetWeights, Weights
+from speculative_engine.model.weight_names import TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
 from speculative_engine.sampling.kernel_sampler import sampler_of
 from speculative_engine.sampling.step_draws import StepDraws
@@ -94,8 +93,8 @@ class PackedModel:
         """Prepares a loaded model for packed passes. Raises UnsupportedModelError.
 
         row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
-        weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only, q8_0 and
-        q4_0 for CPUs only. kv_dtype: type of keys and values in the KV cache; all but "auto" are for CPUs only.
+        weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only. kv_dtype:
+        type of keys and values in the KV cache; all but "auto" are for CPUs only.
         buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose
         collectives are not captured. reproducible: give a row the same bits in any batch on GPUs as well; where the
         Triton kernels do not compute the whole model, all passes then have the same number of rows, instead of buckets.
@@ -107,7 +106,7 @@ class PackedModel:
         self.checkpoint: Checkpoint | None = None
         """The checkpoint that the model was loaded from."""
         on_cpu = model.device.type == "cpu"
-        place = "cuda" if weights == "int4" else "cpu" if weights in get_args(QuantisedWeights) else model.device.type
+        place = "cuda" if weights == "int4" else model.device.type
         if weights != "checkpoint" and (model.dtype != torch.bfloat16 or model.device.type != place):
             needed = "bfloat16 on a GPU" if place == "cuda" else "bfloat16 on a CPU"
             raise UnsupportedModelError(
@@ -162,16 +161,26 @@ class PackedModel:
             kernels = not on_cpu and buckets is None and ranks is None and lacking is None
         elif kernels and lacking is not None:
             raise UnsupportedModelError(f"model {self.name}: {lacking}")
+        if not (kernels or on_cpu) and (stored or weights != "checkpoint"):
+            what = "quantised weights" if stored else f"weights {weights}"
+            raise UnsupportedModelError(
+                f"model {self.name}: {what} on a GPU need kernels that this model does not have here: "
+                f"{lacking or 'ranks have none'}"
+            )
         self.layer_kernels = lacking or "no"
         """Whether Triton kernels compute passes, for logs: "yes", "attention" if only that, or why they do not."""
         if kernels:
-            self.layer_kernels = "attention"
-            if weights != "checkpoint":
-                self._narrow(model, weights)
-            else:
-                from speculative_engine.model.cuda.kernel_layer import run_on_kernels  # needs Triton
+            from speculative_engine.model.cuda.kernel_layer import run_on_kernels  # needs Triton
+            from speculative_engine.model.cuda.weights.placing import narrow, place_stored
 
-                self.layer_kernels = "yes" if run_on_kernels(model) else "attention"
+            try:
+                if stored:
+                    place_stored(model)
+                if weights != "checkpoint":
+                    narrow(model, weights)
+            except ModelLoadError as error:
+                raise UnsupportedModelError(f"model {self.name}: {error}") from error
+            self.layer_kernels = "yes" if run_on_kernels(model) else "attention"
             if self.layer_kernels != "yes" and reproducible:
                 kernels, self.layer_kernels = False, "no"  # only passes of one size are then reproducible
         elif on_cpu:
@@ -193,8 +202,6 @@ class PackedModel:
             if tied:
                 look_up_in_head(model)
             keep_logits_whole(model)
-        elif weights != "checkpoint":
-            self._narrow(model, weights)
         give_positions(model)
         model.set_attn_implementation(ATTENTION_NAME)
         self.sampler, self.draw_kernels = sampler_of(self.device)
@@ -461,12 +468,6 @@ class PackedModel:
         if self._is_target or self.sampler is None or not isinstance(self.steps, SlotSteps):
             return None
         return DraftSteps(_weak(self._run_fixed), self.sampler, self.pool.capacity, self.group_size, self.device)
-
-    def _narrow(self, model: PreTrainedModel, weights: Weights) -> None:
-        try:
-            narrow_weights(model, 8 if weights == "int8" else 4)
-        except GpuWeightsError as error:
-            raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
 
     def _announce(self, batch: PackedBatch) -> None:
         if self._ranks is not None:

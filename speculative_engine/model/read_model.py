@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 import sys
 from collections.abc import Iterator
@@ -118,8 +119,9 @@ def read_model(
             _check_part(source, config, ranks)
         if quantisation_of(config) is not None:
             _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
-            return quantised_model(
-                checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers
+            return _placed(
+                quantised_model(checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers),
+                place,
             )
         read = partial(
             _from_library,
@@ -189,7 +191,16 @@ def _from_gguf(
     config = file.config()
     if layers is not None:
         keep_first_layers(config, layers)
-    return gguf_model(file, config, torch.bfloat16)
+    return _placed(gguf_model(file, config, torch.bfloat16), place)
+
+
+def _placed(model: PreTrainedModel, place: torch.device) -> PreTrainedModel:
+    """Moves a quantised model, except for its quantised weights, which stay in the files until they are packed."""
+    if place.type == "cpu":
+        return model
+    from speculative_engine.model.cuda.weights.placing import move_plain  # needs Triton
+
+    return move_plain(model, place)
 
 
 def _check_part(source: str, config: PretrainedConfig, ranks: RankGroup | None) -> None:
@@ -203,8 +214,8 @@ def _check_part(source: str, config: PretrainedConfig, ranks: RankGroup | None) 
 
 def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGroup | None) -> None:
     """Raises ModelLoadError where quantised weights cannot be kept as they are. what: begins the message."""
-    if place.type != "cpu":
-        raise ModelLoadError(f"{what} run on CPUs only, not on {place.type}")
+    if place.type != "cpu" and importlib.util.find_spec("triton") is None:
+        raise ModelLoadError(f"{what} on {place.type} need the package triton, which is not installed")
     if ranks is not None:
         raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
     if dtype not in ("auto", "bfloat16"):

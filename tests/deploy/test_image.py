@@ -96,7 +96,7 @@ def test_torch_knows_the_variable() -> None:
 
 def test_gpus_get_what_transformers_needs_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"accelerate", "torchao"} <= {re.split("[<>=]", each)[0] for each in extras["gpu"]}
+    assert {"accelerate"} <= {re.split("[<>=]", each)[0] for each in extras["gpu"]}
     build = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["x-gpu-image"]
     assert "gpu" in build["args"]["EXTRAS"].split(",")
 

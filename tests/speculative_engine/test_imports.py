@@ -20,7 +20,7 @@ ENGINE = """
 benchmarks.gpu.__main__ benchmarks.gpu.kernel_profile benchmarks.gpu.probe speculative_engine.in_process
 """
 SERVICES = "verifier_service.service verifier_service.target drafter_service.service"
-OPTIONAL = "accelerate gguf psutil torchao"
+OPTIONAL = "accelerate gguf psutil"
 OF_SERVICES = """
 google grpc grpc_health grpc_reflection grpc_status llguidance prometheus_client pydantic pydantic_settings structlog
 uvloop

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
+from speculative_engine.model.cuda.kernel_linear import can_join, joined_linear, try_blocks
 from speculative_engine.model.cuda.kernel_support import MOST_DIM
 from speculative_engine.model.cuda.kernels.attention import attend_slots
 from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
-from speculative_engine.model.cuda.kernels.product import Gate, multiply
-from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
+from speculative_engine.model.cuda.kernels.product import Gate
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 
@@ -54,18 +54,14 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
     """
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     layers = getattr(decoder, "layers", [])
-    if not layers or not all(_supported(layer) for layer in layers) or type(head) is not nn.Linear:
+    if not layers or not all(_supported(layer) for layer in layers) or not can_join([head]):
         return False
     offset = _KINDS[type(layers[0]).__name__].offset
     for index, layer in enumerate(layers):
         layers[index] = KernelLayer(layer)
     decoder.norm = KernelNorm(decoder.norm, offset)
-    model.set_output_embeddings(KernelLinear(head.weight, head.bias, dtype=torch.float32))
-    linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
-    with torch.cuda.device_of(head.weight):  # Triton launches on the current device
-        blocks = equal_blocks((each.weight, each.gate) for each in linears)
-    for each in linears:
-        each.row_blocks = blocks
+    model.set_output_embeddings(joined_linear([head], dtype=torch.float32))
+    try_blocks(model)
     return True
 
 
@@ -73,15 +69,17 @@ def _supported(layer: nn.Module) -> bool:
     if type(layer).__name__ not in _KINDS:
         return False
     attention, mlp = layer.self_attn, layer.mlp
-    linears = [
-        *(getattr(attention, name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")),
-        *(getattr(mlp, name) for name in ("gate_proj", "up_proj", "down_proj")),
+    products = [
+        [attention.q_proj, attention.k_proj, attention.v_proj],
+        [attention.o_proj],
+        [mlp.gate_proj, mlp.up_proj],
+        [mlp.down_proj],
     ]
     return (
         attention.head_dim % 2 == 0
         and attention.head_dim <= MOST_DIM
         and type(mlp.act_fn) in _GATES
-        and all(type(linear) is nn.Linear for linear in linears)
+        and all(can_join(linears) for linears in products)
     )
 
 
@@ -98,45 +96,6 @@ class KernelNorm(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., width] -> the same shape"""
         return rms_norm(inputs.reshape(-1, inputs.shape[-1]), self.weight, self.eps, self.offset).view(inputs.shape)
-
-
-class KernelLinear(nn.Module):
-    """A linear layer, or two of which the first gates the second."""
-
-    def __init__(
-        self,
-        weight: nn.Parameter,
-        bias: nn.Parameter | None,
-        gate: Gate | None = None,
-        dtype: torch.dtype | None = None,
-    ):
-        """dtype: of the outputs; by default that of the inputs"""
-        super().__init__()
-        self.weight = weight
-        self.bias = bias
-        self.gate = gate
-        self.dtype = dtype
-        self.in_features = weight.shape[1]
-        self.out_features = weight.shape[0] if gate is None else weight.shape[0] // 2
-        self.row_blocks: tuple[int, ...] = ()
-        """Sizes of blocks that may be used; see `equal_blocks`."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """inputs [..., in_features] -> [..., out_features]"""
-        out = self.rows(inputs.reshape(-1, self.in_features))
-        return out.view(*inputs.shape[:-1], self.out_features)
-
-    def rows(self, inputs: Tensor, add_to: Tensor | None = None) -> Tensor:
-        """inputs [rows, in_features] -> [rows, out_features]; see `multiply`."""
-        return multiply(
-            inputs,
-            self.weight,
-            self.bias,
-            add_to=add_to,
-            gate=self.gate,
-            dtype=self.dtype,
-            row_blocks=self.row_blocks,
-        )
 
 
 class KernelLayer(nn.Module):
@@ -159,10 +118,10 @@ class KernelLayer(nn.Module):
         if hasattr(attention, "q_norm"):
             query, key = (KernelNorm(each, kind.offset) for each in (attention.q_norm, attention.k_norm))
             self._head_norms = query.weight.data, key.weight.data, query.eps, kind.offset
-        self.project = _joined([attention.q_proj, attention.k_proj, attention.v_proj])
-        self.output = _joined([attention.o_proj])
-        self.gate_and_up = _joined([mlp.gate_proj, mlp.up_proj], _GATES[type(mlp.act_fn)])
-        self.down = _joined([mlp.down_proj])
+        self.project = joined_linear([attention.q_proj, attention.k_proj, attention.v_proj])
+        self.output = joined_linear([attention.o_proj])
+        self.gate_and_up = joined_linear([mlp.gate_proj, mlp.up_proj], _GATES[type(mlp.act_fn)])
+        self.down = joined_linear([mlp.down_proj])
         self.input_norm = KernelNorm(layer.input_layernorm, kind.offset)
         self.output_norm: KernelNorm | None = None
         """Of the attention's outputs, before they are added; None if there is no such norm."""
@@ -213,24 +172,3 @@ class KernelLayer(nn.Module):
         for work in batch.work:
             attend_slots(work, query, keys, values, out, self._scaling, self._window, self._softcap)
         return out.view(len(out), -1)
-
-
-def _joined(linears: list[nn.Linear], gate: Gate | None = None) -> KernelLinear:
-    """Joins linear layers into one, whose memory they share from now on."""
-    if len(linears) == 1:
-        return KernelLinear(linears[0].weight, linears[0].bias)
-    weight = torch.cat([linear.weight.data for linear in linears])
-    bias = None
-    if any(linear.bias is not None for linear in linears):
-        bias = torch.cat(
-            [weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.data for linear in linears]
-        )
-    first = 0
-    for linear in linears:
-        last = first + linear.out_features
-        linear.weight.data = weight[first:last]
-        if bias is not None and linear.bias is not None:
-            linear.bias.data = bias[first:last]
-        first = last
-    parameters = [None if each is None else nn.Parameter(each, requires_grad=False) for each in (weight, bias)]
-    return KernelLinear(cast(nn.Parameter, parameters[0]), parameters[1], gate)

@@ -234,14 +234,21 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
         patch.setattr(captured_steps, "GraphCapture", _Capture)
         if importlib.util.find_spec("triton"):
-            from speculative_engine.model.cuda import kernel_layer
-            from speculative_engine.model.cuda.kernels import attention, draft_tokens, key_rows, norm, product
+            from speculative_engine.model.cuda import kernel_linear
+            from speculative_engine.model.cuda.kernels import (
+                attention,
+                draft_tokens,
+                key_rows,
+                norm,
+                packed_product,
+                product,
+            )
             from speculative_engine.sampling.triton_kernels import draw, rank
 
             for module in (attention, product):
                 patch.setattr(module, "processors", lambda _: 1)
             # It draws with a generator of the device.
-            patch.setattr(kernel_layer, "equal_blocks", lambda _: product.ROW_BLOCKS[-1:])
+            patch.setattr(kernel_linear, "equal_blocks", lambda *_: product.ROW_BLOCKS[-1:])
             for module, name in (
                 (attention, "attention_parts_kernel"),
                 (attention, "attention_sum_kernel"),
@@ -251,6 +258,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 (norm, "norm_kernel"),
                 (norm, "added_norm_kernel"),
                 (product, "product_kernel"),
+                (packed_product, "packed_product_kernel"),
                 (draw, "best_of_slices"),
                 (draw, "follow_best"),
                 (rank, "rank_slices"),

@@ -28,8 +28,10 @@ from speculative_engine.model.cuda.kernels.attention import attend_slots
 from speculative_engine.model.cuda.kernels.draft_tokens import take_tokens
 from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
+from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
 from speculative_engine.model.cuda.kernels.product import multiply
 from speculative_engine.model.cuda.slots.slot_batch import PlacedWork
+from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 
 CAPABILITIES = {80: 108, 90: 132}
 """NVIDIA's A100 and H100, with the number of their processors."""
@@ -37,7 +39,14 @@ WIDTH, HEADS, KV_HEADS, DIM, INNER, VOCABULARY = 4096, 32, 8, 128, 14336, 128256
 """Llama 3.1 8B."""
 QKV = (HEADS + 2 * KV_HEADS) * DIM
 SLOTS = 65537
-_POINTERS = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
+_POINTERS = {
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float32: "*fp32",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+}
 _ALIGNED = [["tt.divisibility", 16]]
 
 
@@ -55,6 +64,9 @@ def launches() -> None:
         multiply(hidden, tensor(2 * INNER, WIDTH), gate="silu")
         multiply(hidden, tensor(VOCABULARY, WIDTH), dtype=torch.float32)
     multiply(hidden, tensor(2 * INNER, WIDTH), gate="gelu")
+    for rows in (1, 64, 1024):
+        for code, group, zero in (("fp8", 128, 0), ("int8", 32, 128), ("int4", 128, -1)):
+            few_bits(tensor(rows, WIDTH), code, group, zero)
     rows = 64
     hidden = tensor(rows, WIDTH)
     residual = tensor(rows, WIDTH, dtype=torch.float32)
@@ -73,6 +85,22 @@ def launches() -> None:
         query = tensor(rows, HEADS, dim)
         for window, softcap, sinks in ((None, None, None), (1024, 50.0, tensor(HEADS))):
             attend_slots(work, query, keys, values, query, 0.1, window, softcap, sinks)
+
+
+def few_bits(hidden: Tensor, code: Any, group: int, zero: int) -> None:
+    """Launches products of a weight of few bits. zero: the zero point; -1 for one of each group."""
+    scales = torch.float16 if group == 32 else torch.float32
+    for outputs, gate in ((QKV, None), (2 * INNER, "silu")):
+        groups = WIDTH // group
+        weight = DeviceWeight(
+            code,
+            WIDTH,
+            group,
+            tensor(outputs, WIDTH // (2 if code == "int4" else 1), dtype=torch.uint8),
+            tensor(outputs, groups, dtype=scales),
+            tensor(outputs, groups, dtype=torch.uint8) if zero < 0 else zero,
+        )
+        multiply_packed(hidden, weight, None, add_to=None, gate=gate, dtype=None, row_blocks=product.ROW_BLOCKS)
 
 
 class Compiler:

@@ -24,11 +24,12 @@ ROW_BLOCKS = (16, 32, 64, 128)
 """Rows of a block, by the number of rows: the first that holds them, or the last."""
 _INNER = 128
 _LEAST_INNER = 16
-_GATES = {None: 0, "silu": 1, "gelu": 2}
+GATES = {None: 0, "silu": 1, "gelu": 2}
+"""The kernels' numbers for gates."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Shape:
     """How a product is cut into programs."""
 
     outputs: int
@@ -36,7 +37,7 @@ class _Shape:
     warps: int
 
 
-_SHAPES = {16: _Shape(64, 5, 4), 32: _Shape(64, 4, 8), 64: _Shape(64, 3, 8), 128: _Shape(128, 2, 8)}
+_SHAPES = {16: Shape(64, 5, 4), 32: Shape(64, 4, 8), 64: Shape(64, 3, 8), 128: Shape(128, 2, 8)}
 """By rows of a block. The outputs are the most; fewer where that many would leave processors idle."""
 _LEAST_OUTPUTS = 16
 
@@ -128,9 +129,7 @@ def multiply(
     block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
     shape = _SHAPES[block]
     block_inner = inner_block(inner)
-    block_outputs = _output_block(
-        outputs, -(-rows // block), shape.outputs // (1 if gate is None else 2), inputs.device
-    )
+    block_outputs = output_block(outputs, -(-rows // block), shape.outputs // (1 if gate is None else 2), inputs.device)
     options: dict[str, Any] = {"num_warps": shape.warps, "num_stages": shape.stages, "enable_fp_fusion": False}
     product_kernel[-(-rows // block) * -(-outputs // block_outputs),](
         inputs,
@@ -148,7 +147,7 @@ def multiply(
         WHOLE=inner % block_inner == 0,
         BIASED=bias is not None,
         ADDED=add_to is not None,
-        GATE=_GATES[gate],
+        GATE=GATES[gate],
         **options,
     )
     return out
@@ -159,7 +158,7 @@ def inner_block(inner: int) -> int:
     return int(min(_INNER, max(_LEAST_INNER, triton.next_power_of_2(inner))))
 
 
-def _output_block(outputs: int, row_blocks: int, most: int, device: torch.device) -> int:
+def output_block(outputs: int, row_blocks: int, most: int, device: torch.device) -> int:
     """Outputs of a block: the most with which every processor has one."""
     block = most
     while block > _LEAST_OUTPUTS and row_blocks * -(-outputs // block) < processors(device):

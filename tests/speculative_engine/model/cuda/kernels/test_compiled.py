@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that a program can have, on NVIDIA's A100 and H100."""
+PRODUCTS = ("product_kernel", "packed_product_kernel", "attention_parts_kernel")
 
 
 def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
@@ -23,14 +24,24 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
     ran = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert not ran.returncode, ran.stderr
     kernels = [json.loads(line) for line in ran.stdout.splitlines()]
-    names = {"product", "norm", "added_norm", "rotate", "write", "attention_parts", "attention_sum", "take_tokens"}
+    names = {
+        "product",
+        "packed_product",
+        "norm",
+        "added_norm",
+        "rotate",
+        "write",
+        "attention_parts",
+        "attention_sum",
+        "take_tokens",
+    }
     assert {(each["kernel"], each["capability"]) for each in kernels} == {
         (f"{name}_kernel", capability) for name in names for capability in SHARED
     }
     for each in kernels:
         assert not each["spilled"], each
         assert each["shared"] <= SHARED[each["capability"]], each
-        assert bool(each["products"]) == (each["kernel"] in ("product_kernel", "attention_parts_kernel")), each
+        assert bool(each["products"]) == (each["kernel"] in PRODUCTS), each
         assert each["fused"] == [], each  # a product and a sum that round once, where the compiler sees fit
     # One instruction for all of a model's attention: its rows are not to depend on the size of a pass.
     attention = [each["products"] for each in kernels if each["kernel"] == "attention_parts_kernel"]

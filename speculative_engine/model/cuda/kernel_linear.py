@@ -1,0 +1,126 @@
+"""Linear layers on the Triton kernels of GPUs, with plain weights or with weights of few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
+from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
+from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
+from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, alike, joined
+
+
+class KernelLinear(nn.Module):
+    """A linear layer, or two of which the first gates the second."""
+
+    def __init__(
+        self,
+        weight: Tensor | DeviceWeight,
+        bias: Tensor | None,
+        gate: Gate | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        """dtype: of the outputs; by default that of the inputs"""
+        super().__init__()
+        self.packed: DeviceWeight | None = None
+        """The weight, if it is of few bits."""
+        if isinstance(weight, DeviceWeight):
+            self.packed = weight
+        else:
+            self.weight = nn.Parameter(weight.data, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias.data, requires_grad=False)
+        self.gate = gate
+        self.dtype = dtype
+        outputs, self.in_features = (int(each) for each in weight.shape)
+        self.out_features = outputs if gate is None else outputs // 2
+        self.row_blocks: tuple[int, ...] = ROW_BLOCKS
+        """Sizes of blocks that may be used; see `equal_blocks`."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """inputs [..., in_features] -> [..., out_features]"""
+        with torch.cuda.device_of(inputs):  # Triton launches on the current device
+            out = self.rows(inputs.reshape(-1, self.in_features))
+        return out.view(*inputs.shape[:-1], self.out_features)
+
+    def rows(self, inputs: Tensor, add_to: Tensor | None = None) -> Tensor:
+        """inputs [rows, in_features] -> [rows, out_features]; see `multiply`."""
+        if self.packed is None:
+            return multiply(
+                inputs,
+                self.weight,
+                self.bias,
+                add_to=add_to,
+                gate=self.gate,
+                dtype=self.dtype,
+                row_blocks=self.row_blocks,
+            )
+        if self.packed.order is not None:
+            inputs = inputs.index_select(1, self.packed.order)
+        return multiply_packed(
+            inputs,
+            self.packed,
+            self.bias,
+            add_to=add_to,
+            gate=self.gate,
+            dtype=self.dtype,
+            row_blocks=self.row_blocks,
+        )
+
+
+def can_join(linears: Sequence[nn.Module]) -> bool:
+    """Whether `joined_linear` can make one layer of these."""
+    packed = [linear.packed for linear in linears if type(linear) is KernelLinear and linear.packed is not None]
+    if packed:
+        return len(packed) == len(linears) and all(alike(packed[0], each) for each in packed)
+    return all(type(linear) is nn.Linear for linear in linears)
+
+
+def joined_linear(
+    linears: Sequence[nn.Module], gate: Gate | None = None, dtype: torch.dtype | None = None
+) -> KernelLinear:
+    """Joins linear layers into one, whose memory they share from now on. gate, dtype: as for KernelLinear."""
+    biases = [linear.bias for linear in linears]
+    bias = None
+    if any(each is not None for each in biases):
+        like = next(each for each in biases if each is not None)
+        bias = torch.cat(
+            [
+                like.new_zeros(linear.out_features) if each is None else each.data
+                for linear, each in zip(linears, biases, strict=True)
+            ]
+        )
+    packed = [linear.packed for linear in linears if isinstance(linear, KernelLinear) and linear.packed is not None]
+    weight: Tensor | DeviceWeight | None
+    if len(linears) == 1:
+        weight = packed[0] if packed else linears[0].weight
+    else:
+        weight = joined(packed) if packed else torch.cat([linear.weight.data for linear in linears])
+    assert weight is not None, "of layers that cannot be joined"
+    first = 0
+    for linear in linears:
+        last = first + linear.out_features
+        if isinstance(weight, DeviceWeight):
+            linear.packed = weight.part(first, last)
+        else:
+            linear.weight.data = weight[first:last]
+        if bias is not None and linear.bias is not None:
+            linear.bias.data = bias[first:last]
+        first = last
+    return KernelLinear(weight, bias, gate, dtype)
+
+
+def try_blocks(model: PreTrainedModel) -> None:
+    """Sets the sizes of blocks that all products of a model may use."""
+    linears = [each for each in model.modules() if isinstance(each, KernelLinear)]
+    if not linears:
+        return
+    weights = [each.weight if each.packed is None else each.packed for each in linears]
+    first = weights[0]
+    with torch.cuda.device_of(first.codes if isinstance(first, DeviceWeight) else first):
+        blocks = equal_blocks(zip(weights, (each.gate for each in linears), strict=True), model.dtype)
+    for each in linears:
+        each.row_blocks = blocks

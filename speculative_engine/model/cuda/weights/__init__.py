@@ -1,0 +1,1 @@
+"""Weights of few bits in a GPU's memory."""

@@ -1,0 +1,76 @@
+"""Weights of checkpoints, and new ones of few bits, in the form of the kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from speculative_engine.kernels.gemm_blocks import FORMATS
+from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError, joined
+from speculative_engine.model.linear.block_weight import BlockWeight, in_blocks
+from speculative_engine.model.linear.float8_weight import Float8Weight
+from speculative_engine.model.linear.group_weight import GroupWeight
+from speculative_engine.model.linear.linear_weight import QuantisedWeight
+from speculative_engine.model.weight_names import Weights
+
+_OUTPUTS_AT_ONCE = 4096
+"""Outputs that are unpacked at once, which bounds the host's memory for them."""
+_GROUP = 64
+"""Inputs that share a scale in new 4-bit weights."""
+_ZERO_OF = {"q8_0": 128, "q4_0": 8}
+
+
+def stored_on(device: torch.device, weight: QuantisedWeight) -> DeviceWeight:
+    """Packs a checkpoint's weight for a device. Raises DeviceWeightError."""
+    parts = [
+        _some(weight, first, min(first + _OUTPUTS_AT_ONCE, weight.outputs)).to(device)
+        for first in range(0, weight.outputs, _OUTPUTS_AT_ONCE)
+    ]
+    whole = joined(parts)
+    assert whole is not None, "parts of one weight"
+    return whole
+
+
+def narrowed_on(device: torch.device, weight: Tensor, weights: Weights) -> DeviceWeight:
+    """Quantises a weight, bfloat16 [outputs, inputs]: q8_0 and q4_0 as GGUF does, int8 with a scale per output, int4
+    with a scale and a zero point per 64 inputs of an output. Raises DeviceWeightError."""
+    if weights == "q8_0" or weights == "q4_0":
+        if weight.shape[1] % FORMATS[weights].inputs:
+            raise DeviceWeightError(f"{weight.shape[1]} inputs are not a multiple of {FORMATS[weights].inputs}")
+        return stored_on(device, BlockWeight(weights, in_blocks(weight.cpu(), weights)))
+    values = weight.float()
+    if weights == "int8":
+        scales = (values.abs().amax(1, keepdim=True) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+        codes = (values / scales).round() + 128
+        return DeviceWeight.of("int8", codes.to(torch.uint8), scales, 128, group=weight.shape[1]).to(device)
+    if weight.shape[1] % _GROUP:
+        raise DeviceWeightError(f"{weight.shape[1]} inputs are not a multiple of {_GROUP}")
+    groups = values.unflatten(1, (-1, _GROUP))
+    lowest, highest = groups.amin(2).clamp(max=0), groups.amax(2).clamp(min=0)
+    scales = ((highest - lowest) / 15).clamp(min=torch.finfo(torch.float32).tiny)
+    zeros = (-lowest / scales).round().clamp(0, 15)
+    codes = ((groups / scales.unsqueeze(2)).round() + zeros.unsqueeze(2)).clamp(0, 15).flatten(1)
+    return DeviceWeight.of("int4", codes.to(torch.uint8), scales, zeros.to(torch.uint8), group=_GROUP).to(device)
+
+
+def _some(weight: QuantisedWeight, first: int, last: int) -> DeviceWeight:
+    """The outputs from `first` to `last` - 1, on the host."""
+    if isinstance(weight, GroupWeight):
+        integers, scales, zeros = weight.rows(first, last)
+        return DeviceWeight.of(
+            "int4" if weight.bits == 4 else "int8", integers, scales, zeros, group=weight.group, order=weight.order
+        )
+    if isinstance(weight, Float8Weight):
+        floats, scales = weight.rows(first, last)
+        return DeviceWeight.of("fp8", floats.view(torch.uint8), scales, 0, group=weight.group)
+    if isinstance(weight, BlockWeight) and weight.kind in _ZERO_OF:
+        form = FORMATS[weight.kind]
+        blocks = weight.raw[first:last].unflatten(1, (-1, form.size))
+        scales = blocks[:, :, :2].contiguous().view(torch.float16).squeeze(2)
+        packed = blocks[:, :, 2:]
+        zero = _ZERO_OF[weight.kind]
+        if weight.kind == "q4_0":
+            codes = torch.cat([packed & 15, packed >> 4], 2).flatten(1)
+            return DeviceWeight.of("int4", codes, scales, zero, group=form.inputs)
+        return DeviceWeight.of("int8", (packed ^ 0x80).flatten(1), scales, zero, group=form.inputs)
+    raise DeviceWeightError(f"weights of type {weight.type_name} run on CPUs only")

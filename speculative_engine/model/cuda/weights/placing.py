@@ -1,0 +1,93 @@
+"""Puts the weights of a model into a GPU's memory, packed: those of quantised checkpoints, or quantised at load."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from speculative_engine.model.cuda.kernel_linear import KernelLinear, try_blocks
+from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
+from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
+from speculative_engine.model.experts import StoredExperts, is_experts
+from speculative_engine.model.linear.block_linear import BlockEmbedding
+from speculative_engine.model.linear.block_weight import BlockWeight
+from speculative_engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
+from speculative_engine.model.weight_names import Weights
+
+
+class PackedEmbedding(nn.Module):
+    """An embedding whose rows are unpacked when they are looked up."""
+
+    def __init__(self, weight: DeviceWeight):
+        super().__init__()
+        self.packed = weight
+        self.num_embeddings, self.embedding_dim = weight.shape
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """token_ids [...] -> bfloat16 [..., embedding_dim]"""
+        rows = self.packed.values(token_ids.flatten()).to(torch.bfloat16)
+        return rows.view(*token_ids.shape, self.embedding_dim)
+
+
+def place_stored(model: PreTrainedModel) -> None:
+    """Replaces the quantised layers of a checkpoint by such on the model's device, where its other tensors are.
+
+    Those of the embedding and the output head become bfloat16 if the kernels do not support their type. Raises
+    ModelLoadError, which names the layer, for others.
+    """
+    device, head = model.device, model.get_output_embeddings()
+    placed: dict[int, DeviceWeight] = {}  # a head may be the embedding
+    for name, module in list(model.named_modules()):
+        if isinstance(module, StoredExperts):
+            raise ModelLoadError(f"layer {name}: mixtures of experts in quantised checkpoints run on CPUs only")
+        if isinstance(module, StoredLinear):
+            try:
+                weight: Tensor | DeviceWeight = _placed(placed, device, module.stored)
+            except DeviceWeightError as error:
+                if module is not head:
+                    raise ModelLoadError(f"layer {name}: {error}") from error
+                weight = module.stored.values().to(device)
+            bias = None if module.bias is None else module.bias.to(device)
+            model.set_submodule(name, KernelLinear(weight, bias))
+        elif isinstance(module, BlockEmbedding):
+            stored = BlockWeight(module.kind, module.weight)
+            try:
+                model.set_submodule(name, PackedEmbedding(_placed(placed, device, stored)))
+            except DeviceWeightError:
+                model.set_submodule(name, nn.Embedding.from_pretrained(stored.values().to(device)))
+    try_blocks(model)
+
+
+def narrow(model: PreTrainedModel, weights: Weights) -> None:
+    """Quantises the bfloat16 weights of all linear layers, in place. Raises ModelLoadError, which names the layer."""
+    for name, module in list(model.named_modules()):
+        if is_experts(module):
+            raise ModelLoadError(f"layer {name}: mixtures of experts have no weights {weights} on GPUs")
+        if type(module) is nn.Linear:
+            try:
+                packed = narrowed_on(module.weight.device, module.weight.data, weights)
+            except DeviceWeightError as error:
+                raise ModelLoadError(f"layer {name}: weights {weights}: {error}") from error
+            model.set_submodule(name, KernelLinear(packed, module.bias))
+    try_blocks(model)
+
+
+def move_plain(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Moves all tensors of a model to a device but those of its quantised layers, which `place_stored` packs there."""
+    for module in model.modules():
+        if isinstance(module, StoredLinear | BlockEmbedding):
+            continue
+        for parameter in module.parameters(recurse=False):
+            parameter.data = parameter.data.to(device)
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            module._buffers[name] = buffer.to(device)
+    return model
+
+
+def _placed(placed: dict[int, DeviceWeight], device: torch.device, weight: QuantisedWeight) -> DeviceWeight:
+    key = next(iter(weight.tensors.values())).data_ptr()
+    if key not in placed:
+        placed[key] = stored_on(device, weight)
+    return placed[key]
