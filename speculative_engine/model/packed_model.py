@@ -126,8 +126,8 @@ class PackedModel:
         stored = [each for each in model.modules() if isinstance(each, StoredLinear)]
         self._block_types: Counter[str] = Counter()
         for each in stored:
-            if weights != "checkpoint" and isinstance(each.stored, HalfWeight):
-                continue  # becomes what `weights` says
+            if isinstance(each.stored, HalfWeight) and not (on_cpu and weights == "checkpoint"):
+                continue  # becomes what `weights` says, or bfloat16
             self._block_types[each.stored.type_name] += each.out_features * each.in_features
         self.parameters = _parameters(model)
         head = model.get_output_embeddings()

@@ -11,9 +11,9 @@ from speculative_engine.model.cuda.kernel_linear import KernelLinear, try_blocks
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
 from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
 from speculative_engine.model.experts import StoredExperts, is_experts
-from speculative_engine.model.linear.block_linear import BlockEmbedding
-from speculative_engine.model.linear.block_weight import BlockWeight
+from speculative_engine.model.linear.half_weight import HalfWeight
 from speculative_engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
+from speculative_engine.model.linear.stored_embedding import StoredEmbedding
 from speculative_engine.model.weight_names import Weights
 
 
@@ -34,8 +34,8 @@ class PackedEmbedding(nn.Module):
 def place_stored(model: PreTrainedModel) -> None:
     """Replaces the quantised layers of a checkpoint by such on the model's device, where its other tensors are.
 
-    Those of the embedding and the output head become bfloat16 if the kernels do not support their type. Raises
-    ModelLoadError, which names the layer, for others.
+    Float16 weights become bfloat16, and so do those of the embedding and the output head if the kernels do not support
+    their type. Raises ModelLoadError, which names the layer, for others.
     """
     device, head = model.device, model.get_output_embeddings()
     placed: dict[int, DeviceWeight] = {}  # a head may be the embedding
@@ -46,17 +46,16 @@ def place_stored(model: PreTrainedModel) -> None:
             try:
                 weight: Tensor | DeviceWeight = _placed(placed, device, module.stored)
             except DeviceWeightError as error:
-                if module is not head:
+                if module is not head and not isinstance(module.stored, HalfWeight):
                     raise ModelLoadError(f"layer {name}: {error}") from error
                 weight = module.stored.values().to(device)
             bias = None if module.bias is None else module.bias.to(device)
             model.set_submodule(name, KernelLinear(weight, bias))
-        elif isinstance(module, BlockEmbedding):
-            stored = BlockWeight(module.kind, module.weight)
+        elif isinstance(module, StoredEmbedding):
             try:
-                model.set_submodule(name, PackedEmbedding(_placed(placed, device, stored)))
+                model.set_submodule(name, PackedEmbedding(_placed(placed, device, module.stored)))
             except DeviceWeightError:
-                model.set_submodule(name, nn.Embedding.from_pretrained(stored.values().to(device)))
+                model.set_submodule(name, nn.Embedding.from_pretrained(module.stored.values().to(device)))
     try_blocks(model)
 
 
@@ -77,7 +76,7 @@ def narrow(model: PreTrainedModel, weights: Weights) -> None:
 def move_plain(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     """Moves all tensors of a model to a device but those of its quantised layers, which `place_stored` packs there."""
     for module in model.modules():
-        if isinstance(module, StoredLinear | BlockEmbedding):
+        if isinstance(module, StoredLinear | StoredEmbedding):
             continue
         for parameter in module.parameters(recurse=False):
             parameter.data = parameter.data.to(device)
