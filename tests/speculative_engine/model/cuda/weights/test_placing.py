@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("triton")
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.model.cuda.kernel_linear import KernelLinear
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
@@ -20,6 +21,7 @@ from speculative_engine.model.read_model import read_model
 from speculative_engine.model.weight_names import Weights
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.models.gguf_model import write_gguf
 from tests.harness.models.quantised_checkpoint import FORMS, with_values, write_quantised
 
 quicken()
@@ -64,6 +66,31 @@ def test_other_layers_have_packed_weights(tmp_path: Path) -> None:
     ours = loaded(tmp_path)
     assert ours.layer_kernels == "attention"
     assert check_against_plain(plain, walk(ours, TEXTS[1:], [2], seed=1)) < 0.2
+
+
+@pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q8_0", "F16")])
+def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
+    """Their embedding and head may have another type than the layers."""
+    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256}))
+    path = write_gguf(
+        tmp_path / "model.gguf",
+        model.config,
+        model.state_dict(),
+        lambda name: head if "embed" in name or "lm_head" in name else type_name,
+    )
+    values = {name: tensor.dequantised() for name, tensor in GgufFile.open(path).tensors.items()}
+    model.float().load_state_dict(values, strict=False)
+    ours = loaded(path)
+    assert ours.layer_kernels == "yes" and ours.weight_type == type_name.lower()
+    assert isinstance(ours.model.get_input_embeddings(), PackedEmbedding) is (head == "Q8_0")
+    assert check_against_plain(model, walk(ours, TEXTS[1:], [2], seed=1)) < 0.2
+
+
+def test_types_that_have_no_kernel_are_refused(tmp_path: Path) -> None:
+    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "intermediate_size": 256}))
+    path = write_gguf(tmp_path / "model.gguf", model.config, model.state_dict(), "Q4_K")
+    with pytest.raises(UnsupportedModelError, match=r"layer model.layers.0.self_attn.q_proj: weights of type q4_k"):
+        loaded(path)
 
 
 def test_experts_are_refused(tmp_path: Path) -> None:
