@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from speculative_engine.kv.kv_slots import SlotList, SlotPool
+from speculative_engine.kv.recurrent_states import LaneState, SequenceState
 from speculative_engine.model.packed_batch import BatchBuilder
 
 
@@ -53,8 +54,14 @@ class _Text:
     def __init__(self, spec: ScoreSpec):
         self.spec = spec
         self.slots = SlotList()
+        self.state = SequenceState()
+        """Of recurrent layers, if the model has any."""
         self.told = spec.first - 1
         """Number of leading tokens after which the distribution has been reported or was not asked for."""
+
+    def give_up(self) -> np.ndarray:
+        self.state.release()
+        return self.slots.clear()
 
     @property
     def pending(self) -> int:
@@ -98,12 +105,12 @@ class Scoring:
         """Ends a text and returns its slots; does nothing if it has ended."""
         text = self._texts.pop(score_id, None)
         if text is not None:
-            self._pool.give_back(text.slots.clear())
+            self._pool.give_back(text.give_up())
 
     def give_up(self) -> None:
         """Returns all KV slots to the pool. Scores already reported stand; the rest is recomputed."""
         for text in self._texts.values():
-            self._pool.give_back(text.slots.clear())
+            self._pool.give_back(text.give_up())
 
     def rows(self, room: int, spare: int) -> int:
         """Returns the number of rows to compute in a step with `room` rows and `spare` free slots.
@@ -131,7 +138,7 @@ class Scoring:
                 builder.add_row(text.spec.tokens[position], position, slot, position >= text.told)
                 for position, slot in enumerate(slots.tolist(), start)
             ]
-            builder.add_lane(text.slots.array(), chain)
+            builder.add_lane(text.slots.array(), chain, 0, LaneState(text.state))
             parts.append(_Part(text, slots, max(0, start + rows - max(start, text.told))))
         return parts
 

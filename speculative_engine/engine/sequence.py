@@ -12,6 +12,7 @@ from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, rule_o
 from speculative_engine.engine.step_result import Finish
 from speculative_engine.kv.kv_slots import SlotList, SlotPool
 from speculative_engine.kv.prefix_cache import PrefixCache
+from speculative_engine.kv.recurrent_states import KEPT_EVERY, SequenceState
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.logits.logit_editor import LogitEditor
 from speculative_engine.logits.output_form import OutputForm, allowed_nodes
@@ -76,6 +77,8 @@ class Sequence:
         """Decides which draft tokens are accepted."""
         self.tokens = list(spec.tokens)
         self.slots = SlotList()
+        self.state = SequenceState()
+        """Of recurrent layers, if the model has any; after leading tokens that have slots."""
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
         self.readers: dict[str, ProposalReader] = {}
         self.clocks: dict[str, ProposalClock] = {}
@@ -121,14 +124,22 @@ class Sequence:
     def take_up(self, pool: SlotPool) -> None:
         """Takes matching slots from the prefix cache, replacing those the sequence computed itself."""
         if self.prefix is not None:
-            pool.give_back(self.prefix.take(self.tokens, self.slots))
+            pool.give_back(self.prefix.take(self.tokens, self.slots, self.state))
             if not self.sound:
                 self.cached_tokens = self.prefix.hits
 
     def leave(self) -> None:
         """Stores its computed tokens in the prefix cache."""
         if self.prefix is not None:
-            self.prefix.leave(self.tokens, self.slots)
+            self.prefix.leave(self.tokens, self.slots, self.state)
+
+    def kept_positions(self, start: int, end: int) -> tuple[int, ...]:
+        """Returns the positions in a chunk of its prompt, above `start` and at most `end`, after which the prefix cache
+        keeps states."""
+        if self.prefix is None or not self.prefix.leaves or end - start < 2:
+            return ()
+        last = len(self.tokens) - 1  # where the same prompt would go on from
+        return (*range(-(-(start + 1) // KEPT_EVERY) * KEPT_EVERY, end + 1, KEPT_EVERY), *((last,) if end > last else ()))
 
     def settle(self, *, sound: bool) -> None:
         """Records whether its last logits were valid; the first valid ones count the prefix cache's hits."""
@@ -144,11 +155,11 @@ class Sequence:
         """
         for clock in self.clocks.values():
             clock.restart()
-        if self.prefix is None:
-            return self.slots.clear()
-        if self.sound:
+        if self.prefix is not None and self.sound:
             self.leave()
-        return self.prefix.give_up(self.slots)
+        slots = self.slots.clear() if self.prefix is None else self.prefix.give_up(self.slots, self.state)
+        self.state.release()
+        return slots
 
     def attach(self, reader: ProposalReader, clock: ProposalClock | None, *, hidden_states: bool = False) -> None:
         """Accepts proposals of the reader's drafter from now on; without a clock they are never waited for."""

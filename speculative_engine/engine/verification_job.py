@@ -12,6 +12,7 @@ from speculative_engine.drafters.probing import NO_PROBES
 from speculative_engine.engine.sequence import Sequence
 from speculative_engine.engine.step_result import RejectedDraft
 from speculative_engine.kv.kv_slots import SlotPool
+from speculative_engine.kv.recurrent_states import LaneState
 from speculative_engine.logits.logit_editor import TreeRows
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.sampling.log_probs import LogProbs, log_probs
@@ -94,6 +95,7 @@ class VerificationJob:
             rows[id(node)] = builder.add_row(node.token, node.position, slot, id(node) in telling)
             if id(node) in telling:
                 self.sampled_positions.append(node.position + 1)
+        chained = len(chain) if self.nodes else 0  # a step with nodes may be repeated without them
         asked: set[int] = set()
         parents = {id(node.parent) for node in nodes}
         leaves = [node for node in nodes if id(node) not in parents]
@@ -101,9 +103,10 @@ class VerificationJob:
             path = [rows[id(node)] for node in leaf.path_from(sequence.tree.root)]
             fresh = next(i for i, row in enumerate(path) if row not in asked)
             asked.update(path)
-            builder.add_lane(context, chain + path, 0 if index == 0 else len(chain) + fresh)
+            state = LaneState(sequence.state, chained + len(path))
+            builder.add_lane(context, chain + path, 0 if index == 0 else len(chain) + fresh, state)
         if not leaves:
-            builder.add_lane(context, chain)
+            builder.add_lane(context, chain, 0, LaneState(sequence.state, 0, sequence.kept_positions(start, end)))
 
     def tree_rows(self) -> TreeRows:
         """Describes the rows after the chain and after each node, from which tokens are drawn; probes are left out."""

@@ -38,6 +38,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_attention": (None, (POINTER, FLAG)),
     "draftwire_expert_rows": (None, (POINTER, FLAG, FLAG)),
     "draftwire_decoder_layer": (None, (POINTER, POINTER, POINTER, POINTER)),
+    "draftwire_recurrence": (None, (POINTER, FLAG)),
     "draftwire_sample": (FLAG, (POINTER,)),
     "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
 }

@@ -113,6 +113,19 @@ class Pass(ctypes.Structure):
     )
 
 
+class Recurrence(ctypes.Structure):
+    """Recurrent layers over the token trees of a batch."""
+
+    _fields_ = (
+        *_fields(POINTER, "inputs gates stored_inputs stored_gates windows states weight bias direct"),
+        *_fields(POINTER, "mixed out scratch gathered items tap_sources groups saves"),
+        *_fields(COUNT, "item_count group_count save_count channels taps"),
+        *_fields(COUNT, "value_heads key_heads key_dim value_dim query_at key_at value_at levels"),
+        *_fields(FLOAT, "eps scale"),
+        *_fields(FLAG, "bf16 activates normalises corrects decay_each_key"),
+    )
+
+
 class Filters(ctypes.Structure):
     """The token filters of one row."""
 
@@ -135,7 +148,7 @@ WEIGHT_TYPES = (
 """The types of weights; the index is the library's number."""
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
-    Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, Filters, Sample
+    Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, Recurrence, Filters, Sample
 )  # fmt: skip
 """The structs whose sizes are compared, in any order."""
 

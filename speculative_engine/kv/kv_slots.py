@@ -14,6 +14,7 @@ import torch
 
 from speculative_engine.kernels.kv_rows import BLOCK, STORED, stored_width, write_rows
 from speculative_engine.kv.kv_dtype import KvDtype
+from speculative_engine.kv.recurrent_states import RecurrentStates
 
 PADDING_SLOT = 0
 """A slot that belongs to no sequence; padded keys point at it and are masked."""
@@ -65,6 +66,8 @@ class SlotPool:
         """Number of free slots in each block."""
         self._count = capacity
         self._reserve: SlotReserve | None = None
+        self.states: RecurrentStates | None = None
+        """What recurrent layers keep beside slots; None in models without such layers."""
 
     @property
     def free(self) -> int:
@@ -108,6 +111,8 @@ class SlotPool:
             return
         if self._flags[returned].any():
             raise ValueError("a returned KV slot is already free")
+        if self.states is not None:
+            self.states.forget(returned)
         self._flags[returned] = True
         np.add.at(self._free_of, returned // SLOT_BLOCK, 1)
         self._count += len(returned)
@@ -180,8 +185,17 @@ class KvCache:
     views of tensors [capacity + 1, kv_heads, head_dim], for kernels that read keys in place, a slot at a time.
     """
 
-    def __init__(self, capacity: int, dtype: KvDtype = "auto", *, slots_first: bool = False):
+    def __init__(
+        self,
+        capacity: int,
+        dtype: KvDtype = "auto",
+        *,
+        slots_first: bool = False,
+        states: RecurrentStates | None = None,
+    ):
         self.capacity = capacity
+        self.states = states
+        """States of recurrent layers; None in models without such layers."""
         self.dtype = dtype
         self.slots_first = slots_first
         self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -232,7 +246,8 @@ class KvCache:
 
     def empty(self, capacity: int) -> KvCache:
         """An empty cache of the same type."""
-        return KvCache(capacity, self.dtype, slots_first=self.slots_first)
+        states = None if self.states is None else self.states.empty(capacity)
+        return KvCache(capacity, self.dtype, slots_first=self.slots_first, states=states)
 
     def _make(self, like: torch.Tensor, what: str) -> torch.Tensor:
         heads, _, dim = like.shape
@@ -255,5 +270,5 @@ class KvCache:
 
     @property
     def bytes(self) -> int:
-        """Memory held, in bytes."""
+        """Memory held for keys and values, in bytes."""
         return sum(tensor.nbytes for pair in self._layers.values() for tensor in pair)

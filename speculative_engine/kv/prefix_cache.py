@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from speculative_engine.kv.kv_slots import SlotPool
+from speculative_engine.kv.recurrent_states import SequenceState
 
 
 class _Stretch:
@@ -77,8 +78,13 @@ class PrefixCache:
         pool.lean_on(self)
 
     def take(self, tokens: Sequence[int], end: int) -> Prefix:
-        """Holds as many of the first `end` tokens as the cache has."""
+        """Holds as many of the first `end` tokens as the cache has, and for a model with recurrent layers has a state
+        after."""
         stretch, length = self._walk(self._root, tokens, 0, end)
+        states = self._pool.states
+        if states is not None and length:
+            length = states.kept_length(Prefix(stretch, length).slots())
+            stretch, length = self._walk(self._root, tokens, 0, length)
         self._hold(stretch)
         return Prefix(stretch, length)
 
@@ -99,6 +105,22 @@ class PrefixCache:
         self._hold(stretch)
         self.release(prefix)
         return Prefix(stretch, len(tokens))
+
+    def resume(self, state: SequenceState, slots: np.ndarray) -> None:
+        """Moves a sequence's state to the one kept at the end of a prefix that was taken; does nothing in a model
+        without recurrent layers. slots: the prefix's."""
+        if self._pool.states is not None:
+            self._pool.states.resume(state, slots)
+
+    def keep(self, state: SequenceState, slots: np.ndarray) -> None:
+        """Keeps the state of a sequence that ends or gives up its slots; `slots`: of its leading tokens."""
+        if self._pool.states is not None and state.state is not None:
+            self._pool.states.keep(int(slots[state.position - 1]), state.state)
+
+    def most_stored(self, computed: int, state: SequenceState) -> int:
+        """Number of a sequence's `computed` tokens that can be stored: those that its state comprises, in a model with
+        recurrent layers."""
+        return computed if self._pool.states is None else min(computed, state.position)
 
     def release(self, prefix: Prefix) -> None:
         """Releases a prefix. Stretches without another holder can be evicted from now on."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from speculative_engine.kv.kv_slots import SlotList
 from speculative_engine.kv.prefix_cache import Prefix, PrefixCache
+from speculative_engine.kv.recurrent_states import SequenceState
 
 
 class SharedPrefix:
@@ -24,8 +25,10 @@ class SharedPrefix:
         self._seen = -1
         """The cache's version at the last lookup."""
 
-    def take(self, tokens: Sequence[int], slots: SlotList) -> np.ndarray:
+    def take(self, tokens: Sequence[int], slots: SlotList, state: SequenceState) -> np.ndarray:
         """Takes the longest cached prefix, except the last token, which must be computed for its logits.
+
+        state: the sequence's, which moves to the end of the prefix in a model with recurrent layers.
 
         Returns the sequence's own slots, int64, that the prefix replaces.
         """
@@ -37,24 +40,31 @@ class SharedPrefix:
             if found.length > len(slots):
                 own = slots.clear()[self._length :]
                 slots.extend(found.slots())
+                self._cache.resume(state, slots.array())
                 self.hits = found.length
                 unused, self._held = self._held, found
             if unused is not None:
                 self._cache.release(unused)
         return own
 
-    def leave(self, tokens: Sequence[int], slots: SlotList) -> None:
-        """Stores all computed tokens in the cache and continues to read them from there."""
+    def leave(self, tokens: Sequence[int], slots: SlotList, state: SequenceState) -> None:
+        """Stores all computed tokens in the cache and continues to read them from there.
+
+        Tokens after the sequence's state, whose inputs recurrent layers still need, are not stored.
+        """
         if self.leaves:
             computed = slots.clear()
             held = self._held or self._cache.take((), 0)
-            end = min(len(tokens), len(computed))
+            end = self._cache.most_stored(min(len(tokens), len(computed)), state)
             self._held = self._cache.extend(held, tokens[:end], computed[:end])
             slots.extend(self._held.slots())
             slots.extend(computed[end:])
 
-    def give_up(self, slots: SlotList) -> np.ndarray:
-        """Releases the prefix and all slots; returns the sequence's own slots, int64."""
+    def give_up(self, slots: SlotList, state: SequenceState) -> np.ndarray:
+        """Releases the prefix and all slots; returns the sequence's own slots, int64. The cache keeps the state of
+        recurrent layers after a stored token; `state` itself is left as it is."""
+        if self.leaves and 0 < state.position <= self._length:
+            self._cache.keep(state, slots.array())
         own = slots.clear()[self._length :]
         if self._held is not None:
             self._cache.release(self._held)

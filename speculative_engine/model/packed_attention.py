@@ -29,6 +29,7 @@ from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.cuda.slots.slot_attention import write_and_attend
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
+from speculative_engine.model.recurrent.state_plan import StatePlan
 
 ATTENTION_NAME = "draftwire_packed"
 CHUNKED = "chunked_attention"
@@ -51,6 +52,8 @@ class ForwardPass:
     """Data that the first layer prepares for the layers after it."""
     lent: dict[int, int] = field(default_factory=dict)
     """Layers whose keys and values later layers use again, by the identity of their keys."""
+    plan: StatePlan | None = None
+    """The work of recurrent layers; None in models without such layers."""
 
     @property
     def packed_batch(self) -> PackedBatch:
@@ -64,12 +67,25 @@ _current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 @contextmanager
 def packed_context(batch: PackedBatch | BucketedBatch | SlotRows, cache: KvCache) -> Iterator[None]:
-    """Sets the batch and the cache of model calls within the context."""
-    token = _current.set(ForwardPass(batch, cache))
+    """Sets the batch and the cache of model calls within the context. If the context ends without an error, the states
+    of recurrent layers have moved on."""
+    plan = StatePlan(cast(PackedBatch, batch), cache.states) if cache.states is not None else None
+    token = _current.set(ForwardPass(batch, cache, plan=plan))
     try:
         yield
+    except BaseException:
+        if plan is not None:
+            plan.abandon()
+        raise
     finally:
         _current.reset(token)
+    if plan is not None:
+        plan.finish(cache.bytes)
+
+
+def in_packed_pass() -> bool:
+    """Whether a packed model call is running."""
+    return _current.get(None) is not None
 
 
 def current_pass() -> ForwardPass:

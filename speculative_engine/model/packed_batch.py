@@ -12,6 +12,7 @@ import torch
 from speculative_engine.device_copy import to_device
 from speculative_engine.kernels.attention import SlotLanes
 from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.kv.recurrent_states import LaneState
 
 KEY_BLOCK = 128
 """Positions of a block of keys. Attention sums by blocks, so that every matrix product has the same inner size."""
@@ -30,6 +31,8 @@ class Lane:
     context: np.ndarray
     rows: list[int]
     first_query: int = 0
+    state: LaneState | None = None
+    """What recurrent layers need to know; without it they start at the first row as if nothing preceded it."""
 
 
 @dataclass(slots=True)
@@ -189,9 +192,11 @@ class BatchBuilder:
         """Requests the logits of a row added before; they come after all requested so far."""
         self._logit_rows.append(row)
 
-    def add_lane(self, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
+    def add_lane(
+        self, context: np.ndarray, rows: list[int], first_query: int = 0, state: LaneState | None = None
+    ) -> None:
         """Adds a `Lane` over rows added before."""
-        self._lanes.append(Lane(context, rows, first_query))
+        self._lanes.append(Lane(context, rows, first_query, state))
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
         """Lays out the batch. group_size: query heads per key-value head of the model; device: the model's."""

@@ -17,6 +17,7 @@ from speculative_engine.device_copy import HostCopy
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.kv.recurrent_states import RecurrentStates
 from speculative_engine.model.absolute_positions import give_positions
 from speculative_engine.model.compiled_pass import CompiledPass
 from speculative_engine.model.context_length import check_chunks, context_of
@@ -46,6 +47,7 @@ from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
+from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixers
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
 from speculative_engine.model.rotary_factors import settle_factors
 from speculative_engine.model.row_exact_functions import use_row_exact_functions
@@ -140,12 +142,19 @@ class PackedModel:
         """The class of the multimodal model whose text part this is, if it is one."""
         self.architecture = self.text_part_of or type(model).__name__
         self.eos_token_ids = _eos_token_ids(model)
+        mixers = use_packed_mixers(model)
+        self.recurrent_layers = len(mixers)
+        """Number of layers, or of mixers beside attention in a layer, with a recurrent state."""
+        if mixers:
+            self._check_recurrent(on_cpu, fixed=buckets is not None or reproducible, split=ranks is not None)
         heads = getattr(self.config, "num_attention_heads", None)
         if not isinstance(heads, int) or heads < 1:
-            raise UnsupportedModelError(
-                f"model {self.name}: {self.architecture} has no attention heads; every layer of a model must attend, "
-                "because the state of a state-space layer cannot be rolled back"
-            )
+            if not mixers:
+                raise UnsupportedModelError(
+                    f"model {self.name}: {self.architecture} has no attention heads, and no recurrent layers of a "
+                    "supported kind"
+                )
+            heads = 1
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
         with ranks.exchange() if ranks is not None else nullcontext():
             self.fingerprint = weights_fingerprint(model, weights, kv_dtype, self.rotary_factors)
@@ -209,7 +218,9 @@ class PackedModel:
         self._compiled = CompiledPass.of(model) if ranks is None else None
         self._is_target = row_exact
         self.pool = SlotPool(slots)
-        self.cache = KvCache(slots, kv_dtype, slots_first=kernels)
+        states = RecurrentStates([mixer.shape for mixer in mixers], self.dtype, slots) if mixers else None
+        self.cache = KvCache(slots, kv_dtype, slots_first=kernels, states=states)
+        self.pool.states = states
         self.steps: BucketedSteps | SlotSteps | FixedRows | None = None
         """Runs steps in fixed sizes; None where steps have any size."""
         if kernels:
@@ -280,6 +291,7 @@ class PackedModel:
         assert not self.captured
         self.pool = SlotPool(slots)
         self.cache = self.cache.empty(slots)
+        self.pool.states = self.cache.states
         if isinstance(self.steps, BucketedSteps):
             self.steps = BucketedSteps(_weak(self._run_fixed), StepBuckets.within(slots), self.device)
         elif isinstance(self.steps, SlotSteps):
@@ -292,6 +304,7 @@ class PackedModel:
         tensors of steps hold slots of earlier ones, which must be in the cache."""
         held = self.pool, self.cache, self.steps, self.drafts
         self.pool, self.cache = pool, self.cache.empty(pool.capacity)
+        pool.states = self.cache.states
         self.steps = self._steps_like(self.steps)
         self.drafts = self._draft_steps()
         try:
@@ -320,6 +333,11 @@ class PackedModel:
             raise ModelLoadError(
                 f"model {self.name}: its layers are split among {self._ranks.size} ranks (--tensor-parallel), which "
                 "run all of them or none"
+            )
+        if self.recurrent_layers:
+            raise ModelLoadError(
+                f"model {self.name}: its first {count} layers cannot draft for it, because some of its layers are "
+                "recurrent: their states would move on without those of the other layers"
             )
         view = copy.copy(self)
         view._is_target = False
@@ -464,6 +482,23 @@ class PackedModel:
             return SlotSteps(_weak(self._run_fixed), self.pool.capacity, self.device)
         return None if steps is None else FixedRows(_weak(self._run_whole))
 
+    def _check_recurrent(self, on_cpu: bool, *, fixed: bool, split: bool) -> None:
+        """Raises UnsupportedModelError where recurrent layers are not supported."""
+        reason = None
+        if split:
+            reason = "cannot be split among ranks (--tensor-parallel)"
+        elif not on_cpu:
+            reason = f"run on CPUs only, not on {self.device.type}"
+        elif fixed:
+            reason = "do not run in steps of fixed sizes"
+        if reason is not None:
+            raise UnsupportedModelError(f"model {self.name}: the recurrent layers of {self.architecture} {reason}")
+
+    def _narrow(self, model: PreTrainedModel, weights: Weights) -> None:
+        try:
+            narrow_weights(model, 8 if weights == "int8" else 4)
+        except GpuWeightsError as error:
+            raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
     def _draft_steps(self) -> DraftSteps | None:
         if self._is_target or self.sampler is None or not isinstance(self.steps, SlotSteps):
             return None

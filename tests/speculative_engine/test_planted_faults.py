@@ -10,6 +10,7 @@ from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv import prefix_cache
 from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotList, SlotPool
 from speculative_engine.kv.prefix_cache import PrefixCache
+from speculative_engine.kv.recurrent_states import LaneState, SequenceState
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model import packed_attention, packed_model
@@ -55,9 +56,11 @@ def causal_mask(patch: Patch) -> None:
     """Lets a node see everything laid out before it, including its siblings."""
     add_lane = BatchBuilder.add_lane
 
-    def add(self: BatchBuilder, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
+    def add(
+        self: BatchBuilder, context: np.ndarray, rows: list[int], first_query: int = 0, state: LaneState | None = None
+    ) -> None:
         seen = list(range(rows[0], rows[-1] + 1))
-        add_lane(self, context, seen[len(seen) - len(rows) :], first_query)
+        add_lane(self, context, seen[len(seen) - len(rows) :], first_query, state)
 
     patch.setattr(BatchBuilder, "add_lane", add)
 
@@ -223,9 +226,9 @@ def test_slots_that_are_read_and_evicted_show(monkeypatch: Patch) -> None:
 def test_shared_slots_that_are_given_back_twice_show(monkeypatch: Patch) -> None:
     give_up = SharedPrefix.give_up
 
-    def give_all(self: SharedPrefix, slots: SlotList) -> np.ndarray:
+    def give_all(self: SharedPrefix, slots: SlotList, state: SequenceState) -> np.ndarray:
         everything = slots.array().copy()
-        give_up(self, slots)
+        give_up(self, slots, state)
         return everything
 
     monkeypatch.setattr(SharedPrefix, "give_up", give_all)

@@ -13,6 +13,7 @@ from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Gro
 from speculative_engine.drafters.model.draft_ahead import Begun, DraftAhead, Trust
 from speculative_engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
 from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.kv.recurrent_states import LaneState
 from speculative_engine.model.cuda.slots.draft_batch import DRAFT_WIDTH
 from speculative_engine.model.cuda.slots.draft_steps import STEPS, rows_for
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -45,6 +46,7 @@ class ModelDraft(SlotDraft):
 
     def give_up(self) -> np.ndarray:
         """Releases all KV slots, those of nodes included, and returns them."""
+        self.state.release()
         slots = [*self.slots.clear()]
         for node in self.tree.nodes():
             if node.slot >= 0:
@@ -291,7 +293,8 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
         node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
         row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
-        builder.add_lane(np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)]), [row])
+        context = np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)])
+        builder.add_lane(context, [row], 0, LaneState(draft.state, len(ancestors) + 1))
 
     def _draw(
         self, logits: torch.Tensor, specs: Sequence[DraftSpec], sampling: SamplingBatch

@@ -15,6 +15,7 @@ from speculative_engine.drafters.model.step_shares import StepShares
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kv.fair_shares import ServedVerifier
 from speculative_engine.kv.kv_slots import SlotList, SlotPool
+from speculative_engine.kv.recurrent_states import LaneState, SequenceState
 from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
@@ -28,6 +29,8 @@ class SlotDraft(TreeDraft):
         super().__init__(spec)
         self.tokens = tokens
         self.slots = SlotList()
+        self.state = SequenceState()
+        """Of recurrent layers, if the model has any."""
 
     @property
     def length(self) -> int:
@@ -56,7 +59,7 @@ class SlotDraft(TreeDraft):
             builder.add_row(self.tokens[at], at, int(slot), reaches and at == end - 1)
             for at, slot in zip(range(start, end), taken, strict=True)
         ]
-        builder.add_lane(self.slots.array().copy(), rows)
+        builder.add_lane(self.slots.array().copy(), rows, 0, LaneState(self.state))
         self.slots.extend(taken)
         return reaches
 

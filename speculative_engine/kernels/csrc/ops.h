@@ -184,6 +184,43 @@ typedef struct {
 /* keys and values: [kv_heads, capacity] rows of this layer */
 void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values);
 
+/* Recurrent layers over the token trees of a batch. An item is a token of a path: a row of the batch, or a token of an
+ * earlier pass whose inputs were stored. Each follows the items before it on its path. A group is a sequence. */
+typedef struct {
+    const void *inputs;           /* [rows, channels]: inputs of the convolution */
+    const float *gates;           /* [rows, value_heads * (decays of a head + 1)]: all decays, then a beta for each head */
+    const void *stored_inputs;    /* as inputs, of tokens of earlier passes */
+    const float *stored_gates;    /* as gates */
+    void *windows;                /* [states, taps - 1, channels]: the last inputs before each state, oldest first */
+    float *states;                /* [states, value_heads, key_dim, value_dim] */
+    const float *weight, *bias;   /* [taps, channels], the row's own tap last; [channels] or NULL */
+    const float *direct;          /* [value_heads] or NULL: the share of a value that is added to its result */
+    float *mixed;                 /* [items, channels]: working memory; the convolution's results */
+    float *out;                   /* [rows, value_heads, value_dim] */
+    float *scratch;               /* [threads, levels * key_dim * value_dim + key_dim]: working memory */
+    void *gathered;               /* [saves, taps - 1, channels]: working memory */
+    const int64_t *items;         /* [items, 5]: its row or ~ (index of stored inputs); the state before it and the one
+                                   * after it, each the index of a state, -1 for none or -2 - a level of scratch; the row
+                                   * that gets its result or -1; the state that gets a copy or -1 */
+    const int64_t *tap_sources;   /* [items, taps - 1]: inputs before the item's own, oldest first: a row, -1 for none,
+                                   * -2 - 2 * an index of stored inputs, or -3 - 2 * an index of a window's row */
+    const int64_t *groups;        /* [groups + 1]: the first item of each, then the number of items */
+    const int64_t *saves;         /* [saves, 2]: an item and the state whose window ends with it */
+    int64_t item_count, group_count, save_count;
+    int64_t channels, taps;
+    int64_t value_heads;          /* 0: no state, the convolution's results are the layer's */
+    int64_t key_heads, key_dim, value_dim, query_at, key_at, value_at; /* places of heads among the channels */
+    int64_t levels;
+    float eps, scale;             /* of the norm of keys and queries; what normal queries are multiplied by */
+    int32_t bf16;                 /* of inputs and windows; others are float32 */
+    int32_t activates;            /* SiLU after the convolution */
+    int32_t normalises;           /* keys and queries have length 1 */
+    int32_t corrects;             /* delta rule: what the key finds in the state is subtracted from the value */
+    int32_t decay_each_key;       /* a decay for each element of the key instead of one for each head */
+} Recurrence;
+
+void draftwire_recurrence(const Recurrence *a, int32_t threads);
+
 /* The token filters of one row. */
 typedef struct {
     int64_t top_k;    /* 0 for none */

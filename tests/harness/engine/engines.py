@@ -153,7 +153,7 @@ def walk(
             for run in active:
                 first += run.settle(logits[first:], model, rows)
         for run in batch:
-            model.pool.give_back(run.sequence.slots.clear())
+            model.pool.give_back(run.sequence.give_up())
     return rows
 
 

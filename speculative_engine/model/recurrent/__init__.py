@@ -1,0 +1,1 @@
+"""Recurrent layers in packed passes: their kinds, and the work that a batch gives them."""

@@ -1,0 +1,201 @@
+"""Kinds of recurrent mixers: how each gets inputs and gates from hidden states, and an output from results.
+
+A mixer keeps the modules of transformers' own, whose linear layers are replaced like all others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from speculative_engine.kernels.recurrence import RecurrenceShape, RecurrenceWeights
+from speculative_engine.model.linear.row_exact import in_whole_vectors
+
+Rest = torch.Tensor | None
+
+
+def _silu(inputs: torch.Tensor) -> torch.Tensor:
+    return in_whole_vectors(nn.functional.silu, inputs)
+
+
+class Mixer(ABC):
+    """A mixer of one layer, around a recurrence of its `shape`."""
+
+    shape: RecurrenceShape
+
+    def __init__(self, module: nn.Module, convolution: nn.Conv1d, direct: torch.Tensor | None = None):
+        self.module = module
+        self.weights = RecurrenceWeights(
+            convolution.weight.detach().squeeze(1).t().float().contiguous(),
+            None if convolution.bias is None else convolution.bias.detach().float().contiguous(),
+            None if direct is None else direct.detach().float().contiguous(),
+        )
+
+    @abstractmethod
+    def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
+        """Returns the rows' inputs of the convolution [rows, channels], in the model's dtype, their gates, float32
+        [rows, gates], and what `finish` needs. hidden: [rows, width]."""
+
+    @abstractmethod
+    def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
+        """Returns the mixer's output [rows, width]. results: of the recurrence, float32."""
+
+
+class DeltaMixer(Mixer):
+    """Gated delta net (Yang et al. 2024): Qwen3-Next, Qwen3.5, OLMo hybrid."""
+
+    def __init__(self, module: nn.Module, read: Callable[[nn.Module, torch.Tensor], tuple[torch.Tensor, ...]]):
+        """read: returns queries, keys and values joined [rows, channels], output gates [rows, values], and what decays
+        and betas are computed from [rows, value heads]."""
+        super().__init__(module, module.conv1d)
+        self._read = read
+        self.shape = RecurrenceShape(
+            channels=2 * module.key_dim + module.value_dim,
+            taps=module.conv_kernel_size,
+            value_heads=module.num_v_heads,
+            key_heads=module.num_k_heads,
+            key_dim=module.head_k_dim,
+            value_dim=module.head_v_dim,
+            key_at=module.key_dim,
+            value_at=2 * module.key_dim,
+            normalises=True,
+            eps=1e-6,
+            scale=module.head_k_dim**-0.5,
+            corrects=True,
+        )
+        self._rates = -module.A_log.detach().float().exp()
+        self._bias = module.dt_bias.detach()
+        self._twice = bool(getattr(module, "allow_neg_eigval", False))
+        self._norm = module.o_norm if hasattr(module, "o_norm") else module.norm
+        self._output = "o_proj" if hasattr(module, "o_proj") else "out_proj"
+
+    def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
+        inputs, gate, steps, strengths = self._read(self.module, hidden)
+        beta = in_whole_vectors(torch.sigmoid, strengths.contiguous()).float()
+        rates = self._rates * in_whole_vectors(nn.functional.softplus, steps.float() + self._bias)
+        decay = in_whole_vectors(torch.exp, rates)
+        return inputs, torch.cat([decay, 2 * beta if self._twice else beta], 1), gate
+
+    def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
+        assert rest is not None
+        gate = rest.reshape(results.shape).float()
+        normal = _normal(results.to(inputs.dtype).float(), float(self._norm.variance_epsilon))
+        gated = self._norm.weight * normal.to(inputs.dtype) * _silu(gate)
+        out: torch.Tensor = getattr(self.module, self._output)(gated.to(inputs.dtype).flatten(1))
+        return out
+
+
+def _interleaved(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Projections whose outputs are sorted by key head."""
+    rows, key, value = len(hidden), module.head_k_dim, module.head_v_dim
+    shared = module.num_v_heads // module.num_k_heads
+    joined = module.in_proj_qkvz(hidden).view(rows, module.num_k_heads, -1)
+    query, keys, values, gate = joined.split([key, key, shared * value, shared * value], 2)
+    strengths, steps = module.in_proj_ba(hidden).view(rows, module.num_k_heads, -1).split([shared, shared], 2)
+    inputs = torch.cat([query.flatten(1), keys.flatten(1), values.flatten(1)], 1)
+    return inputs, gate.flatten(1), steps.flatten(1), strengths.flatten(1)
+
+
+def _joined(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        module.in_proj_qkv(hidden), module.in_proj_z(hidden), module.in_proj_a(hidden), module.in_proj_b(hidden)
+    )  # fmt: skip
+
+
+def _separate(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    inputs = torch.cat([module.q_proj(hidden), module.k_proj(hidden), module.v_proj(hidden)], 1)
+    return inputs, module.g_proj(hidden), module.a_proj(hidden), module.b_proj(hidden)
+
+
+class ShortConvMixer(Mixer):
+    """Gated short convolution, without another state: LFM2."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module, module.conv)
+        self.shape = RecurrenceShape(
+            channels=module.conv.in_channels, taps=module.conv.kernel_size[0], activates=False
+        )
+
+    def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
+        before, after, values = self.module.in_proj(hidden).chunk(3, 1)
+        return before * values, hidden.new_empty(len(hidden), 0, dtype=torch.float32), after
+
+    def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
+        assert rest is not None
+        out: torch.Tensor = self.module.out_proj(rest * results.to(inputs.dtype))
+        return out
+
+
+class Mamba2Mixer(Mixer):
+    """Mamba-2 (Dao and Gu 2024): a state that decays and gets an outer product, without the delta rule's correction."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module, module.conv1d, module.D)
+        values, keys = module.intermediate_size, module.n_groups * module.ssm_state_size
+        self.shape = RecurrenceShape(
+            channels=values + 2 * keys,
+            taps=module.conv_kernel_size,
+            value_heads=module.num_heads,
+            key_heads=module.n_groups,
+            key_dim=module.ssm_state_size,
+            value_dim=module.head_dim,
+            key_at=values,
+            query_at=values + keys,
+        )
+        self._rates = -module.A_log.detach().float().exp()
+        self._limits = tuple(map(float, module.time_step_limit))
+        self._norm = getattr(module, "norm", None)
+
+    def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
+        module, shape = self.module, self.shape
+        scaled = hidden * module.ssm_in_multiplier if hasattr(module, "ssm_in_multiplier") else hidden
+        projected = module.in_proj(scaled)
+        if hasattr(module, "mup_vector"):
+            projected = projected * module.mup_vector.flatten()
+        gate, inputs, steps = projected.split(
+            [projected.shape[1] - shape.channels - shape.value_heads, shape.channels, shape.value_heads], 1
+        )
+        steps = in_whole_vectors(nn.functional.softplus, steps + module.dt_bias.to(steps.dtype))
+        steps = steps.clamp(*self._limits).float()
+        return inputs.contiguous(), torch.cat([in_whole_vectors(torch.exp, self._rates * steps), steps], 1), gate
+
+    def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
+        assert rest is not None
+        gate, norm, dtype = _silu(rest.float().contiguous()), self._norm, inputs.dtype
+        mixed = results.flatten(1)
+        if isinstance(norm, nn.Module) and hasattr(norm, "variance_epsilon"):
+            after = bool(getattr(norm, "norm_before_gate", False))
+            values = mixed if after else mixed * gate
+            groups = self.shape.key_heads
+            values = _normal(values.view(len(values), groups, -1), float(norm.variance_epsilon)).flatten(1)
+            values = norm.weight * values.to(norm.weight.dtype)
+            mixed = values * gate if after else values
+        else:
+            mixed = mixed * gate
+        out: torch.Tensor = self.module.out_proj(mixed.to(dtype))
+        return out
+
+
+def _normal(values: torch.Tensor, eps: float) -> torch.Tensor:
+    return values * torch.rsqrt(values.pow(2).mean(-1, keepdim=True) + eps)
+
+
+MIXERS: dict[str, Callable[[nn.Module], Mixer]] = {
+    "Qwen3NextGatedDeltaNet": lambda module: DeltaMixer(module, _interleaved),
+    "Qwen3_5GatedDeltaNet": lambda module: DeltaMixer(module, _joined),
+    "Qwen3_5MoeGatedDeltaNet": lambda module: DeltaMixer(module, _joined),
+    "OlmoHybridGatedDeltaNet": lambda module: DeltaMixer(module, _separate),
+    "Lfm2ShortConv": ShortConvMixer,
+    "Lfm2MoeShortConv": ShortConvMixer,
+    "Lfm3ShortConv": ShortConvMixer,
+    "Mamba2Mixer": Mamba2Mixer,
+    "NemotronHMamba2Mixer": Mamba2Mixer,
+    "GraniteMoeHybridMambaLayer": Mamba2Mixer,
+    "FalconH1Mixer": Mamba2Mixer,
+    "BambaMixer": Mamba2Mixer,
+    "Zamba2MambaMixer": Mamba2Mixer,
+}
+"""The supported mixers of transformers, by class name."""

@@ -1,0 +1,55 @@
+"""Recurrent layers of transformers' models that run in packed passes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from speculative_engine.kernels.recurrence import run
+from speculative_engine.model.packed_attention import current_pass, in_packed_pass
+from speculative_engine.model.recurrent.mixers import MIXERS, Mixer
+
+
+def use_packed_mixers(model: nn.Module) -> list[Mixer]:
+    """Lets the recurrent mixers of `model` run in packed passes; returns them in order, none if there are none.
+
+    Outside of packed passes they still run transformers' own code. Their linear layers may be replaced later.
+    """
+    mixers: list[Mixer] = []
+    for module in model.modules():
+        make = MIXERS.get(type(module).__name__)
+        if make is not None:
+            mixer = make(module)
+            # Not a module of its own: weights keep their names.
+            object.__setattr__(module, "_packed_mixer", (mixer, len(mixers)))
+            module.__class__ = _packed(type(module))
+            mixers.append(mixer)
+    return mixers
+
+
+@cache
+def _packed(kind: Any) -> Any:
+    def forward(self: nn.Module, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not in_packed_pass():
+            return kind.forward(self, hidden_states, *args, **kwargs)
+        mixer, index = self._packed_mixer
+        with torch._C.DisableTorchFunction():  # RowExactFunctions of the caller; mixers are row-exact themselves
+            return _mix(mixer, index, hidden_states[0]).unsqueeze(0)
+
+    return type(kind.__name__, (kind,), {"forward": forward, "__doc__": kind.__doc__, "__module__": __name__})
+
+
+def _mix(mixer: Mixer, index: int, hidden: torch.Tensor) -> torch.Tensor:
+    """The output [rows, width] of a mixer for the rows of the running pass."""
+    plan = current_pass().plan
+    assert plan is not None, "a model with recurrent layers plans its passes"
+    inputs, gates, rest = mixer.project(hidden)
+    memory = plan.states.layer(index)
+    results = run(mixer.shape, mixer.weights, plan.work(mixer.shape.taps), inputs, gates, memory)
+    if len(plan.stored_rows):
+        memory.inputs[plan.stored_at] = inputs[plan.stored_rows]
+        memory.gates[plan.stored_at] = gates[plan.stored_rows]
+    return mixer.finish(results, inputs, rest)
