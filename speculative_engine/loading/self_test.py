@@ -27,13 +27,14 @@ from speculative_engine.loading.shortened_model import shortened
 from speculative_engine.model.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.model.recurrent.recurrent_layers import recurrent_layers
 from speculative_engine.sampling.sampling_params import SamplingParams
 
 __all__ = ["SelfTestReport", "UnsupportedModelError", "run_self_test"]
 
 _SEED = 20240811
 _SLOTS = 160
-_ONLY_ATTENTION = "layers of another kind (linear attention, state space, convolution) cannot be rolled back"
+_ONLY_ATTENTION = "layers of an unknown kind, with a state of their own, cannot be rolled back"
 _UNSUPPORTED_ATTENTION = ("compressed",)
 """Kinds of attention that the script is too short to notice: it has fewer tokens than are compressed to one key."""
 _PROMPT = 20
@@ -106,7 +107,8 @@ def _workbench(model: PackedModel, slots: int) -> Iterator[None]:
 
 
 def _probe_layers(model: PackedModel) -> None:
-    """Checks that every decoder layer calls our attention once, with its own index and its configured window."""
+    """Checks that every decoder layer calls our attention once, with its own index and its configured window, or has a
+    recurrent state that can be rolled back, or none."""
     model.model.set_attn_implementation(PROBE_NAME)
     layers = int(model.config.num_hidden_layers)
     with noted_calls() as calls:
@@ -120,19 +122,20 @@ def _probe_layers(model: PackedModel) -> None:
                 f"a packed pass fails after {len(calls)} of {layers} layers have attended ({type(problem).__name__}: "
                 f"{problem}); {_ONLY_ATTENTION}",
             ) from problem
-    if not calls:
+    recurrent = recurrent_layers(model.model)
+    if not calls and not recurrent:
         raise _refusal(model, f"no layer attends through transformers' attention interface; {_ONLY_ATTENTION}")
     called = [-1 if call.layer is None else call.layer for call in calls]
     # Layers that attend to images, which passes of text skip.
     skipped = set(getattr(model.config, "cross_attention_layers", None) or ()) & set(range(layers)) - set(called)
-    missing = sorted(set(range(layers)) - set(called) - skipped)
+    missing = sorted(set(range(layers)) - set(called) - skipped - recurrent - _stateless_layers(model))
     if missing:
         raise _refusal(
             model,
             f"{len(missing)} of its {layers} layers (first: {missing[0]}) keep no keys and values of their own; "
             f"{_ONLY_ATTENTION}",
         )
-    if len(called) != layers - len(skipped):
+    if len(called) != len(set(called)):
         raise _refusal(model, f"its {layers} layers attend {len(called)} times, not once each")
     kinds = getattr(model.config, "layer_types", None) or []
     for kind in _UNSUPPORTED_ATTENTION:
@@ -145,6 +148,12 @@ def _probe_layers(model: PackedModel) -> None:
             raise _refusal(
                 model, f"layer {layer} hides keys beyond {window} positions without passing this to its attention"
             )
+
+
+def _stateless_layers(model: PackedModel) -> set[int]:
+    """Layers of hybrid models that only have a feed-forward block."""
+    kinds = getattr(model.config, "layers_block_type", None) or []
+    return {index for index, kind in enumerate(kinds) if kind in ("mlp", "moe")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
+
+
+def tell_dtype(model: PreTrainedModel) -> None:
+    """Gives the replaced output head of `model` an empty weight of the model's dtype: some models convert the head's
+    inputs to the dtype of its weight."""
+    head = model.get_output_embeddings()
+    if not hasattr(head, "weight"):
+        object.__setattr__(head, "weight", torch.empty(0, dtype=model.dtype))
 
 
 def keep_logits_whole(model: PreTrainedModel) -> None:

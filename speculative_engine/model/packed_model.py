@@ -41,7 +41,7 @@ from speculative_engine.model.linear.linear_weight import StoredLinear
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.linear.row_exact import RowExactLinear, make_row_exact
 from speculative_engine.model.linear.stored_embedding import StoredEmbedding
-from speculative_engine.model.output_head import keep_logits_whole
+from speculative_engine.model.output_head import keep_logits_whole, tell_dtype
 from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.rank_group import RankGroup
@@ -211,6 +211,8 @@ class PackedModel:
             if tied:
                 look_up_in_head(model)
             keep_logits_whole(model)
+            if mixers:
+                tell_dtype(model)
         give_positions(model)
         model.set_attn_implementation(ATTENTION_NAME)
         self.sampler, self.draw_kernels = sampler_of(self.device)

@@ -13,6 +13,10 @@ from speculative_engine.model.packed_attention import current_pass, in_packed_pa
 from speculative_engine.model.recurrent.mixers import MIXERS, Mixer
 
 
+_SHARED_ATTENTION = ("Zamba2Attention",)
+"""Attention of which one module serves several layers, and is told by its caller which one it is."""
+
+
 def use_packed_mixers(model: nn.Module) -> list[Mixer]:
     """Lets the recurrent mixers of `model` run in packed passes; returns them in order, none if there are none.
 
@@ -27,7 +31,19 @@ def use_packed_mixers(model: nn.Module) -> list[Mixer]:
             object.__setattr__(module, "_packed_mixer", (mixer, len(mixers)))
             module.__class__ = _packed(type(module))
             mixers.append(mixer)
+        elif type(module).__name__ in _SHARED_ATTENTION:
+            module.register_forward_pre_hook(_take_layer, with_kwargs=True)
     return mixers
+
+
+def recurrent_layers(model: nn.Module) -> set[int]:
+    """Indices of the layers of a model that have a packed mixer."""
+    return {int(module.layer_idx) for module in model.modules() if hasattr(module, "_packed_mixer")}
+
+
+def _take_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    # The keys and values of each call belong to the layer that calls.
+    module.layer_idx = kwargs["layer_idx"]
 
 
 @cache
