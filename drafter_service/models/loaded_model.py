@@ -65,6 +65,11 @@ class Translation:
         target = Tokenizer.load(settings.target_tokenizer)
         if target.sha256 == own.sha256:
             return cls(own, target, None)
+        if model.recurrent_layers:
+            raise ModelLoadError(
+                f"{model.name}: a draft model with recurrent layers needs the target's tokenizer (--target-tokenizer): a "
+                "translation may change tokens that their states already comprise"
+            )
         vocabulary = own.vocabulary()
         if len(vocabulary) > model.vocab_size:
             raise ModelLoadError(
@@ -161,6 +166,9 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         rotary_factors=model.rotary_factors,
         kv_slots=model.pool.capacity,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
+        recurrent_layers=model.recurrent_layers,
+        state_megabytes=round(model.state_bytes / 1e6, 1),
+        node_kilobytes=round(model.node_bytes / 1e3, 1),
         bit_exact=info.bit_exact,
         cuda_graphs=model.graphs,
         draw_kernels=model.draw_kernels,

@@ -49,5 +49,5 @@ def _waits(sequence: EngineSequence, older: EngineSequence) -> bool:
     first = start + _WORTH_WAITING
     if end < first or sequence.tokens[start:first] != older.tokens[start:first]:
         return False
-    common = common_length(sequence.tokens[:end], older.tokens)
+    common = older.kept_length(common_length(sequence.tokens[:end], older.tokens))
     return common - start > len(older.tokens) - common

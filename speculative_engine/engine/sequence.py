@@ -141,6 +141,12 @@ class Sequence:
         last = len(self.tokens) - 1  # where the same prompt would go on from
         return (*range(-(-(start + 1) // KEPT_EVERY) * KEPT_EVERY, end + 1, KEPT_EVERY), *((last,) if end > last else ()))
 
+    def kept_length(self, length: int) -> int:
+        """Returns how many of its `length` leading tokens others can read once its prompt is computed."""
+        if self.prefix is None or not self.prefix.needs_states or length >= len(self.tokens) - 1:
+            return length
+        return length // KEPT_EVERY * KEPT_EVERY
+
     def settle(self, *, sound: bool) -> None:
         """Records whether its last logits were valid; the first valid ones count the prefix cache's hits."""
         if sound and not self.sound and self.prefix is not None:

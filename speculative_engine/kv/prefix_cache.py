@@ -106,6 +106,11 @@ class PrefixCache:
         self.release(prefix)
         return Prefix(stretch, len(tokens))
 
+    @property
+    def needs_states(self) -> bool:
+        """Whether the model has recurrent layers, so that a prefix ends where a state is kept."""
+        return self._pool.states is not None
+
     def resume(self, state: SequenceState, slots: np.ndarray) -> None:
         """Moves a sequence's state to the one kept at the end of a prefix that was taken; does nothing in a model
         without recurrent layers. slots: the prefix's."""

@@ -25,6 +25,11 @@ class SharedPrefix:
         self._seen = -1
         """The cache's version at the last lookup."""
 
+    @property
+    def needs_states(self) -> bool:
+        """Whether tokens can be read only where the cache keeps a state of recurrent layers."""
+        return self._cache.needs_states
+
     def take(self, tokens: Sequence[int], slots: SlotList, state: SequenceState) -> np.ndarray:
         """Takes the longest cached prefix, except the last token, which must be computed for its logits.
 

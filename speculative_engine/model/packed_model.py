@@ -366,6 +366,17 @@ class PackedModel:
         return _name_of(self.dtype) if self.cache.dtype == "auto" else self.cache.dtype
 
     @property
+    def state_bytes(self) -> int:
+        """Memory of a sequence's state in recurrent layers, in bytes; 0 if the model has none."""
+        return 0 if self.cache.states is None else self.cache.states.state_bytes
+
+    @property
+    def node_bytes(self) -> int:
+        """Memory that a token takes in recurrent layers while it may be rolled back, in bytes; 0 if the model has
+        none."""
+        return 0 if self.cache.states is None else self.cache.states.input_bytes
+
+    @property
     def group_size(self) -> int:
         """Query heads per key-value head."""
         return self._group_size
