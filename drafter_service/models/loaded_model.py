@@ -67,7 +67,7 @@ class Translation:
             return cls(own, target, None)
         if model.recurrent_layers:
             raise ModelLoadError(
-                f"{model.name}: a draft model with recurrent layers needs the target's tokenizer (--target-tokenizer): a "
+                f"{model.name}: a draft model with recurrent layers cannot translate (--target-tokenizer), because a "
                 "translation may change tokens that their states already comprise"
             )
         vocabulary = own.vocabulary()

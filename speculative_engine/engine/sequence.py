@@ -139,7 +139,10 @@ class Sequence:
         if self.prefix is None or not self.prefix.leaves or end - start < 2:
             return ()
         last = len(self.tokens) - 1  # where the same prompt would go on from
-        return (*range(-(-(start + 1) // KEPT_EVERY) * KEPT_EVERY, end + 1, KEPT_EVERY), *((last,) if end > last else ()))
+        return (
+            *range(-(-(start + 1) // KEPT_EVERY) * KEPT_EVERY, end + 1, KEPT_EVERY),
+            *((last,) if end > last else ()),
+        )
 
     def kept_length(self, length: int) -> int:
         """Returns how many of its `length` leading tokens others can read once its prompt is computed."""

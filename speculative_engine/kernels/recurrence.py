@@ -207,7 +207,9 @@ def _run_torch(
         mixed.append((torch.nn.functional.silu(result) if shape.activates else result).float())
     if shape.value_heads:
         out = torch.zeros(len(inputs), shape.value_heads, shape.value_dim, device=inputs.device)
-        _advance_torch(shape, weights.direct, work, [source(int(each))[1] for each in work.items[:, SOURCE]], mixed, memory, out)
+        _advance_torch(
+            shape, weights.direct, work, [source(int(each))[1] for each in work.items[:, SOURCE]], mixed, memory, out
+        )
     else:
         out = _by_row(torch.stack(mixed), work, len(inputs))
     for index, state in work.saves.tolist():

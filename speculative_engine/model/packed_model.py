@@ -47,8 +47,8 @@ from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
-from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixers
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
+from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixers
 from speculative_engine.model.rotary_factors import settle_factors
 from speculative_engine.model.row_exact_functions import use_row_exact_functions
 from speculative_engine.model.shallow_model import check_layers, first_layers
@@ -507,11 +507,6 @@ class PackedModel:
         if reason is not None:
             raise UnsupportedModelError(f"model {self.name}: the recurrent layers of {self.architecture} {reason}")
 
-    def _narrow(self, model: PreTrainedModel, weights: Weights) -> None:
-        try:
-            narrow_weights(model, 8 if weights == "int8" else 4)
-        except GpuWeightsError as error:
-            raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
     def _draft_steps(self) -> DraftSteps | None:
         if self._is_target or self.sampler is None or not isinstance(self.steps, SlotSteps):
             return None

@@ -110,14 +110,53 @@ def _separate(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ..
     return inputs, module.g_proj(hidden), module.a_proj(hidden), module.b_proj(hidden)
 
 
+class KimiMixer(Mixer):
+    """Kimi delta attention: a gated delta net with a decay for each element of the key."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module, module.conv1d)
+        heads, dim = module.num_heads, module.head_dim
+        self.shape = RecurrenceShape(
+            channels=3 * heads * dim,
+            taps=module.conv_kernel_size,
+            value_heads=heads,
+            key_heads=heads,
+            key_dim=dim,
+            value_dim=dim,
+            key_at=heads * dim,
+            value_at=2 * heads * dim,
+            normalises=True,
+            eps=1e-6,
+            scale=dim**-0.5,
+            corrects=True,
+            decay_each_key=True,
+        )
+        forget = module.forget_gate
+        self._rates = -forget.A_log.detach().float().exp().flatten().repeat_interleave(dim)
+        self._bias = forget.dt_bias.detach().float()
+
+    def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
+        module, forget = self.module, self.module.forget_gate
+        inputs = torch.cat([module.q_proj(hidden), module.k_proj(hidden), module.v_proj(hidden)], 1)
+        steps = forget.f_b_proj(forget.f_a_proj(hidden)).float() + self._bias
+        decay = in_whole_vectors(torch.exp, self._rates * in_whole_vectors(nn.functional.softplus, steps))
+        beta = in_whole_vectors(torch.sigmoid, module.b_proj(hidden)).float()
+        return inputs, torch.cat([decay, beta], 1), module.g_b_proj(module.g_a_proj(hidden))
+
+    def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
+        assert rest is not None
+        norm, gate = self.module.o_norm, in_whole_vectors(torch.sigmoid, rest.reshape(results.shape).float())
+        normal = _normal(results.to(inputs.dtype).float(), float(norm.variance_epsilon))
+        out: torch.Tensor = self.module.o_proj((norm.weight.float() * normal * gate).to(inputs.dtype).flatten(1))
+        return out
+
+
 class ShortConvMixer(Mixer):
     """Gated short convolution, without another state: LFM2."""
 
     def __init__(self, module: nn.Module):
         super().__init__(module, module.conv)
-        self.shape = RecurrenceShape(
-            channels=module.conv.in_channels, taps=module.conv.kernel_size[0], activates=False
-        )
+        self.shape = RecurrenceShape(channels=module.conv.in_channels, taps=module.conv.kernel_size[0], activates=False)
 
     def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
         before, after, values = self.module.in_proj(hidden).chunk(3, 1)
@@ -188,6 +227,7 @@ MIXERS: dict[str, Callable[[nn.Module], Mixer]] = {
     "Qwen3_5GatedDeltaNet": lambda module: DeltaMixer(module, _joined),
     "Qwen3_5MoeGatedDeltaNet": lambda module: DeltaMixer(module, _joined),
     "OlmoHybridGatedDeltaNet": lambda module: DeltaMixer(module, _separate),
+    "KimiLinearDeltaAttention": KimiMixer,
     "Lfm2ShortConv": ShortConvMixer,
     "Lfm2MoeShortConv": ShortConvMixer,
     "Lfm3ShortConv": ShortConvMixer,

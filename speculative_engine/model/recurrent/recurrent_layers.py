@@ -12,7 +12,6 @@ from speculative_engine.kernels.recurrence import run
 from speculative_engine.model.packed_attention import current_pass, in_packed_pass
 from speculative_engine.model.recurrent.mixers import MIXERS, Mixer
 
-
 _SHARED_ATTENTION = ("Zamba2Attention",)
 """Attention of which one module serves several layers, and is told by its caller which one it is."""
 

@@ -51,6 +51,22 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
     "Qwen3_5Moe": {**_DELTA, **_EXPERTS},
     "Qwen3Next": {**_DELTA, **_EXPERTS},
     "OlmoHybrid": _DELTA,
+    "KimiLinear": {
+        **_SIZES,
+        **_EXPERTS,
+        "num_key_value_heads": 4,
+        "linear_num_heads": 4,
+        "linear_head_dim": 16,
+        "q_lora_rank": None,
+        "kv_lora_rank": 32,
+        "qk_rope_head_dim": 16,
+        "qk_nope_head_dim": 16,
+        "v_head_dim": 16,
+        "num_hidden_layers": 4,
+        "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+        "n_group": 1,
+        "topk_group": 1,
+    },
     "Lfm2": _CONVOLUTION,
     "Lfm2Moe": {**_CONVOLUTION, **_EXPERTS, "num_dense_layers": 1},
     "Mamba2": {
@@ -95,9 +111,7 @@ KINDS = ("Qwen3_5", "Lfm2", "Mamba2", "FalconH1")
 """A model of each kind of recurrence, and one with attention and a recurrence in the same layer."""
 
 
-def recurrent_model(
-    name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object
-) -> PreTrainedModel:
+def recurrent_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> PreTrainedModel:
     """Returns a random transformers model; see `tiny_model`."""
     return tiny_model(name, dtype, seed, **{**RECURRENT_MODELS[name], **changes})
 
