@@ -22,6 +22,7 @@ from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv.kv_slots import KvDtypeError, SlotPool
 from speculative_engine.loading.attention_probe import PROBE_NAME, noted_calls
 from speculative_engine.loading.company_test import same_in_company, slots_for
+from speculative_engine.loading.likely_cause import indexer_of, likely_cause
 from speculative_engine.loading.rounded_attention import ROUNDED_NAMES
 from speculative_engine.loading.shortened_model import shortened
 from speculative_engine.model.packed_attention import ATTENTION_NAME
@@ -74,6 +75,7 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
             script = _Script(model)
             found = script.run()
             alone = [_chain_logits(model, path) for path in script.paths]
+            _check_company(model, found, alone)
             error, tolerance = _compare(model, script, found)
             far_exact = _try_far_neighbour(model, script.paths[-1])
         except UnsupportedModelError:
@@ -109,6 +111,9 @@ def _workbench(model: PackedModel, slots: int) -> Iterator[None]:
 def _probe_layers(model: PackedModel) -> None:
     """Checks that every decoder layer calls our attention once, with its own index and its configured window, or has a
     recurrent state that can be rolled back, or none."""
+    indexer = indexer_of(model.model)
+    if indexer is not None:
+        raise _refusal(model, f"its attention reads keys that an indexer selects ({indexer}), which packed passes lack")
     model.model.set_attn_implementation(PROBE_NAME)
     layers = int(model.config.num_hidden_layers)
     with noted_calls() as calls:
@@ -303,11 +308,27 @@ def _compare(model: PackedModel, script: _Script, found: list[_Row]) -> tuple[fl
             raise _refusal(
                 model,
                 f"logits of the scene {scene!r} are {error:.3g} standard deviations away from those of a plain forward "
-                f"pass (rounding explains up to {tolerance:.3g}); its attention may have a mask, a bias or positions "
-                "that packed attention does not receive",
+                f"pass (rounding explains up to {tolerance:.3g}); {likely_cause(model.model)}",
             )
         worst = max(worst, error)
     return worst, tolerance
+
+
+def _check_company(model: PackedModel, found: list[_Row], alone: list[torch.Tensor]) -> None:
+    """Checks that rows in company say what they say alone, but for rounding. A comparison with transformers allows for
+    other sums, too, which is much in 16-bit types where rounding routes tokens to other experts."""
+    scenes: dict[str, list[float]] = {}
+    for row in found:
+        scenes.setdefault(row.scene, []).append(_error(row.logits, alone[row.path][row.index]))
+    tolerance = _ROUNDING.get(model.dtype, _COARSE_EXPERTS if _has_experts(model) else _COARSE)
+    for scene, errors in scenes.items():
+        error = _second_worst(errors)
+        if not error <= tolerance:  # also true of NaN
+            raise _refusal(
+                model,
+                f"logits of the scene {scene!r} are {error:.3g} standard deviations away from those of the same tokens "
+                f"alone (rounding explains up to {tolerance:.3g}); {likely_cause(model.model)}",
+            )
 
 
 def _has_experts(model: PackedModel) -> bool:

@@ -23,7 +23,7 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
 from speculative_engine.model.shallow_model import keep_first_layers
-from speculative_engine.model.text_part import read_text_part, whole_class
+from speculative_engine.model.text_part import read_text_part, text_class, whole_class
 
 if TYPE_CHECKING:
     from speculative_engine.checkpoint.gguf_file import GgufFile
@@ -133,7 +133,7 @@ def read_model(
             in_part=is_part or layers is not None,
             ranks=ranks,
         )
-        model = read_text_part(source, config, read) if is_part else read(AutoModelForCausalLM)
+        model = read_text_part(source, config, read) if is_part else read(text_class(config) or AutoModelForCausalLM)
     except SplitError as error:
         raise UnsupportedModelError(f"model {source}: {error}") from error
     except pickle.UnpicklingError as error:

@@ -28,8 +28,9 @@ _NEEDED = {"Gemma3nModel": ("embed_vision", "embed_audio")}
 """Small modules that a class's code runs on every text, for tokens that a text does not have. They are not held."""
 _TRIED = 8
 """Tokens of the trial that compares the text part with the whole model."""
-_FAR = 0.01
-"""Largest difference of logits in the trial, in their standard deviations. Both run the same operations."""
+_FAR, _FAR_COARSE = 0.001, 0.05
+"""Largest error of logits in the trial, in their standard deviations; the latter for 16-bit types. Both run the same
+operations, but may scale embeddings in another order."""
 
 
 class TextDecoder(PreTrainedModel, GenerationMixin):
@@ -77,6 +78,14 @@ def whole_class(config: PretrainedConfig) -> type[PreTrainedModel] | None:
     return None
 
 
+def text_class(config: PretrainedConfig) -> type[PreTrainedModel] | None:
+    """The class of a model of text alone that transformers lists among multimodal ones only; None for others."""
+    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or config.get_text_config(decoder=True) is not config:
+        return None
+    found: type[PreTrainedModel] | None = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(type(config), None)
+    return found if found is not None and found.__name__.endswith("ForCausalLM") else None
+
+
 def read_text_part(
     name: str, config: PretrainedConfig, read: Callable[[type[PreTrainedModel]], PreTrainedModel]
 ) -> PreTrainedModel:
@@ -89,11 +98,12 @@ def read_text_part(
     whole = whole_class(config)
     assert whole is not None
     model = read(_without_towers(whole)).eval()
-    expected = _logits(name, model, position_ids=None)
+    expected = _logits(name, whole, model, position_ids=None)
     # The causal model first: its layers may be compiled. A whole model may leave out what that one does to logits.
     for text in _text_models(model, config.get_text_config(decoder=True)):
-        found = _logits(name, text, torch.arange(_TRIED, device=text.device).unsqueeze(0))
-        if (found - expected).abs().max() <= _FAR * expected.std():  # false of NaN
+        found = _logits(name, whole, text, torch.arange(_TRIED, device=text.device).unsqueeze(0))
+        far = _FAR if model.dtype == torch.float32 else _FAR_COARSE
+        if (found - expected).square().mean().sqrt() <= far * expected.std():  # false of NaN
             text.generation_config = model.generation_config
             text.text_part_of = whole.__name__
             return text.eval()
@@ -177,7 +187,9 @@ def _text_models(model: PreTrainedModel, config: PretrainedConfig) -> Iterator[P
     yield TextDecoder(config, decoder, head)
 
 
-def _logits(name: str, model: PreTrainedModel, position_ids: torch.Tensor | None) -> torch.Tensor:
+def _logits(
+    name: str, whole: type[PreTrainedModel], model: PreTrainedModel, position_ids: torch.Tensor | None
+) -> torch.Tensor:
     """Logits of a short text, float32 [1, tokens, vocabulary]. Raises ModelLoadError."""
     tokens = torch.arange(1, _TRIED + 1, device=model.device).unsqueeze(0)
     with torch.inference_mode():
@@ -186,7 +198,7 @@ def _logits(name: str, model: PreTrainedModel, position_ids: torch.Tensor | None
         except Exception as problem:
             # Code of the library may raise anything without the parts that it was written for.
             raise ModelLoadError(
-                f"model {name}: the text part of {type(model).__name__} does not run alone: "
+                f"model {name}: the text part of {whole.__name__} does not run alone: "
                 f"{type(problem).__name__}: {problem}"
             ) from problem
     return logits.float()

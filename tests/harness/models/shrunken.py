@@ -5,7 +5,6 @@ A rule for each kind of size makes a configuration small; `EXCEPTIONS` has what 
 
 from __future__ import annotations
 
-import copy
 import re
 from typing import Any
 
@@ -16,19 +15,22 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from tests.harness.models.shrunken_exceptions import EXCEPTIONS
 
 VOCABULARY = 300
+WIDTH = 128
+"""Of the residual stream: with heads of 32, layers can be fused."""
 LAYERS = 4
 EXPERTS = 4
 _RANGE = 0.15
 """Standard deviation of weights: large enough for sharp attention and well-separated logits."""
 
 _RULES: tuple[tuple[str, object], ...] = (
-    (r"vocab_size(_per_layer_input)?|n_vocab", VOCABULARY),
-    (r"hidden_size|d_model|n_embd|embed_dim|dim|embedding_size|word_embed_proj_dim|hidden_dim|model_dim", 64),
+    (r"vocab_size(_per_layer_input)?|n_vocab|audio_vocab_size", VOCABULARY),
+    (r"hidden_size|d_model|n_embd|embed_dim|dim|embedding_size|word_embed_proj_dim|hidden_dim|model_dim", WIDTH),
+    (r"attention_hidden_size|mamba_d_ssm", WIDTH),
     (r"(moe_|shared_|shared_expert_|dense_)?(intermediate_size|ffn_dim|ffn_hidden_size)(_mlp)?", 64),
-    (r"(encoder|decoder)_ffn_dim|n_inner|d_ff|ffn_size|moe_shared_expert_intermediate_size", 64),
-    (r"num_hidden_layers|n_layers?|num_layers|(en|de)coder_layers|num_(en|de)coder_layers", LAYERS),
-    (r"(num_|n_|(en|de)coder_)(attention_)?heads?|num_(en|de)coder_attention_heads|n_head", 4),
-    (r"(swa_|global_|lightning_)?head_dim|d_head|d_kv|attention_head_dim|kv_channels", 16),
+    (r"(encoder|decoder)_ffn_dim|n_inner|d_ff|ffn_size|moe_shared_expert_intermediate_size|feed_forward_size", 64),
+    (r"num_hidden_layers|n_layers?|num_layers|(en|de)coder_layers|num_(en|de)coder_layers|depth", LAYERS),
+    (r"(num_|n_|(en|de)coder_)(attention_)?heads?|num_(en|de)coder_attention_heads", 4),
+    (r"(swa_|global_|lightning_)?head_dim|d_head|d_kv|attention_head_dim|kv_channels", 32),
     (r"(swa_|global_)?v_head_dim|qk_rope_head_dim|qk_nope_head_dim|rotary_dim", 16),
     (r"qk_head_dim", 32),
     (r"(q|kv|o)_lora_rank|laurel_rank", 32),
@@ -40,30 +42,29 @@ _RULES: tuple[tuple[str, object], ...] = (
     (r"sliding_window|attention_window|local_attention|window_size|attention_window_size", 8),
     (r"hidden_size_per_layer_input", 16),
     (r"max_position_embeddings|n_positions|n_ctx|max_seq_len|seq_length|max_sequence_length", 2048),
-    (r"mamba_n_heads|mamba_num_heads|linear_num_value_heads|num_mamba_heads", 4),
+    (r"mamba_n_heads|mamba_num_heads|linear_num_value_heads|num_mamba_heads|n_mamba_heads", 4),
     (r"linear_num_key_heads", 2),
     (r"mamba_d_head|mamba_head_dim|linear_(key|value)_head_dim|time_step_rank", 16),
     (r"mamba_d_state|ssm_state_size|state_size", 16),
-    (r"mamba_d_ssm|mamba_expand_dim", 64),
     (r"mamba_expand|expand", 1),
     (r"mamba_n_groups|n_groups|mamba_ngroups", 1),
     (r"mamba_chunk_size|chunk_size", 16),
     (r"attention_chunk_size", 8),
+    (r"index_topk|index_head_dim|index_n_heads", 16),
     (r"pad_token_id", 0),
     (r"bos_token_id", 1),
     (r"eos_token_id", 2),
+    (r"is_decoder", True),
     (r"initializer_range|init_std|initializer_factor", _RANGE),
 )
+"""Patterns of fields' names, each with the value of a tiny model. The first that fits counts."""
 _KV_HEADS = re.compile(r"(swa_|global_)?num_(key_value|kv|global_key_value)_heads|kv_n_heads|num_key_value_heads")
 
 
-def shrunken_config(model_type: str) -> PretrainedConfig:
-    """The tiny configuration of a model type. Raises whatever transformers raises for it."""
-    return _shrunken(CONFIG_MAPPING[model_type])
-
-
-def _shrunken(kind: type[PretrainedConfig]) -> PretrainedConfig:
-    return kind(**_changes(kind))
+def shrunken_config(kind: str | type[PretrainedConfig]) -> PretrainedConfig:
+    """The tiny configuration of a model type or of a class. Raises whatever transformers raises for it."""
+    found = CONFIG_MAPPING[kind] if isinstance(kind, str) else kind
+    return found(**_changes(found))
 
 
 def _changes(kind: type[PretrainedConfig]) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def _changes(kind: type[PretrainedConfig]) -> dict[str, Any]:
             changes[name] = _changes(type(value))
             changes[name]["model_type"] = value.model_type
             continue
-        if isinstance(value, bool) or (value is None and name != "head_dim"):
+        if value is None or (isinstance(value, bool) and name != "is_decoder"):
             continue
         if _KV_HEADS.fullmatch(name):
             changes[name] = 2 if _few_kv_heads(values, name) else 4
@@ -85,8 +86,8 @@ def _changes(kind: type[PretrainedConfig]) -> dict[str, Any]:
             if re.fullmatch(pattern, name):
                 changes[name] = [small] * len(value) if isinstance(value, list) and name != "eos_token_id" else small
                 break
-    if "head_dim" in changes and values.get("head_dim") is None:
-        del changes["head_dim"]
+    if "qk_rope_head_dim" in changes:
+        changes.pop("head_dim", None)  # latent attention
     kinds = values.get("layer_types")
     if kinds:
         changes["layer_types"] = pattern_of(kinds)
@@ -108,7 +109,7 @@ def pattern_of(kinds: list[str]) -> list[str]:
 
 
 def randomised(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
-    """The model with random biases, norms and buffers of biases."""
+    """Gives a model random biases, norms and buffers of biases; returns it, for inference."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -117,4 +118,4 @@ def randomised(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
         for name, buffer in model.named_buffers():
             if "bias" in name and buffer.is_floating_point():
                 buffer.add_(torch.randn_like(buffer) * 0.05)
-    return copy.copy(model).eval()
+    return model.eval()
