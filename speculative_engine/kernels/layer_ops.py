@@ -12,7 +12,7 @@ import torch
 
 from speculative_engine.kernels.kv_rows import KV_TYPES, elements
 from speculative_engine.kernels.library import BF16, loaded
-from speculative_engine.kernels.structs import Angles, Rope
+from speculative_engine.kernels.structs import GATES, Angles, Rope
 
 
 def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -38,13 +38,15 @@ def rope(
     keys: torch.Tensor,
     values: torch.Tensor,
     scale: float,
+    rotary: int | None = None,
 ) -> torch.Tensor:
     """Applies rotary position embeddings to queries and keys (Su et al. 2021); writes keys and values to their slots.
 
     projected: [rows, (heads + 2 * kv_heads) * dim], queries, keys and values; may be overwritten. cosines and sines:
-    [rows, dim]. norms: weights [dim] of the query-head norm and of the key-head norm, and their epsilon; None in models
-    without these norms. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim], or rows of `kv_rows`. Returns
-    queries times `scale`, float32 [heads, rows, dim].
+    [rows, rotary]. norms: weights of the norms of queries and keys, [dim] for norms of each head, or [heads * dim] and
+    [kv_heads * dim] for norms of all heads at once, and their epsilon; None in models without these norms. slots: int64
+    [rows]. keys and values: [kv_heads, capacity, dim], or rows of `kv_rows`. rotary: leading elements of a head that
+    are rotated, a multiple of 32; all by default, 0 for none. Returns queries times `scale`, float32 [heads, rows, dim]
     """
     rows, width = projected.shape
     kv_heads, capacity, _ = keys.shape
@@ -52,11 +54,12 @@ def rope(
     heads = width // dim - 2 * kv_heads
     query = torch.empty(heads, rows, dim, dtype=torch.float32)
     query_weight, key_weight, eps = (norms[0].data_ptr(), norms[1].data_ptr(), norms[2]) if norms else (None, None, 0.0)
+    norms_whole = norms is not None and len(norms[0]) != dim
     call = Rope(
         projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
         query.data_ptr(), keys.data_ptr(), values.data_ptr(),
-        rows, heads, kv_heads, dim, capacity, scale, eps,
-        BF16[projected.dtype], BF16[norms[0].dtype if norms else projected.dtype], KV_TYPES[keys.dtype],
+        rows, heads, kv_heads, dim, dim if rotary is None else rotary, capacity, scale, eps,
+        BF16[projected.dtype], BF16[norms[0].dtype if norms else projected.dtype], norms_whole, KV_TYPES[keys.dtype],
     )  # fmt: skip
     loaded().draftwire_rope(ctypes.addressof(call), torch.get_num_threads())
     return query
@@ -79,11 +82,15 @@ def rotary_angles(
     return cosines, sines
 
 
-def silu_and_mul(both: torch.Tensor) -> torch.Tensor:
-    """SiLU of each row's first half times its second half: [rows, 2 * width] -> [rows, width]"""
+def gate(both: torch.Tensor, activation: str = "silu") -> torch.Tensor:
+    """The activation of each row's first half times its second half: [rows, 2 * width] -> [rows, width]
+
+    activation: one of GATES
+    """
     rows, width = both.shape
     out = both.new_empty(rows, width // 2)
-    loaded().draftwire_silu_and_mul(
-        both.data_ptr(), out.data_ptr(), rows, width // 2, BF16[both.dtype], torch.get_num_threads()
-    )
+    loaded().draftwire_gate(
+        both.data_ptr(), out.data_ptr(), rows, width // 2,
+        GATES.index(activation), BF16[both.dtype], torch.get_num_threads(),
+    )  # fmt: skip
     return out

@@ -34,7 +34,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_rope": (None, (POINTER, FLAG)),
     "draftwire_write_kv": (None, (POINTER, FLAG)),
     "draftwire_angles": (None, (POINTER, FLAG)),
-    "draftwire_silu_and_mul": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG)),
+    "draftwire_gate": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG, FLAG)),
     "draftwire_attention": (None, (POINTER, FLAG)),
     "draftwire_expert_rows": (None, (POINTER, FLAG, FLAG)),
     "draftwire_decoder_layer": (None, (POINTER, POINTER, POINTER, POINTER)),

@@ -30,9 +30,9 @@ class Rope(ctypes.Structure):
 
     _fields_ = (
         *_fields(POINTER, "projected cosines sines query_weight key_weight slots query keys values"),
-        *_fields(COUNT, "rows heads kv_heads dim capacity"),
+        *_fields(COUNT, "rows heads kv_heads dim rotary capacity"),
         *_fields(FLOAT, "scale eps"),
-        *_fields(FLAG, "bf16 weight_bf16 kv_type"),
+        *_fields(FLAG, "bf16 weight_bf16 norms_whole kv_type"),
     )
 
 
@@ -95,10 +95,10 @@ class Layer(ctypes.Structure):
 
     _fields_ = (
         *_fields(Linear, "project output gate_and_up down"),
-        *_fields(POINTER, "input_norm output_norm query_norm key_norm"),
-        *_fields(COUNT, "heads kv_heads dim window"),
-        *_fields(FLOAT, "input_eps output_eps head_eps scale"),
-        *_fields(FLAG, "kind"),
+        *_fields(POINTER, "input_norm output_norm attended_norm forwarded_norm query_norm key_norm"),
+        *_fields(COUNT, "heads kv_heads dim rotary window"),
+        *_fields(FLOAT, "input_eps output_eps head_eps scale softcap multiplier"),
+        *_fields(FLAG, "gate norms_whole kind"),
     )
 
 
@@ -146,6 +146,9 @@ WEIGHT_TYPES = (
     "bf16", "f16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "group4", "group8", "fp8"
 )  # fmt: skip
 """The types of weights; the index is the library's number."""
+
+GATES = ("silu", "gelu_tanh")
+"""What gates are activated by; the index is the library's number."""
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
     Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, Recurrence, Filters, Sample

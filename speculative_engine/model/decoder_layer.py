@@ -1,4 +1,4 @@
-"""A Llama-style decoder layer in one compiled call (`csrc/decoder_layer.c`).
+"""A decoder layer in one compiled call (`csrc/decoder_layer.c`).
 
 Everything between its products is float32, which transformers rounds to bfloat16. Rounding the residual stream would be
 an error that grows with the number of layers; rounding the rest adds a third to the error of products by 8-bit rows.
@@ -19,7 +19,7 @@ from torch import nn
 from speculative_engine.kernels.attention import ScratchSize
 from speculative_engine.kernels.kv_rows import KV_TYPES
 from speculative_engine.kernels.library import gemm_kind, loaded
-from speculative_engine.kernels.structs import Layer, Pass
+from speculative_engine.kernels.structs import GATES, Layer, Pass
 from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
 from speculative_engine.model.packed_attention import ForwardPass
 
@@ -27,10 +27,9 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines [1, rows, dim]."""
 
 
-class _Shared(NamedTuple):
-    """The part of a call that is the same for all layers of a forward pass, which all overwrite one tensor."""
+class _Call(NamedTuple):
+    """The part of a call that is the same for all layers of a forward pass with the same angles."""
 
-    hidden: torch.Tensor
     angles: Angles
     held: tuple[object, ...]
     """Objects whose memory `about` points to, kept alive."""
@@ -38,9 +37,26 @@ class _Shared(NamedTuple):
     address: int
 
 
+class _Shared(NamedTuple):
+    """The calls of a forward pass whose layers all overwrite one tensor."""
+
+    hidden: torch.Tensor
+    residual: torch.Tensor
+    """float32 [rows, width]"""
+    calls: list[_Call]
+
+    def call(self, angles: Angles) -> _Call | None:
+        """The call with these angles, if a layer has had them before."""
+        return next((call for call in self.calls if call.angles is angles), None)
+
+
+Norm = tuple[torch.Tensor, float]
+"""The weight of a root mean square norm, float32, and its epsilon."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayerParts:
-    """The parts of a decoder layer. A norm is its weight and its epsilon."""
+    """The parts of a decoder layer."""
 
     project: nn.Module
     """The first of four linear layers, each with `in_features` and `out_features`. Parts that can be compiled have a
@@ -48,14 +64,30 @@ class LayerParts:
     output: nn.Module
     gate_and_up: nn.Module
     down: nn.Module
-    input_norm: tuple[torch.Tensor, float]
-    output_norm: tuple[torch.Tensor, float]
+    input_norm: Norm | None
+    """Of the inputs of attention."""
+    output_norm: Norm | None
+    """Of the inputs of the feed-forward block."""
+    attended_norm: Norm | None
+    """Of the outputs of attention. All norms after the first have the same epsilon."""
+    forwarded_norm: Norm | None
+    """Of the outputs of the feed-forward block."""
     head_norms: tuple[torch.Tensor, torch.Tensor, float] | None
-    """Weights of the query-head norm and of the key-head norm, and the epsilon of both; None without these norms."""
+    """Weights of the norms of queries and keys, of each head or of all at once, float32, and the epsilon of both; None
+    without these norms."""
+    dtype: torch.dtype
+    """The model's."""
     kv_heads: int
     dim: int
+    rotary: int
+    """Leading elements of a head that are rotated; 0 for none."""
     scaling: float
     window: int | None
+    softcap: float | None
+    multiplier: float
+    """Of the outputs of attention and of the feed-forward block."""
+    gate: str
+    """What the gate is activated by, one of GATES."""
 
     @property
     def linears(self) -> tuple[nn.Module, ...]:
@@ -70,20 +102,23 @@ class CompiledLayer:
         """parts: supported by `can_compile`"""
         self._parts = parts
         query_norm, key_norm, head_eps = parts.head_norms or (None, None, 0.0)
+        norms = parts.input_norm, parts.output_norm, parts.attended_norm, parts.forwarded_norm
+        output_eps = next((norm[1] for norm in norms[1:] if norm is not None), 0.0)
         heads = parts.output.in_features // parts.dim
         self._heads = heads
         self._linears = LinearStructs(parts.linears)
         self.call = Layer(
             *self._linears.array,
-            parts.input_norm[0].data_ptr(), parts.output_norm[0].data_ptr(), pointer(query_norm), pointer(key_norm),
-            heads, parts.kv_heads, parts.dim, parts.window or 0,
-            parts.input_norm[1], parts.output_norm[1], head_eps, parts.scaling,
-            gemm_kind(),
+            *(None if norm is None else norm[0].data_ptr() for norm in norms), pointer(query_norm), pointer(key_norm),
+            heads, parts.kv_heads, parts.dim, parts.rotary, parts.window or 0,
+            0.0 if parts.input_norm is None else parts.input_norm[1], output_eps, head_eps, parts.scaling,
+            parts.softcap or 0.0, parts.multiplier,
+            GATES.index(parts.gate), query_norm is not None and len(query_norm) != parts.dim, gemm_kind(),
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
         self._most_inputs = max(linear.in_features for linear in parts.linears)
         self._most_outputs = max(linear.out_features for linear in parts.linears)
-        self._like = parts.input_norm[0].new_empty(parts.kv_heads, 0, parts.dim)
+        self._like = torch.empty(parts.kv_heads, 0, parts.dim, dtype=parts.dtype)
 
     def forward(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass, index: int) -> None:
         """Overwrites `hidden`, bfloat16 [1, rows, width], with the layer's output; writes keys and values.
@@ -92,12 +127,18 @@ class CompiledLayer:
         """
         keys, values = under_way.cache.layer(index, self._like, self._like)
         shared = under_way.shared
-        if not isinstance(shared, _Shared) or shared.hidden is not hidden or shared.angles is not angles:
-            shared = under_way.shared = self._share(hidden, angles, under_way, KV_TYPES[keys.dtype])
-        loaded().draftwire_decoder_layer(self._address, shared.address, keys.data_ptr(), values.data_ptr())
+        if not isinstance(shared, _Shared) or shared.hidden is not hidden:
+            single = hidden.new_empty(0, dtype=torch.float32)
+            residual = under_way.cache.scratch("residual", hidden.shape[1:], single).copy_(hidden[0])
+            shared = under_way.shared = _Shared(hidden, residual, [])
+        call = shared.call(angles)
+        if call is None:
+            call = self._call(shared, angles, under_way, KV_TYPES[keys.dtype])
+            shared.calls.append(call)
+        loaded().draftwire_decoder_layer(self._address, call.address, keys.data_ptr(), values.data_ptr())
 
-    def _share(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass, kv_type: int) -> _Shared:
-        batch, cache = under_way.packed_batch, under_way.cache
+    def _call(self, shared: _Shared, angles: Angles, under_way: ForwardPass, kv_type: int) -> _Call:
+        batch, cache, hidden = under_way.packed_batch, under_way.cache, shared.hidden
         rows, heads, dim = hidden.shape[1], self._heads, self._parts.dim
         cosines, sines = (each[0].float().contiguous() for each in angles)
         lanes, threads = batch.slot_lanes, torch.get_num_threads()
@@ -110,16 +151,15 @@ class CompiledLayer:
         attended = cache.scratch("attended", (rows, heads, dim), single)
         scores = cache.scratch("row scores", (threads, size.scores), single)
         working = cache.scratch("working", (rows, self._most_inputs), single)
-        residual = cache.scratch("residual", hidden.shape[1:], single).copy_(hidden[0])
         about = Pass(
-            hidden.data_ptr(), residual.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
+            hidden.data_ptr(), shared.residual.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
             batch.slots.data_ptr(), lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data,
             lanes.counts.ctypes.data,
             *(each.data_ptr() for each in (normed, product, gated, query, attended, scores, working)),
             rows, cache.capacity + 1, size.longest, len(lanes.lanes), size.scores,
             threads, kv_type,
         )  # fmt: skip
-        return _Shared(hidden, angles, (cosines, sines, batch), about, ctypes.addressof(about))
+        return _Call(angles, (cosines, sines, batch), about, ctypes.addressof(about))
 
 
 def can_compile(parts: LayerParts) -> bool:

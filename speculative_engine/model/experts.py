@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 
-from speculative_engine.kernels.layer_ops import silu_and_mul
+from speculative_engine.kernels.layer_ops import gate
 from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.model.expert_linear import ExpertLinear
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
@@ -92,7 +92,7 @@ class Experts(nn.Module):
     def _activated(self, between: torch.Tensor) -> torch.Tensor:
         if self._fused and between.dtype in BF16:
             with torch._C.DisableTorchFunction():
-                return silu_and_mul(between)
+                return gate(between)
         with RowExactFunctions():
             if not self.library_experts.has_gate:
                 activated: torch.Tensor = self.library_experts.act_fn(between)

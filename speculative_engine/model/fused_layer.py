@@ -1,4 +1,4 @@
-"""Llama-style decoder layers as four matrix products, with compiled code between them.
+"""Decoder layers as four matrix products, with compiled code between them.
 
 Products that share an input are joined. If the products are compiled as well, a layer is a single call. The layers of
 transformers run some sixty small operations, each of which costs microseconds whatever its size: at one row, more than
@@ -7,7 +7,7 @@ half of a small draft model's time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,24 +17,22 @@ from transformers.activations import ACT2FN
 
 from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
+from speculative_engine.kernels.layer_ops import gate, rms_norm, rope
 from speculative_engine.kernels.library import BF16, LANES, library
-from speculative_engine.model.decoder_layer import Angles, CompiledLayer, LayerParts, can_compile
+from speculative_engine.model.decoder_layer import Angles, CompiledLayer, LayerParts, Norm, can_compile
 from speculative_engine.model.file_pages import let_go_of
+from speculative_engine.model.layer_kinds import KINDS, LayerKind
 from speculative_engine.model.linear.linear_structs import are_compiled
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined, parts_of
 from speculative_engine.model.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies
 
-_WINDOWS: dict[str, Callable[[nn.Module], int | None]] = {
-    "LlamaDecoderLayer": lambda attention: None,
-    "MistralDecoderLayer": lambda attention: attention.config.sliding_window,
-    "Qwen2DecoderLayer": lambda attention: attention.sliding_window,
-    "Qwen3DecoderLayer": lambda attention: attention.sliding_window,
-}
-"""The supported layers, each with a function that returns its sliding window. They differ only in windows, biases and
-norms of heads. Other layers are left unchanged."""
+_GATES: dict[type[nn.Module], str] = {type(ACT2FN["silu"]): "silu", type(ACT2FN["gelu_pytorch_tanh"]): "gelu_tanh"}
+"""The activations of gates that compiled code has, by transformers' classes."""
+_PROJECTIONS = (("q_proj", "k_proj", "v_proj"), ("qkv_proj",))
+_GATES_AND_UPS = (("gate_proj", "up_proj"), ("gate_up_proj",))
+"""Names of linear layers with the same inputs, apart or joined by transformers."""
 
 
 def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
@@ -50,7 +48,7 @@ def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
         return
     for index, layer in enumerate(layers):
         layers[index] = FusedLayer(layer, make_linear)
-    decoder.norm = FusedNorm(decoder.norm)
+    decoder.norm = FusedNorm(decoder.norm, _kind_of(layers[0].library_layer).adds_one)
     if has_fixed_frequencies(decoder.rotary_emb):
         decoder.rotary_emb = RotaryAngles(decoder.rotary_emb)
 
@@ -65,41 +63,79 @@ def runs_compiled(model: PreTrainedModel) -> bool:
     return (
         rest == {"model", "lm_head", "embed_tokens", "layers", "norm", "rotary_emb"}
         and all(isinstance(layer, FusedLayer) and layer.compiled is not None for layer in decoder.layers)
+        and all(_kind_of(layer.library_layer).plain for layer in decoder.layers)
         and isinstance(decoder.norm, FusedNorm)
         and isinstance(decoder.rotary_emb, RotaryAngles)
         and isinstance(getattr(head, "product", None), CompiledProduct)
     )
 
 
+def _kind_of(layer: nn.Module) -> LayerKind:
+    return KINDS[type(layer).__name__]
+
+
 def _can_fuse(layer: nn.Module) -> bool:
-    if type(layer).__name__ not in _WINDOWS:
+    if type(layer).__name__ not in KINDS:
         return False
-    attention, mlp = layer.self_attn, layer.mlp
+    kind, attention, mlp = _kind_of(layer), layer.self_attn, layer.mlp
+    names = kind.input_norm, kind.output_norm, kind.attended_norm, kind.forwarded_norm
+    norms = [getattr(layer, name) for name in names if name is not None]
+    rotary = _rotary_of(kind, attention)
     return (
         attention.head_dim % (2 * LANES) == 0
         and attention.head_dim <= compiled_attention.MOST_DIM
-        and layer.input_layernorm.weight.numel() % LANES == 0
-        and mlp.gate_proj.out_features % LANES == 0
-        and isinstance(mlp.act_fn, type(ACT2FN["silu"]))
+        and rotary % (2 * LANES) == 0
+        and all(norm.weight.numel() % LANES == 0 for norm in norms)
+        and len({_eps_of(norm) for norm in norms}) == 1
+        and mlp.down_proj.in_features % LANES == 0
+        and _gate_of(mlp) is not None
     )
+
+
+def _gate_of(mlp: nn.Module) -> str | None:
+    """What the gate of a feed-forward block is activated by; None if compiled code does not have it."""
+    found = getattr(mlp, "act_fn", None) or getattr(mlp, "activation_fn", None)
+    return _GATES.get(type(found))
+
+
+def _rotary_of(kind: LayerKind, attention: nn.Module) -> int:
+    """Leading elements of a head that are rotated."""
+    if not kind.rotates(attention):
+        return 0
+    rope = getattr(attention.config, "rope_parameters", None) or {}
+    return int(attention.head_dim * rope.get("partial_rotary_factor", 1.0))
+
+
+def _names_of(parent: nn.Module, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return next(names for names in choices if hasattr(parent, names[0]))
+
+
+def _eps_of(norm: nn.Module) -> float:
+    return float(norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps)
+
+
+def _weight_of(norm: nn.Module, adds_one: bool) -> torch.Tensor:
+    """The factors that a norm multiplies by, float32."""
+    weight = norm.weight.data.float()
+    return 1.0 + weight if adds_one else weight.contiguous()
 
 
 class FusedNorm(nn.Module):
     """A root mean square norm."""
 
-    def __init__(self, norm: nn.Module):
+    def __init__(self, norm: nn.Module, adds_one: bool = False):
+        """adds_one: whether 1 is added to the weights"""
         super().__init__()
-        self.weight = norm.weight
-        self.eps = float(norm.variance_epsilon)
+        self.library_norm = norm
+        self.eps = _eps_of(norm)
+        self.factors: torch.Tensor
+        """float32 [width]"""
+        self.register_buffer("factors", _weight_of(norm, adds_one), persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., width] -> the same shape"""
         flat = inputs.reshape(-1, inputs.shape[-1])
-        return rms_norm(flat, self.weight, self.eps).view_as(inputs)
-
-    def in_float32(self, rows: torch.Tensor) -> torch.Tensor:
-        """rows: float32 [rows, width] -> the same"""
-        return rms_norm(rows, self.weight, self.eps, torch.float32)
+        return rms_norm(flat.float(), self.factors, self.eps, inputs.dtype).view_as(inputs)
 
 
 class _Residual(NamedTuple):
@@ -129,33 +165,48 @@ class FusedLayer(nn.Module):
     def __init__(self, layer: nn.Module, make_linear: MakeLinear):
         """layer: owned by this one from now on; its linear layers are replaced."""
         super().__init__()
-        attention, mlp = layer.self_attn, layer.mlp
+        attention, mlp, kind = layer.self_attn, layer.mlp, _kind_of(layer)
         self.library_layer = layer
         self._config = attention.config
         self._index = attention.layer_idx
+        dtype = next(layer.parameters()).dtype
+
+        def norm(name: str | None) -> Norm | None:
+            if name is None:
+                return None
+            found = getattr(layer, name)
+            return _weight_of(found, kind.adds_one), _eps_of(found)
+
         head_norms = None
         if hasattr(attention, "q_norm"):
             query, key = attention.q_norm, attention.k_norm
-            head_norms = query.weight.data, key.weight.data, float(query.variance_epsilon)
-        kv_heads = attention.k_proj.out_features // attention.head_dim
-        self.input_norm = FusedNorm(layer.input_layernorm)
-        self.output_norm = FusedNorm(layer.post_attention_layernorm)
-        self.project = _joined(attention, ("q_proj", "k_proj", "v_proj"), make_linear)
+            head_norms = _weight_of(query, kind.adds_one), _weight_of(key, kind.adds_one), _eps_of(query)
+        activation = _gate_of(mlp)
+        assert activation is not None, "see _can_fuse"
+        dim = attention.head_dim
+        self.project = _joined(attention, _names_of(attention, _PROJECTIONS), make_linear)
         self.output = _last(attention, "o_proj", make_linear)
-        self.gate_and_up = _joined(mlp, ("gate_proj", "up_proj"), make_linear)
+        self.gate_and_up = _joined(mlp, _names_of(mlp, _GATES_AND_UPS), make_linear)
         self.down = _last(mlp, "down_proj", make_linear)
         self._parts = LayerParts(
             project=self.project,
             output=self.output,
             gate_and_up=self.gate_and_up,
             down=self.down,
-            input_norm=(self.input_norm.weight.data, self.input_norm.eps),
-            output_norm=(self.output_norm.weight.data, self.output_norm.eps),
+            input_norm=norm(kind.input_norm),
+            output_norm=norm(kind.output_norm),
+            attended_norm=norm(kind.attended_norm),
+            forwarded_norm=norm(kind.forwarded_norm),
             head_norms=head_norms,
-            kv_heads=kv_heads,
-            dim=attention.head_dim,
+            dtype=dtype,
+            kv_heads=(self.project.out_features - self.output.in_features) // (2 * dim),
+            dim=dim,
+            rotary=_rotary_of(kind, attention),
             scaling=attention.scaling,
-            window=_WINDOWS[type(layer).__name__](attention),
+            window=kind.window(attention),
+            softcap=getattr(attention, "attn_logit_softcapping", None),
+            multiplier=float(getattr(layer, "residual_multiplier", 1.0)),
+            gate=activation,
         )
         self.compiled = CompiledLayer(self._parts) if can_compile(self._parts) else None
         for linear in self._parts.linears:
@@ -194,15 +245,24 @@ class FusedLayer(nn.Module):
         """Runs the layer as separate operations, if it is not compiled. Overwrites residual, float32 [rows, width]."""
         under_way, parts = current_pass(), self._parts
         batch, cache = under_way.packed_batch, under_way.cache
-        cosines, sines = (each[0].float() for each in position_embeddings)
-        like = parts.input_norm[0].new_empty(parts.kv_heads, 0, parts.dim)
+        cosines, sines = (each[0].float().contiguous() for each in position_embeddings)
+        like = residual.new_empty(parts.kv_heads, 0, parts.dim, dtype=parts.dtype)
         keys, values = cache.layer(self._index, like, like)
-        projected = _product(self.project, self.input_norm.in_float32(residual), like.dtype)
-        query = rope(projected, cosines, sines, parts.head_norms, batch.slots, keys, values, parts.scaling)
-        seen = compiled_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
-        residual += _product(self.output, seen.view(len(residual), -1), like.dtype)
-        gate_and_up = _product(self.gate_and_up, self.output_norm.in_float32(residual), like.dtype)
-        residual += _product(self.down, silu_and_mul(gate_and_up), like.dtype)
+        projected = _product(self.project, _normed(residual, parts.input_norm), like.dtype)
+        query = rope(
+            projected, cosines, sines, parts.head_norms, batch.slots, keys, values, parts.scaling, parts.rotary
+        )
+        seen = compiled_attention.attend(batch.slot_lanes, query, keys, values, parts.window, parts.softcap, None)
+        attended = _product(self.output, seen.view(len(residual), -1), like.dtype)
+        residual += _normed(attended, parts.attended_norm) * parts.multiplier
+        gate_and_up = _product(self.gate_and_up, _normed(residual, parts.output_norm), like.dtype)
+        forwarded = _product(self.down, gate(gate_and_up, parts.gate), like.dtype)
+        residual += _normed(forwarded, parts.forwarded_norm) * parts.multiplier
+
+
+def _normed(rows: torch.Tensor, norm: Norm | None) -> torch.Tensor:
+    """rows: float32 [rows, width] -> the same, normed if there is a norm"""
+    return rows if norm is None else rms_norm(rows, *norm)
 
 
 def _product(linear: nn.Module, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

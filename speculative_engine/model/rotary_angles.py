@@ -33,4 +33,5 @@ class RotaryAngles(nn.Module):
 
 def has_fixed_frequencies(embedding: nn.Module) -> bool:
     """Whether an embedding of transformers multiplies positions by frequencies that never change."""
-    return getattr(embedding, "rope_type", None) in _FIXED
+    rope_type = getattr(embedding, "rope_type", None)  # a dict where layers have several kinds
+    return isinstance(rope_type, str) and rope_type in _FIXED and not hasattr(embedding, "mrope_section")

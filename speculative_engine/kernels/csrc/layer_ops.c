@@ -1,5 +1,5 @@
 /* The operations between the gemms of a Llama-style decoder layer, row by row: root mean square norms, rotary position
- * embedding with the writing of keys and values, and SiLU with multiplication.
+ * embedding with the writing of keys and values, and gates with multiplication.
  *
  * Results in bfloat16 are rounded where transformers rounds, and differ from its results only by the order of the norms'
  * sums and the last bit of exponentials. All widths are multiples of LANES.
@@ -45,7 +45,8 @@ INLINE void rms_norm_rows_body(const void *call, int64_t first, int64_t last, in
     for (int64_t r = first; r < last; r++) {
         const int64_t at = r * a->width;
         if (a->from_bf16) rms_norm_row(a->from, 1, at, a->weight, 1, a->out, 1, a->width, a->eps);
-        else if (a->out_bf16) rms_norm_row(a->from, 0, at, a->weight, 1, a->out, 1, a->width, a->eps);
+        else if (a->out_bf16 && a->weight_bf16) rms_norm_row(a->from, 0, at, a->weight, 1, a->out, 1, a->width, a->eps);
+        else if (a->out_bf16) rms_norm_row(a->from, 0, at, a->weight, 0, a->out, 1, a->width, a->eps);
         else if (a->weight_bf16) rms_norm_row(a->from, 0, at, a->weight, 1, a->out, 0, a->width, a->eps);
         else rms_norm_row(a->from, 0, at, a->weight, 0, a->out, 0, a->width, a->eps);
     }
@@ -59,9 +60,9 @@ void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t
     for_all_rows(rms_norm_rows, &call, rows, width, threads);
 }
 
-/* Rotates 16 elements of the first half of a head with the corresponding 16 of the second half. */
+/* Rotates 16 elements of the first half of a head's rotary part with the corresponding 16 of the second half. */
 INLINE void rope_pair(const Rope *a, int64_t at, int64_t row, int64_t c, int bf16, vec *low, vec *high) {
-    int64_t middle = a->dim / 2, angle = row * a->dim + c;
+    int64_t middle = a->rotary / 2, angle = row * a->rotary + c;
     vec first = load_vec(a->projected, at + c, bf16), second = load_vec(a->projected, at + middle + c, bf16);
     *low = round_vec(round_vec(first * load_vec(a->cosines, angle, bf16), bf16) +
                    round_vec(-second * load_vec(a->sines, angle, bf16), bf16), bf16);
@@ -78,28 +79,36 @@ INLINE void store_head(const float *head, void *rows, int64_t to, int64_t dim, i
 }
 
 INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
-    const int64_t dim = a->dim, middle = dim / 2, start = row * (a->heads + 2 * a->kv_heads) * dim;
+    const int64_t dim = a->dim, middle = a->rotary / 2, start = row * (a->heads + 2 * a->kv_heads) * dim;
     float head[MOST_DIM];
     vec low, high;
+    if (a->query_weight && a->norms_whole) {
+        const int64_t all = a->heads * dim, keys = a->kv_heads * dim;
+        rms_norm_row(a->projected, bf16, start, a->query_weight, weight_bf16, a->projected, bf16, all, a->eps);
+        rms_norm_row(a->projected, bf16, start + all, a->key_weight, weight_bf16, a->projected, bf16, keys, a->eps);
+    }
     for (int64_t h = 0; h < a->heads; h++) {
         int64_t at = start + h * dim, to = (h * a->rows + row) * dim;
-        if (a->query_weight)
+        if (a->query_weight && !a->norms_whole)
             rms_norm_row(a->projected, bf16, at, a->query_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
             store_vec(a->query, to + c, low * a->scale, 0);
             store_vec(a->query, to + middle + c, high * a->scale, 0);
         }
+        for (int64_t c = a->rotary; c < dim; c += LANES)
+            store_vec(a->query, to + c, load_vec(a->projected, at + c, bf16) * a->scale, 0);
     }
     for (int64_t h = 0; h < a->kv_heads; h++) {
         int64_t at = start + (a->heads + h) * dim, to = h * a->capacity + a->slots[row];
-        if (a->key_weight)
+        if (a->key_weight && !a->norms_whole)
             rms_norm_row(a->projected, bf16, at, a->key_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
             store_vec(head, c, low, 0);
             store_vec(head, middle + c, high, 0);
         }
+        for (int64_t c = a->rotary; c < dim; c += LANES) store_vec(head, c, load_vec(a->projected, at + c, bf16), 0);
         store_head(head, a->keys, to, dim, a->kv_type);
         int64_t value = start + (a->heads + a->kv_heads + h) * dim;
         for (int64_t c = 0; c < dim; c += LANES) store_vec(head, c, load_vec(a->projected, value + c, bf16), 0);
@@ -123,14 +132,21 @@ void draftwire_rope(const Rope *a, int32_t threads) {
     for_all_rows(rope_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
 }
 
-INLINE void silu_and_mul_row(const void *both, void *out, int64_t row, int64_t width, int bf16) {
+/* The argument of the sigmoid that x is multiplied by: x itself for SiLU, and for GELU by tanh (Hendrycks and Gimpel
+ * 2016), since (1 + tanh(u)) / 2 is the sigmoid of 2 u. */
+INLINE vec gate_argument(vec x, int32_t gate) {
+    return gate == GELU_TANH_GATE ? 1.5957691216057308f * (x + 0.044715f * (x * x * x)) : x;
+}
+
+INLINE void gate_row(const void *both, void *out, int64_t row, int64_t width, int bf16, int32_t gate) {
     for (int64_t c = 0; c < width; c += LANES) {
         vec x = load_vec(both, 2 * row * width + c, bf16), up = load_vec(both, (2 * row + 1) * width + c, bf16);
-        ivec negative = x < 0;
-        vec e = exp_vec((vec)((uvec)x | 0x80000000));
+        vec argument = gate_argument(x, gate);
+        ivec negative = argument < 0;
+        vec e = exp_vec((vec)((uvec)argument | 0x80000000));
         vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
-        vec silu = round_vec(x * (above / (1 + e)), bf16);
-        store_vec(out, row * width + c, silu * up, bf16);
+        vec gated = round_vec(x * (above / (1 + e)), bf16);
+        store_vec(out, row * width + c, gated * up, bf16);
     }
 }
 
@@ -138,21 +154,22 @@ typedef struct {
     const void *both;
     void *out;
     int64_t width;
-    int32_t bf16;
-} SiluAndMul;
+    int32_t gate, bf16;
+} Gate;
 
-INLINE void silu_and_mul_rows_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
-    const SiluAndMul *a = call;
+INLINE void gate_rows_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const Gate *a = call;
     (void)thread_id;
     for (int64_t r = first; r < last; r++) {
-        if (a->bf16) silu_and_mul_row(a->both, a->out, r, a->width, 1);
-        else silu_and_mul_row(a->both, a->out, r, a->width, 0);
+        if (a->bf16) gate_row(a->both, a->out, r, a->width, 1, a->gate);
+        else gate_row(a->both, a->out, r, a->width, 0, a->gate);
     }
 }
 
-CLONED_TASK(silu_and_mul_rows)
+CLONED_TASK(gate_rows)
 
-void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t width, int32_t bf16, int32_t threads) {
-    const SiluAndMul call = {both, out, width, bf16};
-    for_all_rows(silu_and_mul_rows, &call, rows, width, threads);
+void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, int32_t gate, int32_t bf16,
+                    int32_t threads) {
+    const Gate call = {both, out, width, gate, bf16};
+    for_all_rows(gate_rows, &call, rows, width, threads);
 }

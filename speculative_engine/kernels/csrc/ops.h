@@ -58,20 +58,22 @@ enum { FLOAT32_KV, BF16_KV, Q8_0_KV };
 /* Rotary position embedding. Also scales queries, and writes keys and values to their slots. */
 typedef struct {
     void *projected;          /* [rows, (heads + 2 * kv_heads) * dim]: queries, keys, values; overwritten */
-    const void *cosines;      /* [rows, dim] */
-    const void *sines;        /* [rows, dim] */
-    const void *query_weight; /* [dim], weight of the query head norm, or NULL */
-    const void *key_weight;   /* [dim], weight of the key head norm, or NULL */
+    const void *cosines;      /* [rows, rotary] */
+    const void *sines;        /* [rows, rotary] */
+    const void *query_weight; /* [dim], weight of the query head norm, or NULL; [heads * dim] if `norms_whole` */
+    const void *key_weight;   /* [dim], weight of the key head norm, or NULL; [kv_heads * dim] if `norms_whole` */
     const int64_t *slots;     /* [rows] */
     float *query;             /* [heads, rows, dim], scaled */
     void *keys;               /* [kv_heads, capacity] rows */
     void *values;             /* [kv_heads, capacity] rows */
     int64_t rows, heads, kv_heads;
     int64_t dim;              /* at most MOST_DIM */
+    int64_t rotary;           /* leading elements of a head that are rotated, a multiple of 2 * LANES; 0 for none */
     int64_t capacity;
     float scale, eps;
     int32_t bf16;             /* of `projected` and the angles */
     int32_t weight_bf16;      /* of the norms' weights; set if bf16 is */
+    int32_t norms_whole;      /* whether a norm is of all heads at once */
     int32_t kv_type;
 } Rope;
 
@@ -102,8 +104,12 @@ typedef struct {
 
 void draftwire_angles(const Angles *a, int32_t threads);
 
-/* out [rows, width] = silu(gate) * up, where both [rows, 2 * width] holds each row's gate and up */
-void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t width, int32_t bf16, int32_t threads);
+/* What a gate is activated by before it is multiplied. */
+enum { SILU_GATE, GELU_TANH_GATE };
+
+/* out [rows, width] = activated gate * up, where both [rows, 2 * width] holds each row's gate and up */
+void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, int32_t gate, int32_t bf16,
+                    int32_t threads);
 
 /* Attention over KV slots. A lane is a path of the token tree: its slots, ordered by position, and its queries. */
 typedef struct {
@@ -157,10 +163,14 @@ void draftwire_expert_rows(const ExpertRows *a, int32_t kind, int32_t threads);
 /* The weights and sizes of a decoder layer, the same for all passes. */
 typedef struct {
     Linear project, output, gate_and_up, down;
-    const uint16_t *input_norm, *output_norm; /* [width] */
-    const uint16_t *query_norm, *key_norm;    /* [dim], or NULL */
-    int64_t heads, kv_heads, dim, window;
+    const float *input_norm, *output_norm;       /* [width], of the inputs of both blocks, or NULL */
+    const float *attended_norm, *forwarded_norm; /* [width], of the outputs of both blocks, or NULL */
+    const float *query_norm, *key_norm;          /* as for Rope */
+    int64_t heads, kv_heads, dim, rotary, window;
     float input_eps, output_eps, head_eps, scale;
+    float softcap;    /* 0 for none */
+    float multiplier; /* of the outputs of both blocks */
+    int32_t gate, norms_whole;
     int32_t kind; /* of the gemm kernels */
 } Layer;
 
@@ -168,7 +178,7 @@ typedef struct {
 typedef struct {
     uint16_t *hidden;                                         /* [rows, width], overwritten: `residual`, rounded */
     float *residual;                                          /* [rows, width], overwritten */
-    const float *cosines, *sines;                             /* [rows, dim] */
+    const float *cosines, *sines;                             /* [rows, rotary] */
     const int64_t *slots, *seen, *lanes, *lane_rows, *counts; /* see Rope and Attention */
     float *normed;   /* [rows, width] */
     float *product;  /* [rows, most outputs of a linear layer] */

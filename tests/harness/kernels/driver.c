@@ -28,18 +28,18 @@ static void run(int64_t operation, int32_t kind) {
                            (int32_t)n[3], 1);
     } else if (operation == ROPE) {
         const Rope p = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8],
-                        (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[4],
-                        (float)n[5], (float)n[6], (int32_t)n[7], (int32_t)n[7], (int32_t)n[8]};
+                        (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[3], (int64_t)n[4],
+                        (float)n[5], (float)n[6], (int32_t)n[7], (int32_t)n[7], 0, (int32_t)n[8]};
         draftwire_rope(&p, 1);
     } else if (operation == ANGLES) {
         const Angles p = {b[0], b[1], b[2], b[3], (int64_t)n[0], (int64_t)n[1], (float)n[2], (int32_t)n[3]};
         draftwire_angles(&p, 1);
     } else if (operation == SILU) {
-        draftwire_silu_and_mul(b[0], b[1], (int64_t)n[0], (int64_t)n[1], (int32_t)n[2], 1);
+        draftwire_gate(b[0], b[1], (int64_t)n[0], (int64_t)n[1], SILU_GATE, (int32_t)n[2], 1);
     } else if (operation == ATTENTION) {
         const Attention p = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9],
                              (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[4], (int64_t)n[5],
-                             (int64_t)n[6], (int64_t)n[7], (int64_t)n[8], (int64_t)n[9], (float)n[10], (int32_t)n[11]};
+                             (int64_t)n[6], (int64_t)n[7], 0, (int64_t)n[8], (int64_t)n[9], (float)n[10], (int32_t)n[11]};
         draftwire_attention(&p, 1);
     } else {
         const Sample p = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8],

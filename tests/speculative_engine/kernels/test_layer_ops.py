@@ -5,7 +5,7 @@ import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
+from speculative_engine.kernels.layer_ops import gate, rms_norm, rope
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
 
@@ -68,10 +68,10 @@ def test_rope(heads: int, kv_heads: int, dim: int, norms: bool, dtype: torch.dty
 
 
 @DTYPES
-def test_silu_and_mul(dtype: torch.dtype) -> None:
+def test_silu(dtype: torch.dtype) -> None:
     gates = torch.linspace(-120, 120, 6 * 480).view(6, 480).to(dtype)
     ups = random(6, 480, dtype=dtype)
-    found = silu_and_mul(torch.cat([gates, ups], 1))
+    found = gate(torch.cat([gates, ups], 1))
     torch.testing.assert_close(found, torch.nn.functional.silu(gates) * ups, rtol=UNIT[dtype], atol=1e-30)
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_usual_number_stays_what_it_is(dtype: torch.dtype) -> None:
     both = torch.ones(4, 32, dtype=dtype)
     both[0, 3], both[1, 20], both[2, 5], both[3, 5] = float("nan"), float("nan"), float("inf"), -float("inf")
     expected = torch.nn.functional.silu(both[:, :16]) * both[:, 16:]
-    torch.testing.assert_close(silu_and_mul(both), expected, rtol=UNIT[dtype], atol=0, equal_nan=True)
+    torch.testing.assert_close(gate(both), expected, rtol=UNIT[dtype], atol=0, equal_nan=True)
     inputs = torch.ones(2, 16, dtype=dtype)
     inputs[1, 2] = float("nan")
     normalised = rms_norm(inputs, torch.ones(16, dtype=dtype), 1e-6)

@@ -1,6 +1,7 @@
 """Fused layers equal transformers' layers, and replace no others. Their bits: test_bit_equality.py."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -22,6 +23,27 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "sliding window": ("Mistral", {"sliding_window": 8}),
     "biases": ("Qwen2", {}),
     "normed heads": ("Qwen3", {}),
+    "norms after blocks, softcap": ("Gemma2", {"sliding_window": 8, "query_pre_attn_scalar": 16}),
+    "two kinds of angles": (
+        "Gemma3",
+        {
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 16,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
+    "weights that 1 is added to": ("Gemma", {}),
+    "norms of all heads": ("Olmo2", {}),
+    "norms of all heads, windows": ("Olmo3", {"sliding_window": 8}),
+    "scaled blocks": ("Granite", {"attention_multiplier": 0.25, "residual_multiplier": 0.7}),
+    "layers without positions": ("SmolLM3", {"no_rope_layer_interval": 2}),
+    "joined weights": ("Phi3", {}),
+    "partial rotary": (
+        "Phi3",
+        {"head_dim": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    ),
+    "windows of some layers": ("Ministral", {"sliding_window": 8}),
+    "biases of projections": ("SeedOss", {}),
 }
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 needs_library = pytest.mark.skipif(fused_layer.library() is None, reason="not built: there is no C compiler")
@@ -52,9 +74,9 @@ def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.d
     model = packed(tiny_model(name, dtype, **{**_SIZES, **changes}))
     assert run_self_test(model).bit_exact
     layer = model.model.model.layers[1]
-    layer.input_norm.eps = 1e6  # transformers' layer keeps its own value
+    layer._parts = dataclasses.replace(layer._parts, multiplier=0.2)  # transformers' layer keeps its own value
     if layer.compiled is not None:
-        layer.compiled.call.input_eps = 1e6
+        layer.compiled.call.multiplier = 0.2
     with pytest.raises(UnsupportedModelError, match="cannot be served"):
         run_self_test(model)
 
@@ -94,8 +116,9 @@ def test_threads_change_no_bit() -> None:
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("Gemma2", {}),
-        ("Granite", {}),
+        ("Glm", {}),
+        ("Starcoder2", {}),
+        ("Gemma2", {"hidden_activation": "gelu"}),
         ("Llama", {"head_dim": 16}),
         ("Llama", {"head_dim": 544}),
         ("Llama", {"intermediate_size": 172}),
