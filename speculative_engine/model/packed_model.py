@@ -101,8 +101,8 @@ class PackedModel:
         collectives are not captured. reproducible: give a row the same bits in any batch on GPUs as well; where the
         Triton kernels do not compute the whole model, all passes then have the same number of rows, instead of buckets.
         ranks: the group of ranks that from_pretrained has split the model among, seen from this one. kernels: whether
-        to run on the Triton kernels of GPUs; by default if they support the model, and neither buckets nor ranks are
-        given. context_length: of the longest sequence, see `context_of`; by default as the model declares.
+        to run on the Triton kernels of GPUs; by default if they support the model, and no buckets are given.
+        context_length: of the longest sequence, see `context_of`; by default as the model declares.
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
@@ -167,14 +167,14 @@ class PackedModel:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
         lacking = missing(self.device, self.dtype, self.config)
         if kernels is None:
-            kernels = not on_cpu and buckets is None and ranks is None and lacking is None
+            kernels = not on_cpu and buckets is None and lacking is None
         elif kernels and lacking is not None:
             raise UnsupportedModelError(f"model {self.name}: {lacking}")
         if not (kernels or on_cpu) and (stored or weights != "checkpoint"):
             what = "quantised weights" if stored else f"weights {weights}"
             raise UnsupportedModelError(
                 f"model {self.name}: {what} on a GPU need kernels that this model does not have here: "
-                f"{lacking or 'ranks have none'}"
+                f"{lacking or 'it runs in buckets'}"
             )
         self.layer_kernels = lacking or "no"
         """Whether Triton kernels compute passes, for logs: "yes", "attention" if only that, or why they do not."""
@@ -422,6 +422,9 @@ class PackedModel:
         """
         if not isinstance(self.steps, CapturedSteps):
             return
+        if self._ranks is not None:
+            self.steps.unavailable = "the exchanges of ranks are not captured"
+            return
         try:
             with torch.inference_mode():
                 self.steps.capture()
@@ -508,7 +511,7 @@ class PackedModel:
             raise UnsupportedModelError(f"model {self.name}: the recurrent layers of {self.architecture} {reason}")
 
     def _draft_steps(self) -> DraftSteps | None:
-        if self._is_target or self.sampler is None or not isinstance(self.steps, SlotSteps):
+        if self._is_target or self.sampler is None or self._ranks is not None or not isinstance(self.steps, SlotSteps):
             return None
         return DraftSteps(_weak(self._run_fixed), self.sampler, self.pool.capacity, self.group_size, self.device)
 

@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from speculative_engine.model.cuda.kernel_linear import can_join, joined_linear, try_blocks
+from speculative_engine.model.cuda.kernel_linear import (
+    can_be_output,
+    can_join,
+    joined_linear,
+    output_linear,
+    try_blocks,
+)
 from speculative_engine.model.cuda.kernel_support import MOST_DIM
 from speculative_engine.model.cuda.kernels.attention import attend_slots
 from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write
@@ -22,6 +28,7 @@ from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
 from speculative_engine.model.cuda.kernels.product import Gate
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
+from speculative_engine.model.ranks.sharded_layers import GatheredLinear
 
 
 class _Kind(NamedTuple):
@@ -54,15 +61,24 @@ def run_on_kernels(model: PreTrainedModel) -> bool:
     """
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     layers = getattr(decoder, "layers", [])
-    if not layers or not all(_supported(layer) for layer in layers) or not can_join([head]):
+    if not layers or not all(_supported(layer) for layer in layers) or not can_join([_own(head)]):
         return False
     offset = _KINDS[type(layers[0]).__name__].offset
     for index, layer in enumerate(layers):
         layers[index] = KernelLayer(layer)
     decoder.norm = KernelNorm(decoder.norm, offset)
-    model.set_output_embeddings(joined_linear([head], dtype=torch.float32))
+    whole = joined_linear([_own(head)], dtype=torch.float32)
+    if isinstance(head, GatheredLinear):
+        head.linear = whole
+    else:
+        model.set_output_embeddings(whole)
     try_blocks(model)
     return True
+
+
+def _own(head: nn.Module) -> nn.Module:
+    """The part of the output head that this rank computes."""
+    return head.linear if isinstance(head, GatheredLinear) else head
 
 
 def _supported(layer: nn.Module) -> bool:
@@ -71,15 +87,14 @@ def _supported(layer: nn.Module) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     products = [
         [attention.q_proj, attention.k_proj, attention.v_proj],
-        [attention.o_proj],
         [mlp.gate_proj, mlp.up_proj],
-        [mlp.down_proj],
     ]
     return (
         attention.head_dim % 2 == 0
         and attention.head_dim <= MOST_DIM
         and type(mlp.act_fn) in _GATES
         and all(can_join(linears) for linears in products)
+        and all(can_be_output(layer) for layer in (attention.o_proj, mlp.down_proj))
     )
 
 
@@ -119,9 +134,9 @@ class KernelLayer(nn.Module):
             query, key = (KernelNorm(each, kind.offset) for each in (attention.q_norm, attention.k_norm))
             self._head_norms = query.weight.data, key.weight.data, query.eps, kind.offset
         self.project = joined_linear([attention.q_proj, attention.k_proj, attention.v_proj])
-        self.output = joined_linear([attention.o_proj])
+        self.output = output_linear(attention.o_proj)
         self.gate_and_up = joined_linear([mlp.gate_proj, mlp.up_proj], _GATES[type(mlp.act_fn)])
-        self.down = joined_linear([mlp.down_proj])
+        self.down = output_linear(mlp.down_proj)
         self.input_norm = KernelNorm(layer.input_layernorm, kind.offset)
         self.output_norm: KernelNorm | None = None
         """Of the attention's outputs, before they are added; None if there is no such norm."""

@@ -10,8 +10,10 @@ from transformers import PreTrainedModel
 
 from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
 from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply
+from speculative_engine.model.cuda.kernels.rank_sum import add_ranks
 from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, alike, joined
+from speculative_engine.model.ranks.sharded_layers import SummedLinear
 
 
 class KernelLinear(nn.Module):
@@ -69,6 +71,30 @@ class KernelLinear(nn.Module):
             dtype=self.dtype,
             row_blocks=self.row_blocks,
         )
+
+
+class SummedKernelLinear(nn.Module):
+    """A linear layer whose inputs are split among ranks; their parts are added in the order of ranks."""
+
+    def __init__(self, layer: SummedLinear):
+        super().__init__()
+        self.own = joined_linear([layer.linear])
+        self.bias = layer.bias
+        self._ranks = layer.ranks
+
+    def rows(self, inputs: Tensor, add_to: Tensor | None = None) -> Tensor:
+        """inputs [rows, inputs of this rank] -> [rows, outputs]; see `multiply`."""
+        return add_ranks(self._ranks.gathered(self.own.rows(inputs)), self.bias, add_to)
+
+
+def output_linear(layer: nn.Module) -> KernelLinear | SummedKernelLinear:
+    """A layer on the kernels, whose inputs may be split among ranks."""
+    return SummedKernelLinear(layer) if isinstance(layer, SummedLinear) else joined_linear([layer])
+
+
+def can_be_output(layer: nn.Module) -> bool:
+    """Whether `output_linear` can make such a layer."""
+    return can_join([layer.linear]) and layer.own is None if isinstance(layer, SummedLinear) else can_join([layer])
 
 
 def can_join(linears: Sequence[nn.Module]) -> bool:

@@ -99,15 +99,10 @@ class RankGroup:
     def summed(self, part: torch.Tensor) -> torch.Tensor:
         """The sum of all ranks' parts, the same bits at every rank. Raises RankLostError.
 
-        On CPUs every element is summed in the order of ranks. A ring's order depends on the element's place in the
-        tensor, and so on the other rows of the batch.
+        Every element is summed in the order of ranks. A ring's order depends on the element's place in the tensor, and
+        so on the other rows of the batch.
         """
-        if part.device.type != "cpu":
-            self.exchanged_bytes += part.nbytes
-            with self.exchange():
-                dist.all_reduce(part)
-            return part
-        parts = self._gathered(part)
+        parts = self.gathered(part)
         total = parts[0].float()
         for other in parts[1:]:
             total = total + other
@@ -115,16 +110,19 @@ class RankGroup:
 
     def joined(self, part: torch.Tensor) -> torch.Tensor:
         """All ranks' parts [..., width], of one shape, concatenated: [..., ranks * width]. Raises RankLostError."""
-        return self._gathered(part).movedim(0, -2).reshape(*part.shape[:-1], self.size * part.shape[-1])
+        return self.gathered(part).movedim(0, -2).reshape(*part.shape[:-1], self.size * part.shape[-1])
 
-    def _gathered(self, part: torch.Tensor) -> torch.Tensor:
-        """All ranks' parts in the order of ranks, [ranks, *part.shape]."""
+    def gathered(self, part: torch.Tensor) -> torch.Tensor:
+        """All ranks' parts in the order of ranks, [ranks, *part.shape]. Raises RankLostError."""
         self.exchanged_bytes += part.nbytes
         parts = part.new_empty(self.size, *part.shape)
         if not part.numel():  # a pass without logits
             return parts
         with self.exchange():
-            dist.all_gather(list(parts.unbind()), part.contiguous())
+            if part.device.type == "cpu":
+                dist.all_gather(list(parts.unbind()), part.contiguous())
+            else:
+                dist.all_gather_into_tensor(parts, part.contiguous())  # a list would be copied once more
         return parts
 
     # Methods of rank 0.

@@ -32,16 +32,17 @@ class SummedLinear(nn.Module):
         super().__init__()
         self.linear = _linear(weight, None)
         self.register_buffer("bias", bias, persistent=False)
-        self._ranks = ranks
-        self._own: slice | None = None
+        self.ranks = ranks
+        self.own: slice | None = None
+        """Its own inputs among those of all ranks, if it gets these."""
         if whole is not None:
             first = ranks.rank * -(-whole // ranks.size)
-            self._own = slice(first, first + weight.shape[1])
+            self.own = slice(first, first + weight.shape[1])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., inputs of this rank, or of all] -> [..., outputs]"""
-        own = inputs if self._own is None else inputs[..., self._own].contiguous()
-        out = self._ranks.summed(self.linear(own))
+        own = inputs if self.own is None else inputs[..., self.own].contiguous()
+        out = self.ranks.summed(self.linear(own))
         return out if self.bias is None else out + self.bias
 
 

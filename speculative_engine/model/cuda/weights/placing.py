@@ -10,7 +10,7 @@ from speculative_engine.checkpoint.checkpoint import ModelLoadError
 from speculative_engine.model.cuda.kernel_linear import KernelLinear, try_blocks
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
 from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
-from speculative_engine.model.experts import StoredExperts, is_experts
+from speculative_engine.model.experts import StoredExperts, is_experts, linear_of
 from speculative_engine.model.linear.half_weight import HalfWeight
 from speculative_engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
 from speculative_engine.model.linear.stored_embedding import StoredEmbedding
@@ -43,14 +43,14 @@ def place_stored(model: PreTrainedModel) -> None:
         if isinstance(module, StoredExperts):
             raise ModelLoadError(f"layer {name}: mixtures of experts in quantised checkpoints run on CPUs only")
         if isinstance(module, StoredLinear):
+            bias = None if module.bias is None else module.bias.to(device)
             try:
-                weight: Tensor | DeviceWeight = _placed(placed, device, module.stored)
+                linear: nn.Module = KernelLinear(_placed(placed, device, module.stored), bias)
             except DeviceWeightError as error:
                 if module is not head and not isinstance(module.stored, HalfWeight):
                     raise ModelLoadError(f"layer {name}: {error}") from error
-                weight = module.stored.values().to(device)
-            bias = None if module.bias is None else module.bias.to(device)
-            model.set_submodule(name, KernelLinear(weight, bias))
+                linear = linear_of(module.stored.values().to(device), bias)
+            model.set_submodule(name, linear)
         elif isinstance(module, StoredEmbedding):
             try:
                 model.set_submodule(name, PackedEmbedding(_placed(placed, device, module.stored)))

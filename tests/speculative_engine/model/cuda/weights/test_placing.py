@@ -11,7 +11,9 @@ pytest.importorskip("triton")
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.checkpoint.gguf_file import GgufFile
+from speculative_engine.model.cuda import kernel_linear
 from speculative_engine.model.cuda.kernel_linear import KernelLinear
+from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
 from speculative_engine.model.cuda.weights.placing import PackedEmbedding, narrow
@@ -31,6 +33,12 @@ SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32, "num_hidd
 TEXTS = [random_tokens(6, seed=1), random_tokens(4, seed=2)]
 DOWN = "model.layers.0.mlp.down_proj"
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of blocks are tried in the tests of products, which takes long in the interpreter."""
+    monkeypatch.setattr(kernel_linear, "equal_blocks", lambda *_: ROW_BLOCKS)
 
 
 def loaded(place: Path) -> PackedModel:
@@ -71,7 +79,7 @@ def test_other_layers_have_packed_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q8_0", "F16")])
 def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
     """Their embedding and head may have another type than the layers."""
-    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256}))
+    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "head_dim": 64}))
     path = write_gguf(
         tmp_path / "model.gguf",
         model.config,
@@ -87,7 +95,9 @@ def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
 
 
 def test_types_that_have_no_kernel_are_refused(tmp_path: Path) -> None:
-    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "intermediate_size": 256}))
+    model = tiny_model(
+        "Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64})
+    )
     path = write_gguf(tmp_path / "model.gguf", model.config, model.state_dict(), "Q4_K")
     with pytest.raises(UnsupportedModelError, match=r"layer model.layers.0.self_attn.q_proj: weights of type q4_k"):
         loaded(path)

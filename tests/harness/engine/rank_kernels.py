@@ -1,0 +1,74 @@
+"""Runs a checkpoint on the Triton kernels of GPUs, in their interpreter, split between two ranks.
+
+    TRITON_INTERPRET=1 python -m tests.harness.engine.rank_kernels DIRECTORY
+
+Rank 0 prints one line of JSON, a `KernelReport`. Both ranks run the same passes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+
+import torch
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.loading.rank_processes import RankProcesses
+from speculative_engine.model.cuda import kernel_linear
+from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.read_model import read_model
+from tests.harness.engine.engines import check_against_plain, random_tokens, walk
+from tests.harness.kernels.quick_interpreter import quicken
+
+TEXTS = [random_tokens(8, seed=1), random_tokens(4, seed=2)]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """What a split model computes."""
+
+    kernels: str
+    error: float
+    """From transformers' layers, in standard deviations of the logits."""
+    compared: int
+    same_bits: bool
+    """Whether the rows compared have the same bits decoded one by one as in a batch of trees."""
+    graphs: str
+
+
+def report(directory: str, ranks: RankGroup) -> KernelReport:
+    """Runs some batches. Raises ModelLoadError."""
+    checkpoint = Checkpoint.find(directory)
+    split = read_model(checkpoint, CPU, dtype="float32", ranks=ranks)
+    model = PackedModel(split, 60, ranks=ranks, kernels=True)
+    model.capture_graphs()
+    rows = walk(model, TEXTS, [5, 1], seed=1)
+    alone = walk(model, TEXTS[:1], [5], seed=2, trees=False, together=False)
+    same = rows.keys() & alone.keys()
+    return KernelReport(
+        model.layer_kernels,
+        check_against_plain(read_model(checkpoint, CPU, dtype="float32"), rows),
+        len(same),
+        all(torch.equal(rows[row], alone[row]) for row in same),
+        model.graphs,
+    )
+
+
+def main() -> None:
+    """Runs one of the ranks."""
+    quicken()
+    kernel_linear.equal_blocks = lambda *_: ROW_BLOCKS  # as tests of products find, which takes a minute here
+    torch.set_num_threads(1)
+    processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
+    found = report(sys.argv[1], processes.ranks)
+    if not processes.ranks.rank:
+        print(json.dumps(asdict(found)))
+    processes.close()
+
+
+if __name__ == "__main__":
+    main()
