@@ -12,6 +12,7 @@ import torch
 from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
 from speculative_engine.kv.kv_slots import SlotList
 from speculative_engine.kv.slot_queue import SlotUse
+from speculative_engine.model.taps import Tap
 from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -168,3 +169,16 @@ class StateDrafter(Drafter, Protocol):
 
         Called after the `commit` of that token. Raises KeyError.
         """
+
+
+@runtime_checkable
+class TappingDrafter(Drafter, Protocol):
+    """A drafter in the engine's thread that drafts from hidden states between the target's layers.
+
+    While it may draft, each pass over its sequences keeps a vector for every KV slot that it writes. The drafter reads
+    those of committed tokens, whose slots the engine's sequences hold (`EngineState.running`).
+    """
+
+    @property
+    def tap(self) -> Tap:
+        """Reads the target's layers."""

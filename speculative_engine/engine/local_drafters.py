@@ -4,14 +4,24 @@ them."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 import torch
 
-from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, OwnsModel, StateDrafter, UsesEngine
+from speculative_engine.drafters.drafter import (
+    Drafter,
+    DraftSpec,
+    EngineState,
+    OwnsModel,
+    StateDrafter,
+    TappingDrafter,
+    UsesEngine,
+)
 from speculative_engine.engine.drafting_accounts import DraftingAccounts
 from speculative_engine.engine.sequence import Sequence
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.taps import Tap
 from speculative_engine.tree.proposal import Proposal
 
 
@@ -23,6 +33,8 @@ class LocalDrafters:
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
         self._drafters: dict[str, Drafter] = {}
+        self._taps: dict[str, Tap] = {}
+        """The taps of those drafters that have one, by source."""
         self.accounts = DraftingAccounts(engine.cost)
         self._held: dict[str, dict[int, tuple[Sequence, int]]] = {}
         """For each paused drafter, the sequences that have advanced since, each with the committed length the drafter
@@ -35,12 +47,15 @@ class LocalDrafters:
         """Adds a drafter."""
         if isinstance(drafter, UsesEngine):
             drafter.enter(self._engine)
+        if isinstance(drafter, TappingDrafter):
+            self._taps[source] = drafter.tap
         self._drafters[source] = drafter
         self.accounts.add(source)
 
     def remove(self, source: str) -> None:
         """Removes a drafter; unknown ones are ignored."""
         drafter = self._drafters.pop(source, None)
+        self._taps.pop(source, None)
         if isinstance(drafter, OwnsModel):
             drafter.release()
         self._held.pop(source, None)
@@ -99,6 +114,22 @@ class LocalDrafters:
             else:
                 others = state
         return others
+
+    def taps(self, sequences: Iterable[Sequence]) -> list[Tap]:
+        """Returns the taps for a pass over these sequences: those of their drafters that may draft now."""
+        if not self._taps:
+            return []
+        attached = {source for sequence in sequences for source in sequence.readers}
+        return [tap for source, tap in self._taps.items() if source in attached and self.accounts.open(source)]
+
+    def tapped(self, batch: PackedBatch) -> None:
+        """Settles a pass with its taps: their drafters are charged for them, and the slots that others' taps have not
+        read are unknown to these."""
+        for source, tap in self._taps.items():
+            if tap in batch.taps:
+                self.accounts.spent(source, tap.take_seconds())
+            else:
+                tap.states.forget(batch.host[2].numpy())
 
     def close(self, source: str, sequence_id: int) -> None:
         """Stops a drafter on a sequence; does nothing if it does not draft for it."""

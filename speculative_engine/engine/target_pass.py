@@ -89,6 +89,7 @@ class TargetPass:
         parts = self._scoring.lay_out(builder, scored)
         prompts = PromptLogProbs(jobs, builder)  # after all others that ask for logits
         batch = builder.build(model.group_size, model.device)
+        batch.taps = self._local.taps(job.sequence for job in jobs)
         editing = EditedLogits(jobs)
         editing.prepare()
         drawing = StepDrawing(jobs, model, edited=bool(editing))
@@ -102,6 +103,7 @@ class TargetPass:
             logits, states = model.forward_with_states(batch)
         else:
             logits = model.forward(batch)
+        self._local.tapped(batch)
         self._clock.enter("sample")
         edited = editing.apply(logits[: len(drawing)]) if len(drawing) else logits
         drawn = drawing.read(edited[: len(drawing)])

@@ -42,7 +42,12 @@ class CompiledPass:
         under_way = current_pass()
         hidden = self._embedding(batch.token_ids.unsqueeze(0))
         angles = self._angles(hidden, batch.positions.unsqueeze(0))
-        for layer in self._layers:
+        reading = under_way.reading
+        for index, layer in enumerate(self._layers):
+            if reading is not None:
+                reading.take(index, hidden)
             layer.run_compiled(hidden, angles, under_way)
+        if reading is not None:
+            reading.take(len(self._layers), hidden)
         logits: torch.Tensor = self._head(self._norm(hidden[:, wanted]))
         return logits[0]

@@ -30,6 +30,7 @@ from speculative_engine.model.cuda.slots.slot_attention import write_and_attend
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 from speculative_engine.model.recurrent.state_plan import StatePlan
+from speculative_engine.model.taps import TapReading
 
 ATTENTION_NAME = "draftwire_packed"
 CHUNKED = "chunked_attention"
@@ -54,6 +55,8 @@ class ForwardPass:
     """Layers whose keys and values later layers use again, by the identity of their keys."""
     plan: StatePlan | None = None
     """The work of recurrent layers; None in models without such layers."""
+    reading: TapReading | None = None
+    """Reads hidden states between the layers; None if no tap does."""
 
     @property
     def packed_batch(self) -> PackedBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from speculative_engine.device_copy import to_device
 from speculative_engine.kernels.attention import SlotLanes
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.kv.recurrent_states import LaneState
+from speculative_engine.model.taps import Tap
 
 KEY_BLOCK = 128
 """Positions of a block of keys. Attention sums by blocks, so that every matrix product has the same inner size."""
@@ -92,6 +94,10 @@ class PackedBatch:
     """Query heads per key-value head."""
     device: torch.device
     """The model's device."""
+    taps: Sequence[Tap] = ()
+    """What reads hidden states between the layers of this pass; see `model.taps`."""
+    features: torch.Tensor | None = None
+    """A vector for each row, [rows, width], for models that read one beside the token."""
 
     def __len__(self) -> int:
         return int(self.host.shape[1])

@@ -42,7 +42,7 @@ from speculative_engine.model.linear.packed_linear import PackedLinear, replace_
 from speculative_engine.model.linear.row_exact import RowExactLinear, make_row_exact
 from speculative_engine.model.linear.stored_embedding import StoredEmbedding
 from speculative_engine.model.output_head import keep_logits_whole, tell_dtype
-from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
+from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
@@ -52,6 +52,7 @@ from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixer
 from speculative_engine.model.rotary_factors import settle_factors
 from speculative_engine.model.row_exact_functions import use_row_exact_functions
 from speculative_engine.model.shallow_model import check_layers, first_layers
+from speculative_engine.model.taps import TapReading
 from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
 from speculative_engine.model.weight_names import TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
@@ -401,6 +402,11 @@ class PackedModel:
         return rows.logits, rows.states
 
     @property
+    def can_be_tapped(self) -> bool:
+        """Whether passes may have taps: steps of fixed sizes, as on GPUs, run without them."""
+        return self.steps is None and self.device.type == "cpu"
+
+    @property
     def draws_in_pass(self) -> bool:
         """Whether passes draw a target's tokens themselves, see `forward_and_draw`."""
         return self._is_target and self.sampler is not None and isinstance(self.steps, CapturedSteps)
@@ -470,15 +476,23 @@ class PackedModel:
 
     def _call(self, batch: PackedBatch | BucketedBatch | SlotRows, wanted: torch.Tensor | int) -> torch.Tensor:
         """Calls the model within a packed context. wanted: rows whose logits to return, 0 for all."""
+        reading: TapReading | None = None
+        if isinstance(batch, PackedBatch) and batch.taps:
+            reading = TapReading(batch.taps, len(batch), int(self.config.hidden_size), self.dtype)
+            current_pass().reading = reading
         if self._compiled is not None and self._compiled.available:
-            return self._compiled.logits(cast(PackedBatch, batch), cast(torch.Tensor, wanted))
-        out = self.model(
-            input_ids=batch.token_ids.unsqueeze(0),
-            position_ids=batch.positions.unsqueeze(0),
-            use_cache=False,
-            logits_to_keep=wanted,
-        )
-        logits: torch.Tensor = out.logits[0]
+            logits = self._compiled.logits(cast(PackedBatch, batch), cast(torch.Tensor, wanted))
+        else:
+            with reading.hooked(self.model) if reading is not None else nullcontext():
+                out = self.model(
+                    input_ids=batch.token_ids.unsqueeze(0),
+                    position_ids=batch.positions.unsqueeze(0),
+                    use_cache=False,
+                    logits_to_keep=wanted,
+                )
+            logits = out.logits[0]
+        if reading is not None:
+            reading.keep(batch.slots)
         return logits
 
     def keep_alive(self) -> float | None:

@@ -21,14 +21,7 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
 
     Modules are shared, except the ancestors of the list of layers. Raises ValueError if there is no such list.
     """
-    layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
-    paths = [
-        name for name, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == layers
-    ]
-    if not paths:
-        raise ValueError(f"{type(model).__name__} has no list of {layers} layers")
-    # The shallowest list: a layer may itself hold a list of that length.
-    *parents, last = min(paths, key=lambda path: path.count(".")).split(".")
+    *parents, last = _path_of_layers(model).split(".")
     view = holder = _copied(model)
     for name in parents:
         child = _copied(getattr(holder, name))
@@ -36,6 +29,12 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
         holder = child
     holder._modules[last] = nn.ModuleList(list(getattr(holder, last))[:count])
     return view
+
+
+def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """Returns the list of a model's decoder layers. Raises ValueError if there is no such list."""
+    layers: nn.ModuleList = model.get_submodule(_path_of_layers(model))
+    return layers
 
 
 def keep_first_layers(config: PretrainedConfig, count: int) -> None:
@@ -54,6 +53,17 @@ def keep_first_layers(config: PretrainedConfig, count: int) -> None:
     for name, value in list(vars(text).items()):
         if "layer" in name and isinstance(value, list) and len(value) == layers:  # one entry per layer: layer_types
             setattr(text, name, value[:count])
+
+
+def _path_of_layers(model: PreTrainedModel) -> str:
+    layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
+    paths = [
+        name for name, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == layers
+    ]
+    if not paths:
+        raise ValueError(f"{type(model).__name__} has no list of {layers} layers")
+    # The shallowest list: a layer may itself hold a list of that length.
+    return min(paths, key=lambda path: path.count("."))
 
 
 def _copied(module: nn.Module) -> nn.Module:
