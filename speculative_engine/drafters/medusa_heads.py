@@ -8,16 +8,15 @@ https://github.com/FasterDecoding/Medusa.
 from __future__ import annotations
 
 import json
-import pickle
 import stat
 from itertools import islice
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
+from speculative_engine.checkpoint.loose_tensors import read_tensors
 from speculative_engine.model.packed_model import ModelLoadError
 
 _CONFIG = "config.json"
@@ -74,7 +73,7 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
         raise ModelLoadError(f"heads {directory}: no such directory")
     try:
         heads, layers = _read_config(place)
-        tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in _read_tensors(place).items()}
+        tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in read_tensors(place, _SAFETENSORS, _PICKLE).items()}
         vocab_size, hidden_size = _sizes(tensors, layers)
         with torch.device("meta"):
             made = MedusaHeads(heads, layers, hidden_size, vocab_size)
@@ -100,29 +99,6 @@ def _read_config(place: Path) -> tuple[int, int]:
             raise ValueError(f"{_CONFIG}: {name} must be a whole number from {least} to {most}, got {value!r}")
         numbers.append(value)
     return numbers[0], numbers[1]
-
-
-def _read_tensors(place: Path) -> dict[str, torch.Tensor]:
-    """Returns all tensors of whichever file exists. Raises ValueError and OSError."""
-    if (place / _SAFETENSORS).exists():
-        try:
-            found: dict[str, torch.Tensor] = load_file(place / _SAFETENSORS)
-            return found
-        except SafetensorError as error:
-            raise ValueError(f"{_SAFETENSORS}: {error}") from error
-    if not (place / _PICKLE).exists():
-        raise ValueError(f"has neither {_SAFETENSORS} nor {_PICKLE}")
-    try:
-        loaded = torch.load(place / _PICKLE, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(f"{_PICKLE} holds more than tensors, which may be code, and is not read") from error
-    except (RuntimeError, EOFError, KeyError) as error:  # raised by torch for truncated and foreign files
-        raise ValueError(f"{_PICKLE} cannot be read: {str(error).partition(chr(10))[0] or 'it is empty'}") from error
-    if not isinstance(loaded, dict) or not all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in loaded.items()
-    ):
-        raise ValueError(f"{_PICKLE} is not a table of tensors by name")
-    return loaded
 
 
 def _sizes(tensors: dict[str, torch.Tensor], layers: int) -> tuple[int, int]:

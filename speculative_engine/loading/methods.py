@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
 from speculative_engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
 from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
 from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
@@ -27,6 +28,7 @@ class Method(NamedTuple):
 
 METHODS = {
     "draft": Method(LocalModelOptions, local_model_drafter),
+    "eagle3": Method(EagleOptions, eagle3_drafter),
     "early_exit": Method(EarlyExitOptions, lambda options, target, _: early_exit_drafter(options, target)),
     "lookahead": Method(LookaheadOptions, lambda options, *_: LookaheadDrafter(options)),
     "medusa": Method(MedusaOptions, lambda options, target, _: medusa_drafter(options, target)),

@@ -403,8 +403,8 @@ class PackedModel:
 
     @property
     def can_be_tapped(self) -> bool:
-        """Whether passes may have taps: steps of fixed sizes, as on GPUs, run without them."""
-        return self.steps is None and self.device.type == "cpu"
+        """Whether passes may have taps: steps of fixed sizes, as on GPUs, run without them, and so do other ranks."""
+        return self.steps is None and self.device.type == "cpu" and self._ranks is None
 
     @property
     def draws_in_pass(self) -> bool:

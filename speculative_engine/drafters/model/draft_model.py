@@ -95,7 +95,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
     def busy(self) -> bool:
         """Whether a sequence has pending tokens or nodes worth expanding."""
         running = self._queue.running.values()
-        return any(draft.pending for draft in running) or bool(
+        return any(draft.readable for draft in running) or bool(
             self._growth.expansions([draft.growing for draft in running], 0, 1)
         )
 
@@ -112,8 +112,8 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
             worths[id(draft.tree.root)] = 1.0
             for node in draft.tree.root.subtree():
                 worths[id(node)] = worths[id(node.parent)] * acceptance.probability(node)
-        growing = [draft.growing for draft in running if not draft.pending]
-        pending = [draft.tree.root for draft in running if draft.pending]
+        growing = [draft.growing for draft in running if not draft.readable]
+        pending = [draft.tree.root for draft in running if draft.readable]
         chosen = [
             node for _, node in self._growth.expansions(growing, len(pending), self.model.most_rows - len(pending))
         ]
@@ -154,22 +154,22 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         running = self._queue.running
         self._queue.make_room(lambda: len(running))
         most = min(self.model.most_rows, self.model.pool.free)
-        growing = [(key, draft) for key, draft in running.items() if not draft.pending]
+        growing = [(key, draft) for key, draft in running.items() if not draft.readable]
         expanded: list[_Expanded] = []
         # Committed tokens come before guesses, the fewest pending first: the one new token of a verdict, then prompts.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), self.model.most_rows // 2), most)
         catching_up = self.catching_up
         growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
-        pending = ((draft.spec.verifier, draft.pending) for draft in running.values())
+        pending = ((draft.spec.verifier, draft.readable) for draft in running.values())
         shares = self._shares.committed(pending, most_pending)
         self.clock.enter("layout")
-        for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
+        for key, draft in sorted(running.items(), key=lambda item: item[1].readable):
             verifier = draft.spec.verifier
-            count = min(draft.pending, shares.get(verifier, 0))
+            count = min(draft.readable, shares.get(verifier, 0))
             if count:
                 shares[verifier] -= count
                 growth.rows[verifier] += count
-                if draft.add_pending(builder, self.model.pool, count):
+                if self._read_committed(builder, key, draft, count):
                     expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
         trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
@@ -194,9 +194,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
 
     def _draft_step(self, builder: BatchBuilder, expanded: Sequence[_Expanded]) -> None:
         """Runs a step, and adds the children of the nodes that it expands to their trees."""
-        batch = builder.build(self.model.group_size, self.model.device)
-        self.clock.enter("forward")
-        logits = self.model.forward(batch)
+        logits = self._forward(builder)
         if not expanded:
             return
         self.clock.enter("sample")
@@ -287,6 +285,16 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
             and not any(spec.draws or spec.dynamic_temperature or spec.sampling.filters for spec in specs)
             and min(spec.vocab_size or self.model.vocab_size for spec in specs) >= self.model.vocab_size
         )
+
+    def _read_committed(self, builder: BatchBuilder, key: Hashable, draft: ModelDraft, count: int) -> bool:
+        """Adds the rows of the next `count` committed tokens; returns whether they include the last one."""
+        return draft.add_pending(builder, self.model.pool, count)
+
+    def _forward(self, builder: BatchBuilder) -> torch.Tensor:
+        """Runs the step's pass; returns the logits of the rows that want them, [rows, target's vocabulary or more]."""
+        batch = builder.build(self.model.group_size, self.model.device)
+        self.clock.enter("forward")
+        return self.model.forward(batch)
 
     def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
         """Adds the row of a node whose ancestors have all been through the model."""

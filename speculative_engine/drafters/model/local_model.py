@@ -42,7 +42,7 @@ class LocalModelDrafter:
         self._engine = engine
         rows, seconds = zip(*engine.cost.points(), strict=True)
         cost = StepCost(rows, [self._share * each for each in seconds])
-        self._drafter = DraftModelDrafter(self.model, TreeGrowth(cost))
+        self._drafter = self._inner(engine, TreeGrowth(cost))
         self._drafter.clock = self.clock
         self._worth = RoundWorth(engine.cost, cost)
 
@@ -92,6 +92,10 @@ class LocalModelDrafter:
         """Frees the model, also from the GPU. The drafter cannot be used any more."""
         del self._drafter, self.model
         return_unused()
+
+    def _inner(self, engine: EngineState, growth: TreeGrowth) -> DraftModelDrafter:
+        """Returns the drafter that drafts single steps."""
+        return DraftModelDrafter(self.model, growth)
 
     def _pays(self, decoding: int, spent: float) -> bool:
         outlook = self._drafter.outlook()

@@ -42,6 +42,11 @@ class SlotDraft(TreeDraft):
         """Number of tokens that have not been through the model; 0 if the root was expanded before it was committed."""
         return len(self.tokens) - len(self.slots)
 
+    @property
+    def readable(self) -> int:
+        """Number of pending tokens that can go through the model now."""
+        return self.pending
+
     @abstractmethod
     def give_up(self) -> np.ndarray:
         """Releases all KV slots and returns them. Tokens and tree stay, since the verifier mirrors the tree."""

@@ -1,0 +1,209 @@
+"""Drafting with EAGLE-3: best-first growth of trees, from the features of the committed tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth, RunningSequence
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
+from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.kv.kv_slots import SlotPool
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.taps import SlotStates, Tap
+from speculative_engine.tree.token_tree import Node
+
+_READING = 32
+"""Committed tokens of a sequence from which reading them counts as catching up: a verdict brings fewer."""
+
+
+class EagleDraft(ModelDraft):
+    """One sequence. Its slots are those of the committed tokens whose rows the network has computed.
+
+    The row of a committed token needs the feature of the token before it. Tokens without one are left out, as if the
+    text did not contain them: those that were computed while the drafter was paused or not yet there. Positions in the
+    network therefore count rows, not tokens.
+    """
+
+    def __init__(self, spec: DraftSpec):
+        super().__init__(spec)
+        self._next = 1
+        """Index of the first token that has been neither read nor left out."""
+        self._ready = np.empty(0, dtype=np.int64)
+        """Indices of the tokens that can be read now."""
+        self._computed = 1
+        """Index of the first token that cannot be read yet because the target has not computed the one before it."""
+        self.at_root = False
+        """Whether the root has been read, so that nodes can be expanded."""
+
+    @property
+    def pending(self) -> int:
+        """Number of committed tokens that have not been read, whether or not they can be."""
+        return max(0, len(self.tokens) - self._next)
+
+    @property
+    def readable(self) -> int:
+        """Number of committed tokens that can be read now."""
+        return len(self._ready)
+
+    @property
+    def growing(self) -> GrowingTree:
+        """The tree with its limits; it cannot grow before the root has been read."""
+        return GrowingTree(self.tree, self.max_tree_nodes if self.at_root else 0, self.max_position)
+
+    def look(self, sequence: RunningSequence | None, features: SlotStates) -> None:
+        """Finds the tokens that can be read now. sequence: the engine's; None if it does not run."""
+        computed = 0 if sequence is None else min(len(sequence.slots), len(self.tokens) - 1)
+        self._computed = max(self._next, computed + 1)
+        if sequence is None or computed < self._next:
+            self._ready = self._ready[:0]
+        else:
+            known = features.known(sequence.slots.array()[self._next - 1 : computed])
+            self._ready = self._next + np.flatnonzero(known)
+
+    def take_ready(self, count: int) -> np.ndarray:
+        """Returns the indices of the next `count` tokens, int64, which count as read from now on."""
+        taken, self._ready = self._ready[:count], self._ready[count:]
+        self._next = int(taken[-1]) + 1 if len(self._ready) else self._computed
+        self.at_root = int(taken[-1]) == len(self.tokens) - 1
+        return taken
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """Applies a verdict. Returns the slots of all nodes: their rows were computed from the network's own states,
+        and are computed again from features."""
+        walked, pruned = self.tree.commit(tokens)
+        self.tokens.extend(tokens)
+        self.at_root = False
+        drafted = [node for node in (*walked, *pruned, *self.tree.nodes()) if node.slot >= 0]
+        slots = [node.slot for node in drafted]
+        for node in drafted:
+            node.slot = -1
+        return slots
+
+    def give_up(self) -> np.ndarray:
+        """Releases all KV slots and returns them; the tokens have to be read again."""
+        self._next, self._ready, self.at_root = 1, self._ready[:0], False
+        return super().give_up()
+
+
+class EagleDrafter(DraftModelDrafter):
+    """A DraftModelDrafter whose network reads features.
+
+    The features of committed tokens are kept by the target's slots, the network's own hidden states by its slots. A
+    node's row reads the hidden state of its parent's row.
+    """
+
+    def __init__(
+        self,
+        model: PackedModel,
+        features: SlotStates,
+        target_ids: torch.Tensor | None,
+        feed_back: nn.Module,
+        growth: TreeGrowth | None = None,
+    ):
+        """model: the network. features: those of the target's tokens, by the target's slots. target_ids: see
+        `Eagle.target_ids`. feed_back: maps a row's last hidden states to what its children read."""
+        super().__init__(model, growth)
+        self._features = features
+        self._target_ids = target_ids
+        self._states = SlotStates(model.pool.capacity, model.hidden_size, model.dtype)
+        self._own = Tap([model.layers], feed_back, self._states)
+        self._engine: EngineState
+        self._read: list[tuple[int, np.ndarray]] = []
+        """Rows of the next pass that read the target's features: the first one, and the target's slots, int64."""
+        self._fed: list[tuple[int, int]] = []
+        """Rows of the next pass that read the network's own states: the row, and the parent's slot."""
+
+    def enter(self, engine: EngineState) -> None:
+        """Receives the engine, whose sequences hold the slots of the committed tokens."""
+        self._engine = engine
+
+    def begin(self, spec: DraftSpec) -> EagleDraft:
+        """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
+        super().begin(spec)
+        return EagleDraft(spec)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a sequence has tokens to read or nodes worth expanding."""
+        self._look()
+        return super().busy
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether a sequence has many tokens to read."""
+        return any(draft.readable > _READING for draft in self._queue.running.values())
+
+    def grow(self) -> Growth:
+        """Drafts one step, see `DraftModelDrafter.grow`."""
+        self._look()
+        return super().grow()
+
+    def _look(self) -> None:
+        running: Mapping[Hashable, ModelDraft] = self._queue.running
+        sequences: Mapping[Hashable, RunningSequence] = self._engine.running  # type: ignore[assignment]
+        for key, draft in running.items():
+            assert isinstance(draft, EagleDraft)
+            draft.look(sequences.get(key), self._features)
+
+    def _read_committed(self, builder: BatchBuilder, key: Hashable, draft: ModelDraft, count: int) -> bool:
+        assert isinstance(draft, EagleDraft)
+        sequences: Mapping[Hashable, RunningSequence] = self._engine.running  # type: ignore[assignment]
+        taken = draft.take_ready(count)
+        self._read.append((len(builder), sequences[key].slots.array()[taken - 1].copy()))
+        _add_rows(builder, draft, taken, self.model.pool)
+        return draft.at_root
+
+    def _add_children(
+        self, draft: ModelDraft, node: Node, token_ids: Sequence[int], log_probs: Sequence[float]
+    ) -> Sequence[Node]:
+        known = set(node.children)  # of the root, guessed from the network's own states before the verdict
+        children = self._growth.children(draft.growing, node, token_ids, log_probs)
+        new = [child for child in children if child.token not in known]
+        draft.number(new)
+        return new
+
+    def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
+        path = node.path_from(draft.tree.root)
+        ancestors = [ancestor.slot for ancestor in path[:-1]]
+        before = ancestors[-1] if ancestors else draft.slots.last
+        node.slot = int(self.model.pool.take(1, before)[0])
+        self._fed.append((len(builder), before))
+        row = builder.add_row(node.token, len(draft.slots) - 1 + len(path), node.slot, wants_logits=True)
+        builder.add_lane(np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)]), [row])
+
+    def _forward(self, builder: BatchBuilder) -> torch.Tensor:
+        batch = builder.build(self.model.group_size, self.model.device)
+        self.clock.enter("forward")
+        features = torch.empty(len(builder), self.model.hidden_size, dtype=self.model.dtype)
+        for first, slots in self._read:
+            features[first : first + len(slots)] = self._features.read(slots)
+        if self._fed:
+            rows, parents = np.array(self._fed, dtype=np.int64).T
+            features[torch.from_numpy(rows.copy())] = self._states.read(parents.copy())
+        self._read.clear()
+        self._fed.clear()
+        batch.features, batch.taps = features, (self._own,)
+        logits = self.model.forward(batch)
+        if self._target_ids is None:
+            return logits
+        vocabulary = int(self.model.config.vocab_size)
+        spread = logits.new_full((len(logits), vocabulary), -torch.inf)
+        spread[:, self._target_ids] = logits
+        return spread
+
+
+def _add_rows(builder: BatchBuilder, draft: EagleDraft, taken: np.ndarray, pool: SlotPool) -> None:
+    """Adds the rows of committed tokens, given by index. The last one has logits if it is the root."""
+    start, last = len(draft.slots), len(taken) - 1
+    slots = pool.take(len(taken), draft.slots.last)
+    rows = [
+        builder.add_row(draft.tokens[int(token)], start + at, int(slot), draft.at_root and at == last)
+        for at, (token, slot) in enumerate(zip(taken, slots, strict=True))
+    ]
+    builder.add_lane(draft.slots.array().copy(), rows)
+    draft.slots.extend(slots)

@@ -1,0 +1,82 @@
+"""Small EAGLE-3 checkpoints with random weights, in both layouts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, Qwen3Config
+
+from speculative_engine.drafters.eagle.eagle_config import EagleConfig
+from speculative_engine.drafters.eagle.eagle_files import save_eagle
+from speculative_engine.drafters.eagle.eagle_model import FeatureMap, eagle_model
+from tests.harness.engine.engines import VOCABULARY
+
+AUX = (0, 1, 2)
+
+
+def eagle_config(kind: str = "llama", draft_vocab_size: int = VOCABULARY, **flags: Any) -> EagleConfig:
+    """The configuration of a network for the tiny models of `engines`, which have 3 layers of width 64."""
+    layers = (LlamaConfig if kind == "llama" else Qwen3Config)(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+    )
+    return EagleConfig(layers, draft_vocab_size, 64, AUX, **flags)
+
+
+def write_eagle(directory: Path, config: EagleConfig | None = None, seed: int = 0) -> Path:
+    """Writes a random checkpoint in the layout of speculators; a reduced vocabulary has every second token."""
+    config = config or eagle_config()
+    torch.manual_seed(seed)
+    parts = eagle_model(config), FeatureMap(config, len(config.aux_layers or ()))
+    with torch.no_grad():
+        for part in parts:
+            for weight in part.parameters():
+                weight.copy_(torch.randn_like(weight) * 0.15 + (weight.dim() == 1))
+    ids = None if config.draft_vocab_size == VOCABULARY else 2 * torch.arange(config.draft_vocab_size)
+    save_eagle(directory, config, parts, ids, target="tiny", steps=3, dtype=torch.float32)
+    return directory
+
+
+def as_original(directory: Path, **fields: Any) -> Path:
+    """Rewrites a checkpoint in the original layout, without the embedding, which is the target's there."""
+    tensors = load_file(directory / "model.safetensors")
+    renamed = {name.replace("layers.0.", "midlayer."): tensor for name, tensor in tensors.items()}
+    del renamed["embed_tokens.weight"]
+    (directory / "model.safetensors").unlink()
+    torch.save(renamed, directory / "pytorch_model.bin")
+    given = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    config = {
+        **given["transformer_layer_config"],
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "draft_vocab_size": given["draft_vocab_size"],
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1], "use_aux_hidden_state": True},
+        **fields,
+    }
+    (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return directory
+
+
+def change_config(directory: Path, **fields: Any) -> Path:
+    """Changes fields of a checkpoint's configuration; None removes one."""
+    path = directory / "config.json"
+    config = {**json.loads(path.read_text(encoding="utf-8")), **fields}
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not None}), encoding="utf-8")
+    return directory
+
+
+def change_tensors(directory: Path, **tensors: torch.Tensor | None) -> Path:
+    """Changes tensors of a checkpoint, whose names have `__` for dots; None removes one."""
+    path = directory / "model.safetensors"
+    changed = {name.replace("__", "."): tensor for name, tensor in tensors.items()}
+    whole = {**load_file(path), **changed}
+    save_file({name: tensor for name, tensor in whole.items() if tensor is not None}, path)
+    return directory
