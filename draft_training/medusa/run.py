@@ -9,15 +9,14 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from draft_training.medusa.texts import Windows, continued, read_texts
-from draft_training.medusa.training import CheckpointMismatch, HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
+from draft_training.data.texts import Windows, read_texts, windows_of
+from draft_training.data.unfinished_training import CheckpointMismatch
+from draft_training.medusa.training import HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.read_model import resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
-_HELD_OUT = 10
-"""One text in this many is held out to measure the heads."""
 _SLOTS = 32768
 _MOST_SHOWN = 200
 
@@ -53,8 +52,6 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
         torch.set_num_threads(order.threads)
     try:
         texts = read_texts(order.prompts)
-        if len(texts) < 2:
-            raise ValueError("needs at least two texts: one is held out to measure the heads")
         checkpoint = Checkpoint.find(order.model)
         windows, held_out = _windows(order, checkpoint, texts, say)
         # If the target computes in bfloat16, the heads see the same states as when they draft.
@@ -93,22 +90,19 @@ def _windows(
     tokenizer = Tokenizer.load(checkpoint)
     if order.continuations:
         say(f"the target continues {len(texts)} texts {order.continuations} times")
-    kept = texts[::_HELD_OUT]
-    learnt = [text for index, text in enumerate(texts) if index % _HELD_OUT]
-    parts = []
-    for part in (learnt, kept):
-        documents = continued(
-            model,
-            tokenizer,
-            part,
-            rounds=order.continuations,
-            tokens=order.tokens,
-            temperature=order.temperature,
-            seed=order.seed,
-        )
-        parts.append(Windows(documents, order.window, order.heads + 2))
+    parts = windows_of(
+        model,
+        tokenizer,
+        texts,
+        length=order.window,
+        shortest=order.heads + 2,
+        rounds=order.continuations,
+        tokens=order.tokens,
+        temperature=order.temperature,
+        seed=order.seed,
+    )
     say(f"{len(parts[0])} windows of {order.window} tokens to learn from, {len(parts[1])} held out")
-    return parts[0], parts[1]
+    return parts
 
 
 def _line(progress: Progress, steps: int) -> str:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draft_training.medusa.texts import Windows
+from draft_training.data.texts import Windows
+from draft_training.data.unfinished_training import UnfinishedTraining, identity_of, rate
 from speculative_engine.drafters.medusa_heads import MedusaHeads
 
-_CHECKPOINT = "checkpoint.pt"
 _TOP = 5
-_WARM_UP = 0.05
-"""Share of the steps in which the learning rate rises."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,10 +57,6 @@ class Progress(NamedTuple):
     """Seconds since this process began to train."""
 
 
-class CheckpointMismatch(Exception):
-    """The directory holds the checkpoint of another training."""
-
-
 class MedusaTrainer:
     """Trains heads; resumes from the checkpoint of an earlier process if the directory holds one."""
 
@@ -87,8 +79,10 @@ class MedusaTrainer:
         output = base.get_output_embeddings().weight
         self.heads = _initial(training, output)
         self._optimizer = torch.optim.AdamW(self.heads.parameters(), lr=training.learning_rate, weight_decay=0.0)
-        self._identity = _identity(training, windows, output)
-        self.step = self._resume()
+        self._unfinished = UnfinishedTraining(
+            directory, identity_of(training, windows, output), self.heads, self._optimizer
+        )
+        self.step = self._unfinished.resume()
         """Steps taken."""
 
     def train(self, report: Callable[[Progress], None], *, every: int = 10, save_every: int = 100) -> None:
@@ -100,7 +94,7 @@ class MedusaTrainer:
         training = self._training
         while self.step < training.steps:
             for group in self._optimizer.param_groups:
-                group["lr"] = training.learning_rate * _rate(self.step, training.steps)
+                group["lr"] = training.learning_rate * rate(self.step, training.steps)
             labels = self._windows.batch(self.step, training.batch, training.seed).to(self._base.device)
             losses = self._losses(labels)
             total = sum(training.head_decay**index * loss for index, loss in enumerate(losses))
@@ -111,9 +105,9 @@ class MedusaTrainer:
             if self.step % every == 0 or self.step == training.steps:
                 report(Progress(self.step, [float(loss.detach()) for loss in losses], time.perf_counter() - started))
             if self.step % save_every == 0 and self.step < training.steps:
-                self._save_checkpoint()
+                self._unfinished.save(self.step)
         self.heads.save(self._directory, str(self._base.config.name_or_path), self._saved_as)
-        (self._directory / _CHECKPOINT).unlink(missing_ok=True)
+        self._unfinished.end()
 
     def accuracy(self, windows: Windows) -> list[HeadAccuracy]:
         """Returns the accuracy of each head on held-out windows."""
@@ -145,32 +139,6 @@ class MedusaTrainer:
             states: torch.Tensor = self._base.base_model(labels.clamp(min=0), use_cache=False).last_hidden_state
         return states.float()
 
-    def _save_checkpoint(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        unfinished = self._directory / f"{_CHECKPOINT}.part"
-        state = {
-            "identity": self._identity,
-            "step": self.step,
-            "heads": self.heads.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-        }
-        torch.save(state, unfinished)
-        unfinished.replace(self._directory / _CHECKPOINT)
-
-    def _resume(self) -> int:
-        path = self._directory / _CHECKPOINT
-        if not path.exists():
-            return 0
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        if state["identity"] != self._identity:
-            raise CheckpointMismatch(
-                f"{path} belongs to a training with other settings, texts or target: resume with those, or remove it"
-            )
-        self.heads.load_state_dict(state["heads"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        step: int = state["step"]
-        return step
-
 
 def _initial(training: MedusaTraining, output: torch.Tensor) -> MedusaHeads:
     """Returns heads that guess the target's own next token: blocks that add nothing, and the target's output layer."""
@@ -192,17 +160,3 @@ def _pairs(states: torch.Tensor, labels: torch.Tensor, index: int) -> tuple[torc
     wanted = labels[:, ahead:]
     there = wanted >= 0
     return states[:, : wanted.shape[1]][there], wanted[there]
-
-
-def _rate(step: int, steps: int) -> float:
-    """Returns the learning rate of a step as a share of the peak."""
-    warm_up = max(1.0, _WARM_UP * steps)
-    return min((step + 1) / warm_up, 0.5 + 0.5 * math.cos(math.pi * step / steps))
-
-
-def _identity(training: MedusaTraining, windows: Windows, output: torch.Tensor) -> str:
-    """Returns a key that differs if two trainings would differ."""
-    parts = hashlib.sha256(repr(dataclasses.astuple(training)).encode())
-    for tensor in (windows.labels, output.detach().float().cpu()):
-        parts.update(tensor.numpy().tobytes())
-    return parts.hexdigest()

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.medusa.texts import Windows
+from draft_training.data.texts import Windows
 from draft_training.medusa.training import MedusaTrainer, MedusaTraining
 
 

@@ -1,4 +1,4 @@
-"""Training texts of Medusa heads: texts and prompts, with the target's continuations."""
+"""Training texts of heads and layers on a frozen target: texts and prompts, with the target's continuations."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from speculative_engine.text.tokenizer import Tokenizer
 _IGNORED = -100
 """Label of places without a token, by the convention of torch's cross-entropy."""
 _AT_ONCE = 16
+_HELD_OUT = 10
+"""One text in this many is held out to measure what was trained."""
 
 
 def read_texts(paths: Sequence[Path]) -> list[str]:
@@ -81,3 +83,33 @@ class Windows:
             order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed + turn))
             picked.append(int(order[index]))
         return self.labels[picked]
+
+
+def windows_of(
+    model: PackedModel,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    length: int,
+    shortest: int,
+    rounds: int,
+    tokens: int,
+    temperature: float,
+    seed: int,
+) -> tuple[Windows, Windows]:
+    """Returns the windows to train on and the held-out ones, of texts `continued` by the target.
+
+    length, shortest: see Windows. rounds, tokens, temperature, seed: see `continued`. Raises ValueError.
+    """
+    if len(texts) < 2:
+        raise ValueError("needs at least two texts: one is held out to measure what was trained")
+    learnt = [text for index, text in enumerate(texts) if index % _HELD_OUT]
+    parts = [
+        Windows(
+            continued(model, tokenizer, part, rounds=rounds, tokens=tokens, temperature=temperature, seed=seed),
+            length,
+            shortest,
+        )
+        for part in (learnt, texts[::_HELD_OUT])
+    ]
+    return parts[0], parts[1]

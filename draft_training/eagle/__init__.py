@@ -1,0 +1,1 @@
+"""EAGLE-3 drafters, trained on the target that they draft for."""

@@ -1,0 +1,228 @@
+"""EAGLE-3 beside a target: its guesses save steps, and no token depends on them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from speculative_engine.drafters.drafter import TappingDrafter
+from speculative_engine.drafters.eagle.eagle3 import EagleOptions, LocalEagleDrafter, eagle3_drafter
+from speculative_engine.engine.drafting_accounts import DraftingAccounts
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.field_error import FieldError
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.engines import (
+    GREEDY,
+    ScriptedDrafter,
+    engine_of,
+    generate,
+    packed,
+    random_tokens,
+    specs_of,
+    tiny_model,
+)
+from tests.harness.models.eagle_checkpoints import eagle_config, write_eagle
+from tests.harness.models.eagle_training import train_eagle
+
+PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40, 20)]
+SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
+SPECS = specs_of(PROMPTS, 40, GREEDY)
+MIXED = specs_of(PROMPTS, 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
+
+
+class Attached(VerificationEngine):
+    """An engine that attaches all its drafters to every sequence."""
+
+    def add(self, spec: SequenceSpec) -> None:
+        super().add(spec)
+        for source in self._local._drafters:
+            self.attach(spec.sequence_id, source)
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[int, list[int]]:
+    return generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS, together=False).tokens
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, plain: dict[int, list[int]]) -> Path:
+    """Trained on the target's output for the prompts."""
+    documents = [[*spec.tokens, *plain[spec.sequence_id]] for spec in SPECS]
+    return train_eagle(tiny_model("Llama"), documents, tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def useless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_eagle(tmp_path_factory.mktemp("useless"), eagle_config(draft_vocab_size=150))
+
+
+def engine_with(directory: Path, slots: int = 1000, **limits: int) -> VerificationEngine:
+    engine = engine_of(packed(tiny_model("Llama"), slots), **limits)
+    engine.__class__ = Attached
+    engine.add_drafter("eagle", eagle3_drafter(EagleOptions(str(directory)), engine.model))
+    return engine
+
+
+def drafter_of(engine: VerificationEngine) -> LocalEagleDrafter:
+    drafter = engine._local._drafters["eagle"]
+    assert isinstance(drafter, LocalEagleDrafter)
+    return drafter
+
+
+class TestTheTokensAreThoseOfPlainDecoding:
+    def test_greedy(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        engine = engine_with(trained)
+        result = generate(engine, SPECS)
+        assert result.tokens == plain
+        assert result.accepted > 80, "a drafter that knows the text saves half of the steps and more"
+        assert engine.model.pool.used == 0
+        assert drafter_of(engine).model.pool.used == 0
+        assert isinstance(drafter_of(engine), TappingDrafter)
+
+    def test_sampled(self, trained: Path) -> None:
+        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED, together=False).tokens
+        assert generate(engine_with(trained), MIXED).tokens == expected
+
+    @pytest.mark.parametrize("specs", [SPECS, MIXED])
+    def test_with_one_that_knows_nothing(self, useless: Path, specs: list[SequenceSpec]) -> None:
+        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), specs, together=False).tokens
+        result = generate(engine_with(useless), specs)
+        assert result.tokens == expected
+        assert result.drafted > 50
+
+    def test_a_reduced_vocabulary_drafts_the_targets_ids(
+        self, plain: dict[int, list[int]], tmp_path: Path
+    ) -> None:
+        documents = [[*spec.tokens, *plain[spec.sequence_id]] for spec in SPECS]
+        count = len({token for document in documents for token in document})
+        directory = train_eagle(tiny_model("Llama"), documents, tmp_path, draft_vocab=count)
+        result = generate(engine_with(directory), SPECS)
+        assert result.tokens == plain
+        assert result.accepted > 80
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16])
+    def test_a_target_whose_layers_are_compiled(self, dtype: torch.dtype, tmp_path: Path) -> None:
+        sizes = {"intermediate_size": 192, "head_dim": 64}
+        target = packed(tiny_model("Llama", dtype, **sizes), 1000)
+        expected = generate(engine_of(packed(tiny_model("Llama", dtype, **sizes), 1000)), SPECS).tokens
+        engine = engine_of(target)
+        engine.__class__ = Attached
+        engine.add_drafter("eagle", eagle3_drafter(EagleOptions(str(write_eagle(tmp_path))), target))
+        assert generate(engine, SPECS).tokens == expected
+
+    def test_beside_a_drafter_that_sends_proposals(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        assert generate(engine_with(trained), SPECS, ScriptedDrafter(plain)).tokens == plain
+
+    def test_sequences_that_are_preempted(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        engine = engine_with(trained, slots=120, max_tree_nodes=8)
+        result = generate(engine, SPECS)
+        assert result.tokens == plain
+        assert engine.preemptions > 0
+        assert result.accepted > 60
+
+    def test_a_drafter_whose_own_slots_run_out(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        engine = engine_with(trained)
+        drafter_of(engine).model.resize(90)
+        drafter_of(engine).enter(engine._local._engine)
+        result = generate(engine, SPECS)
+        assert result.tokens == plain
+        assert drafter_of(engine)._drafter.preemptions > 0
+        assert result.accepted > 20
+
+    def test_attached_swapped_and_forgotten_midway(
+        self, trained: Path, useless: Path, plain: dict[int, list[int]]
+    ) -> None:
+        engine = engine_of(packed(tiny_model("Llama"), 1000))
+        for spec in SPECS:
+            engine.add(spec)
+        tokens: dict[int, list[int]] = {spec.sequence_id: [] for spec in SPECS}
+        step = accepted = 0
+        while engine.running:
+            step += 1
+            if step in (4, 8, 12):
+                name, directory = ("good", trained) if step != 8 else ("bad", useless)
+                engine.forget("bad" if name == "good" else "good")
+                engine.add_drafter(name, eagle3_drafter(EagleOptions(str(directory)), engine.model))
+                for spec in SPECS:
+                    engine.attach(spec.sequence_id, name)
+            for outcome in engine.step().outcomes:
+                tokens[outcome.sequence_id] += outcome.tokens
+                accepted += outcome.accepted
+        assert step > 12
+        assert tokens == plain
+        assert accepted > 10, "it drafts from the tokens that were computed since it was attached"
+
+
+def test_a_prefix_from_the_cache_is_read_from_the_features_beside_it(trained: Path, plain: dict[int, list[int]]) -> None:
+    engine = engine_with(trained)
+    first = generate(engine, SPECS[2:3])
+    read = rows_read(engine)
+    again = generate(engine, SPECS[2:3])
+    assert again.tokens == first.tokens == {2: plain[2]}
+    assert again.accepted >= first.accepted - 3
+    assert read[0] >= len(PROMPTS[2]) - 1, "the whole prompt, though the target did not compute it again"
+
+
+def rows_read(engine: VerificationEngine) -> list[int]:
+    """Counts how many committed tokens the drafter reads from now on."""
+    drafter, count = drafter_of(engine)._drafter, [0]
+    inner = drafter._read_committed
+
+    def counted(builder: object, key: object, draft: object, rows: int) -> bool:
+        count[0] += rows
+        return bool(inner(builder, key, draft, rows))  # type: ignore[arg-type]
+
+    drafter._read_committed = counted  # type: ignore[method-assign,assignment]
+    return count
+
+
+def test_each_committed_token_is_read_once_and_rejected_ones_never(trained: Path, plain: dict[int, list[int]]) -> None:
+    engine = engine_with(trained, max_step_rows=16)
+    count = rows_read(engine)
+    assert generate(engine, SPECS).tokens == plain
+    lengths = [len(spec.tokens) + len(plain[spec.sequence_id]) for spec in SPECS]
+    # Not the first token, and not those of the last step.
+    assert sum(lengths) - 4 * 12 <= count[0] <= sum(lengths) - 4
+
+
+def test_passes_have_no_taps_while_the_drafter_rests(
+    trained: Path, plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_with(trained)
+    monkeypatch.setattr(DraftingAccounts, "open", lambda *_: False)
+    monkeypatch.setattr("speculative_engine.model.packed_model.TapReading", None)
+    result = generate(engine, SPECS)
+    assert result.tokens == plain
+    assert result.drafted == 0
+
+
+def test_one_that_has_rested_drafts_again(
+    trained: Path, plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that were computed meanwhile have no features: it goes on without them."""
+    engine, steps = engine_with(trained), 0
+    settle = DraftingAccounts.settle
+
+    def count(accounts: DraftingAccounts, *args: object) -> None:
+        nonlocal steps
+        steps += 1
+        settle(accounts, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DraftingAccounts, "settle", count)
+    monkeypatch.setattr(DraftingAccounts, "open", lambda *_: steps % 8 < 4)
+    result = generate(engine, SPECS)
+    assert result.tokens == plain
+    assert result.accepted > 0
+
+
+def test_what_the_target_must_be(trained: Path) -> None:
+    with pytest.raises(FieldError, match="must be given"):
+        EagleOptions()
+    target = packed(tiny_model("Llama"), 100)
+    with pytest.raises(ModelLoadError, match="no such directory"):
+        eagle3_drafter(EagleOptions("/nowhere"), target)
+    fixed = PackedModel(tiny_model("Llama"), 100, reproducible=True)
+    with pytest.raises(ModelLoadError, match="needs a target on a CPU"):
+        eagle3_drafter(EagleOptions(str(trained)), fixed)
