@@ -58,7 +58,7 @@ def as_original(directory: Path, **fields: Any) -> Path:
         **given["transformer_layer_config"],
         "architectures": ["LlamaForCausalLMEagle3"],
         "draft_vocab_size": given["draft_vocab_size"],
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1], "use_aux_hidden_state": True},
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2], "use_aux_hidden_state": True},
         **fields,
     }
     (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")

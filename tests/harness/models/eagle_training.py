@@ -15,7 +15,7 @@ def train_eagle(
 ) -> Path:
     """Trains a drafter until it predicts the documents fairly well; returns its directory."""
     training = EagleTraining(
-        ahead=3, steps=steps, batch=4, window=64, learning_rate=1e-2, draft_vocab=draft_vocab
+        ahead=3, steps=steps, batch=4, window=96, learning_rate=1e-2, draft_vocab=draft_vocab
     )
-    EagleTrainer(base, Windows(documents, 64, 5), directory, training, torch.float32).train(lambda _: None)
+    EagleTrainer(base, Windows(documents, 96, 5), directory, training, torch.float32).train(lambda _: None)
     return directory

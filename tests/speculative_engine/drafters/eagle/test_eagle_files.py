@@ -1,0 +1,189 @@
+"""Both layouts load and compute the same, and what does not fit or is not understood is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
+from speculative_engine.drafters.eagle.eagle_files import TargetShape, load_eagle
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.taps import SlotStates, Tap
+from tests.harness.engine.engines import VOCABULARY, packed, tiny_model
+from tests.harness.models.eagle_checkpoints import (
+    as_original,
+    change_config,
+    change_tensors,
+    eagle_config,
+    write_eagle,
+)
+
+SHAPE = TargetShape(3, 64, VOCABULARY, "LlamaForCausalLM")
+REFERENCE = Path(__file__).parent / "written_by_speculators"
+
+
+def test_both_layouts_are_the_same_network(tmp_path: Path) -> None:
+    ours = load_eagle(write_eagle(tmp_path / "a", eagle_config(draft_vocab_size=150)), SHAPE, torch.float32)
+    original = as_original(write_eagle(tmp_path / "b", eagle_config(draft_vocab_size=150)))
+    theirs = load_eagle(original, SHAPE, torch.float32)
+    assert not ours.lacking
+    assert theirs.lacking == {"embed_tokens.weight"}
+    assert theirs.aux_layers == (1, 2, 3), "in eagle_config, ids are of layers whose outputs are read"
+    assert ours.target_ids is not None
+    assert theirs.target_ids is not None
+    assert torch.equal(ours.target_ids, theirs.target_ids)
+    for name, tensor in ours.model.state_dict().items():
+        if "embed_tokens" not in name:
+            assert torch.equal(tensor, theirs.model.state_dict()[name])
+
+
+def test_the_usual_layers(tmp_path: Path) -> None:
+    config = eagle_config()
+    directory = change_config(write_eagle(tmp_path, config), eagle_aux_hidden_state_layer_ids=None)
+    assert load_eagle(directory, SHAPE._replace(layers=36), torch.float32).aux_layers == (2, 18, 33)
+
+
+def test_the_target_lends_what_is_missing(tmp_path: Path) -> None:
+    directory = change_tensors(write_eagle(tmp_path), embed_tokens__weight=None, lm_head__weight=None)
+    target = packed(tiny_model("Llama"), 100)
+    drafter = eagle3_drafter(EagleOptions(str(directory)), target)
+    tokens = torch.tensor([[5, 9]])
+    embedding = drafter.model.model.get_input_embeddings()
+    assert torch.equal(embedding(tokens), target.model.get_input_embeddings()(tokens))
+    assert drafter.model.vocab_size == VOCABULARY
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_logits_are_those_of_speculators(name: str) -> None:
+    """The checkpoints and the results were written by speculators itself (`write_reference.py`)."""
+    place = REFERENCE / name
+    expected = load_file(place / "expected.safetensors")
+    eagle = load_eagle(place, TargetShape(3, 16, 60, "LlamaForCausalLM"), torch.float32)
+    model = PackedModel(eagle.model, 32, row_exact=False)
+    states = SlotStates(32, 16, torch.float32)
+    with torch.no_grad():
+        features = eagle.mapping(expected["states"])
+    feed_back = model.model.model.norm if eagle.config.norm_output else torch.nn.Identity()
+    tokens = expected["tokens"].tolist()
+    slots = model.pool.take(len(tokens))
+    prefix = len(features)
+    for first, last in ((0, prefix), *((at, at + 1) for at in range(prefix, len(tokens)))):
+        builder = BatchBuilder()
+        rows = [builder.add_row(tokens[at], at, int(slots[at]), wants_logits=True) for at in range(first, last)]
+        builder.add_lane(slots[:first], rows)
+        batch = builder.build(model.group_size, model.device)
+        batch.features = features if first == 0 else states.read(slots[first - 1 : first])
+        batch.taps = [Tap([model.layers], feed_back, states)]
+        torch.testing.assert_close(
+            model.forward(batch), expected["logits"][first:last], rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"speculators_model_type": "peagle"}, "speculators_model_type must be 'eagle3', got 'peagle'"),
+        ({"speculators_model_type": None}, "architectures must hold LlamaForCausalLMEagle3"),
+        ({"parallel_drafting": True}, "parallel_drafting is not understood"),
+        ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc and fc_norm exclude each other"),
+        ({"norm_output": 3}, "norm_output must be true or false, got 3"),
+        ({"draft_vocab_size": 0}, "draft_vocab_size must be a positive whole number, got 0"),
+        ({"draft_vocab_size": 150}, "tensor d2t is missing"),
+        ({"target_hidden_size": 128}, "made for a hidden size of 128, but the target's is 64"),
+        ({"eagle_aux_hidden_state_layer_ids": [0, 4]}, "but the target has 3 layers"),
+        ({"eagle_aux_hidden_state_layer_ids": "all"}, "must be a list of layers' indices"),
+        ({"eagle_aux_hidden_state_layer_ids": [0, 1]}, "tensor fc.weight has shape"),
+        ({"transformer_layer_config": 3}, "transformer_layer_config must be an object"),
+        ({"speculators_config": {"algorithm": "dflash"}}, "speculators_config.algorithm must be 'eagle3'"),
+        (
+            {"speculators_config": {"verifier": {"architectures": ["Qwen3ForCausalLM"]}}},
+            "speculators_config.verifier.architectures is Qwen3ForCausalLM, but the target is a LlamaForCausalLM",
+        ),
+        ({"norm_before_fc": True}, "tensor input_norm.weight is missing"),
+    ],
+)
+def test_bad_fields(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load_eagle(change_config(write_eagle(tmp_path), **fields), SHAPE, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"model_type": "mamba"}, "transformer_layer_config.model_type must be one of llama, qwen3, got 'mamba'"),
+        ({"num_experts": 8}, "transformer_layer_config.num_experts is not understood"),
+        ({"vocab_size": 301}, "made for a vocabulary of 301, but the target's is 300"),
+        ({"num_hidden_layers": 99}, "num_hidden_layers must be from 1 to 16, got 99"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_attention_heads"),
+        (
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+            "rope_scaling: type must be one of",
+        ),
+        ({"hidden_size": "wide"}, "transformer_layer_config. cannot be configured"),
+    ],
+)
+def test_bad_fields_of_the_layers(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    directory = write_eagle(tmp_path)
+    layers = json.loads((directory / "config.json").read_text(encoding="utf-8"))["transformer_layer_config"]
+    with pytest.raises(ValueError, match=words):
+        load_eagle(change_config(directory, transformer_layer_config={**layers, **fields}), SHAPE, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "eagle_config.use_aux_hidden_state must be True"),
+        ({"eagle_config": {"use_mtp_layernorm": True}}, "eagle_config.use_mtp_layernorm must be False"),
+        ({"eagle_config": {"heads": 3}}, "eagle_config.heads is not understood"),
+        ({"ffn_shared": True}, "ffn_shared is not understood"),
+    ],
+)
+def test_bad_fields_of_the_original_layout(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load_eagle(as_original(write_eagle(tmp_path), **fields), SHAPE, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        ({"fc__weight": None}, "tensor fc.weight is missing"),
+        ({"norm__weight": torch.ones(3)}, "tensor norm.weight has shape"),
+        ({"gate__weight": torch.ones(3)}, "tensor gate.weight is not understood"),
+        ({"d2t": torch.full((150,), 7).cumsum(0)}, "tensor d2t does not map to distinct ids below 300"),
+        ({"d2t": torch.zeros(150, dtype=torch.int64)}, "tensors d2t and t2d contradict each other"),
+        ({"lm_head__weight": None}, "tensor lm_head.weight is missing, and the target's own is for another vocab"),
+    ],
+)
+def test_bad_tensors(tmp_path: Path, tensors: dict[str, torch.Tensor | None], words: str) -> None:
+    directory = write_eagle(tmp_path, eagle_config(draft_vocab_size=150))
+    with pytest.raises(ValueError, match=words):
+        load_eagle(change_tensors(directory, **tensors), SHAPE, torch.float32)
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    target = packed(tiny_model("Llama"), 100)
+    directory = write_eagle(tmp_path)
+    weights = directory / "model.safetensors"
+    whole = weights.read_bytes()
+    for content, words in (
+        (whole[: len(whole) // 2], "model.safetensors: "),
+        (None, "has neither model.safetensors nor pytorch_model.bin"),
+    ):
+        weights.unlink()
+        if content is not None:
+            weights.write_bytes(content)
+        with pytest.raises(ModelLoadError, match=words):
+            eagle3_drafter(EagleOptions(str(directory)), target)
+    (directory / "config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ModelLoadError, match=r"config\.json is not JSON"):
+        eagle3_drafter(EagleOptions(str(directory)), target)
+
+
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    directory = change_tensors(write_eagle(tmp_path), norm__weight=torch.full((64,), torch.nan))
+    with pytest.raises(ModelLoadError, match="logits are not finite numbers"):
+        eagle3_drafter(EagleOptions(str(directory)), packed(tiny_model("Llama"), 100))
