@@ -61,11 +61,11 @@ class RecurrenceShape:
     def state_bytes(self, dtype: torch.dtype) -> int:
         """Memory of a sequence's state. dtype: of the convolution's inputs."""
         window = (self.taps - 1) * self.channels * dtype.itemsize
-        return window + 4 * self.value_heads * self.key_dim * self.value_dim
+        return int(window + 4 * self.value_heads * self.key_dim * self.value_dim)
 
     def input_bytes(self, dtype: torch.dtype) -> int:
         """Memory of the inputs of a token whose update of the state can be undone."""
-        return self.channels * dtype.itemsize + 4 * self.gates
+        return int(self.channels * dtype.itemsize + 4 * self.gates)
 
 
 class RecurrenceWeights(NamedTuple):

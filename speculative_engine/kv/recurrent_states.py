@@ -152,7 +152,8 @@ class RecurrentStates:
 
     def stored(self, slots: np.ndarray) -> np.ndarray:
         """Indices of the stored inputs of the tokens in `slots`, -1 where there are none."""
-        return self._stored[slots]
+        indices: np.ndarray = self._stored[slots]
+        return indices
 
     def drop_inputs(self, slots: np.ndarray) -> None:
         """Frees the stored inputs of the tokens in `slots`, int64, if there are any."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from torch import nn
 from speculative_engine.kernels.recurrence import RecurrenceShape, RecurrenceWeights
 from speculative_engine.model.linear.row_exact import in_whole_vectors
 
-Rest = torch.Tensor | None
+Rest: TypeAlias = torch.Tensor | None
 
 
 def _silu(inputs: torch.Tensor) -> torch.Tensor:

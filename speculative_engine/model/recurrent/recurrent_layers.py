@@ -28,7 +28,8 @@ def use_packed_mixers(model: nn.Module) -> list[Mixer]:
             mixer = make(module)
             # Not a module of its own: weights keep their names.
             object.__setattr__(module, "_packed_mixer", (mixer, len(mixers)))
-            module.__class__ = _packed(type(module))
+            kind: Any = type(module)
+            module.__class__ = _packed(kind)
             mixers.append(mixer)
         elif type(module).__name__ in _SHARED_ATTENTION:
             module.register_forward_pre_hook(_take_layer, with_kwargs=True)
