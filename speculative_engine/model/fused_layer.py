@@ -87,8 +87,21 @@ def _can_fuse(layer: nn.Module) -> bool:
         and rotary % (2 * LANES) == 0
         and all(norm.weight.numel() % LANES == 0 for norm in norms)
         and len({_eps_of(norm) for norm in norms}) == 1
-        and mlp.down_proj.in_features % LANES == 0
+        and _outputs_of(mlp, _GATES_AND_UPS) % (2 * LANES) == 0
         and _gate_of(mlp) is not None
+        and (not isinstance(attention.o_proj, SummedLinear) or _splits(attention))
+    )
+
+
+def _outputs_of(parent: nn.Module, choices: Sequence[tuple[str, ...]]) -> int:
+    """Outputs of the linear layers with the same inputs, apart or joined."""
+    return sum(getattr(parent, name).out_features for name in _names_of(parent, choices))
+
+
+def _splits(attention: nn.Module) -> bool:
+    """Whether a rank's part of an attention is an attention of fewer heads."""
+    return hasattr(attention, "q_proj") and (
+        not hasattr(attention, "q_norm") or attention.q_norm.weight.numel() == attention.head_dim
     )
 
 
@@ -184,6 +197,9 @@ class FusedLayer(nn.Module):
         activation = _gate_of(mlp)
         assert activation is not None, "see _can_fuse"
         dim = attention.head_dim
+        kv_heads = attention.config.num_key_value_heads
+        if hasattr(attention, "k_proj"):
+            kv_heads = attention.k_proj.out_features // dim  # of this rank
         self.project = _joined(attention, _names_of(attention, _PROJECTIONS), make_linear)
         self.output = _last(attention, "o_proj", make_linear)
         self.gate_and_up = _joined(mlp, _names_of(mlp, _GATES_AND_UPS), make_linear)
@@ -199,7 +215,7 @@ class FusedLayer(nn.Module):
             forwarded_norm=norm(kind.forwarded_norm),
             head_norms=head_norms,
             dtype=dtype,
-            kv_heads=(self.project.out_features - self.output.in_features) // (2 * dim),
+            kv_heads=kv_heads,
             dim=dim,
             rotary=_rotary_of(kind, attention),
             scaling=attention.scaling,

@@ -78,6 +78,8 @@ KINDS: dict[str, LayerKind] = {
     "Gemma3DecoderLayer": _GEMMA,
     "Olmo2DecoderLayer": _OLMO,
     "Olmo3DecoderLayer": replace(_OLMO, window=_own_window),
+    "Qwen2VLDecoderLayer": LayerKind(_own_window),
+    "Qwen2_5_VLDecoderLayer": LayerKind(_own_window),
     "Qwen3VLTextDecoderLayer": LayerKind(),
 }
 """The supported layers. Others are left as they are."""
