@@ -76,6 +76,53 @@ def test_silu(dtype: torch.dtype) -> None:
 
 
 @DTYPES
+def test_gelu_by_tanh(dtype: torch.dtype) -> None:
+    gates = torch.linspace(-120, 120, 6 * 480).view(6, 480).to(dtype)
+    ups = random(6, 480, dtype=dtype)
+    found = gate(torch.cat([gates, ups], 1), "gelu_tanh")
+    expected = torch.nn.functional.gelu(gates.double(), approximate="tanh").to(dtype) * ups
+    torch.testing.assert_close(found, expected, rtol=4 * UNIT[dtype], atol=1e-6)
+
+
+@DTYPES
+@pytest.mark.parametrize("rotary", [0, 32])
+def test_a_part_of_a_head_is_rotated(rotary: int, dtype: torch.dtype) -> None:
+    rows, heads, dim = 5, 4, 64
+    projected = random(rows, 3 * heads * dim, dtype=dtype)
+    angles = random(rows, max(rotary, 2) // 2, dtype=torch.float32, seed=1).repeat(1, 2)
+    cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
+    query, key = (part.view(rows, -1, dim).transpose(0, 1) for part in projected.split(heads * dim, dim=1)[:2])
+    expected = torch.cat([query, key]).clone()
+    if rotary:
+        turned = apply_rotary_pos_emb(
+            expected[None, ..., :rotary], expected[None, ..., :rotary], cosines[None], sines[None]
+        )
+        expected[..., :rotary] = turned[0][0]
+    keys, values = (torch.zeros(heads, rows, dim, dtype=dtype) for _ in range(2))
+    found = rope(projected.clone(), cosines, sines, None, torch.arange(rows), keys, values, 1.0, rotary)
+    assert torch.equal(found.to(dtype), expected[:heads])
+    assert torch.equal(keys, expected[heads:])
+
+
+@DTYPES
+def test_a_norm_of_all_heads(dtype: torch.dtype) -> None:
+    rows, heads, kv_heads, dim = 5, 4, 2, 32
+    projected = random(rows, (heads + 2 * kv_heads) * dim, dtype=dtype)
+    weights = random(heads * dim, dtype=dtype, seed=2), random(kv_heads * dim, dtype=dtype, seed=3)
+    parts = projected.split([heads * dim, kv_heads * dim, kv_heads * dim], dim=1)
+    expected = [
+        normed(part.contiguous(), weight, 1e-6).view(rows, -1, dim).transpose(0, 1)
+        for part, weight in zip(parts, weights, strict=False)
+    ]
+    keys, values = (torch.zeros(kv_heads, rows, dim, dtype=dtype) for _ in range(2))
+    none = torch.empty(rows, 0, dtype=dtype)
+    found = rope(projected.clone(), none, none, (*weights, 1e-6), torch.arange(rows), keys, values, 1.0, 0)
+    tolerance = {"rtol": UNIT[dtype], "atol": 4 * UNIT[dtype]}
+    torch.testing.assert_close(found, expected[0].float(), **tolerance)
+    torch.testing.assert_close(keys, expected[1], **tolerance)
+
+
+@DTYPES
 def test_what_is_no_usual_number_stays_what_it_is(dtype: torch.dtype) -> None:
     both = torch.ones(4, 32, dtype=dtype)
     both[0, 3], both[1, 20], both[2, 5], both[3, 5] = float("nan"), float("nan"), float("inf"), -float("inf")

@@ -66,6 +66,14 @@ def test_the_self_test_reaches_beyond_long_chunks(field: str, monkeypatch: pytes
         run_self_test(ours)
 
 
+def test_chunks_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = attention_model(CHUNKED)
+    ours = packed(model)
+    monkeypatch.setattr("speculative_engine.kernels.attention.fits", lambda keys, values: False)
+    assert check_against_plain(model, walk(ours, [random_tokens(33, seed=1)], [15])) < 1e-4
+    assert run_self_test(ours).bit_exact
+
+
 def test_steps_of_fixed_sizes_need_a_context_of_one_chunk() -> None:
     model = attention_model(CHUNKED)
     with pytest.raises(UnsupportedModelError, match=r"chunks of 8 positions, .* use --context-length 8 or less"):
