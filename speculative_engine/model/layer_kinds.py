@@ -46,6 +46,10 @@ def _window_of_config(attention: nn.Module) -> int | None:
     return window
 
 
+def _window_of_exaone(attention: nn.Module) -> int | None:
+    return _own_window(attention) if attention.is_sliding else None
+
+
 _LLAMA = LayerKind(plain=True)
 _WINDOWED = LayerKind(_own_window, plain=True)
 _OLMO = LayerKind(
@@ -78,6 +82,11 @@ KINDS: dict[str, LayerKind] = {
     "Gemma3DecoderLayer": _GEMMA,
     "Olmo2DecoderLayer": _OLMO,
     "Olmo3DecoderLayer": replace(_OLMO, window=_own_window),
+    "Exaone4DecoderLayer": replace(
+        _OLMO,
+        window=_window_of_exaone,
+        rotates=lambda attention: attention.sliding_window is None or bool(attention.is_sliding),
+    ),
     "Qwen2VLDecoderLayer": LayerKind(_own_window),
     "Qwen2_5_VLDecoderLayer": LayerKind(_own_window),
     "Qwen3VLTextDecoderLayer": LayerKind(),

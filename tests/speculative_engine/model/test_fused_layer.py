@@ -37,6 +37,10 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "norms of all heads, windows": ("Olmo3", {"sliding_window": 8}),
     "scaled blocks": ("Granite", {"attention_multiplier": 0.25, "residual_multiplier": 0.7}),
     "layers without positions": ("SmolLM3", {"no_rope_layer_interval": 2}),
+    "positions in windows alone": (
+        "Exaone4",
+        {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    ),
     "joined weights": ("Phi3", {}),
     "partial rotary": (
         "Phi3",
