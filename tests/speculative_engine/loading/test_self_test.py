@@ -85,23 +85,9 @@ def test_float16_is_served_and_reported() -> None:
 
 
 REFUSED = {
-    "state space": ("Mamba", {}, "layers of another kind"),
+    "state space": ("Mamba", {}, "layers of an unknown kind, with a state of their own"),
     "state space, no heads": ("Mamba", {"num_attention_heads": None}, "no attention heads"),
-    "convolution": ("Lfm2", {"full_attn_idxs": [1]}, "2 of its 3 layers .first: 0. keep no keys and values"),
     "recurrent": ("RecurrentGemma", {}, "keep no keys and values"),
-    "linear attention": (
-        "Qwen3Next",
-        {
-            "num_hidden_layers": 4,
-            "num_experts": 2,
-            "num_experts_per_tok": 1,
-            "linear_num_value_heads": 4,
-            "linear_num_key_heads": 2,
-            "linear_key_head_dim": 16,
-            "linear_value_head_dim": 16,
-        },
-        "3 of its 4 layers .first: 0. keep no keys and values",
-    ),
     "compressed attention": (
         "DeepseekV4",
         {"layer_types": ["heavily_compressed_attention"] * 3, "n_routed_experts": 4, "moe_intermediate_size": 64},
