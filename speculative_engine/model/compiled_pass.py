@@ -35,7 +35,7 @@ class CompiledPass:
     def available(self) -> bool:
         """Whether the layers run compiled now: with another attention function they are transformers' own."""
         as_ours = self._config._attn_implementation == ATTENTION_NAME
-        return as_ours and all(layer.compiled is not None for layer in self._layers)
+        return as_ours and all(layer.is_compiled for layer in self._layers)
 
     def logits(self, batch: PackedBatch, wanted: torch.Tensor) -> torch.Tensor:
         """Runs the pass within a packed context. wanted: int64, rows -> logits [wanted rows, vocabulary]"""

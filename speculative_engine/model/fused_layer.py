@@ -47,7 +47,8 @@ def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
     if not layers or not all(_can_fuse(layer) for layer in layers):
         return
     for index, layer in enumerate(layers):
-        layers[index] = FusedLayer(layer, make_linear)
+        make_layer = FusedFeatureLayer if hasattr(layer, "hidden_norm") else FusedLayer
+        layers[index] = make_layer(layer, make_linear)
     decoder.norm = FusedNorm(decoder.norm, _kind_of(layers[0].library_layer).adds_one)
     if has_fixed_frequencies(decoder.rotary_emb):
         decoder.rotary_emb = RotaryAngles(decoder.rotary_emb)
@@ -62,7 +63,7 @@ def runs_compiled(model: PreTrainedModel) -> bool:
     rest = {name for parent in (model, decoder) for name, _ in parent.named_children()}
     return (
         rest == {"model", "lm_head", "embed_tokens", "layers", "norm", "rotary_emb"}
-        and all(isinstance(layer, FusedLayer) and layer.compiled is not None for layer in decoder.layers)
+        and all(isinstance(layer, FusedLayer) and layer.is_compiled for layer in decoder.layers)
         and all(_kind_of(layer.library_layer).plain for layer in decoder.layers)
         and isinstance(decoder.norm, FusedNorm)
         and isinstance(decoder.rotary_emb, RotaryAngles)
@@ -230,6 +231,11 @@ class FusedLayer(nn.Module):
                 for part in parts_of(linear):
                     part.product.wide = True
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether compiled code computes the layer, by `run_compiled`."""
+        return self.compiled is not None
+
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -243,7 +249,7 @@ class FusedLayer(nn.Module):
             given: torch.Tensor = self.library_layer(hidden_states, *args, position_embeddings=angles, **kwargs)
             return given
         under_way = current_pass()
-        if self.compiled is not None:
+        if self.is_compiled:
             self.run_compiled(hidden_states, position_embeddings, under_way)
             return hidden_states
         shared = under_way.shared
@@ -257,14 +263,24 @@ class FusedLayer(nn.Module):
         assert self.compiled is not None, "such layers run in parts"
         self.compiled.forward(hidden, angles, under_way, self._index)
 
-    def _in_parts(self, residual: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Runs the layer as separate operations, if it is not compiled. Overwrites residual, float32 [rows, width]."""
+    def _in_parts(
+        self,
+        residual: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        inputs: torch.Tensor | None = None,
+    ) -> None:
+        """Runs the layer as separate operations. Overwrites residual, float32 [rows, width].
+
+        inputs: the attention's inputs, float32 [rows, inputs]; by default the normalised residual.
+        """
         under_way, parts = current_pass(), self._parts
         batch, cache = under_way.packed_batch, under_way.cache
         cosines, sines = (each[0].float().contiguous() for each in position_embeddings)
         like = residual.new_empty(parts.kv_heads, 0, parts.dim, dtype=parts.dtype)
         keys, values = cache.layer(self._index, like, like)
-        projected = _product(self.project, _normed(residual, parts.input_norm), like.dtype)
+        if inputs is None:
+            inputs = _normed(residual, parts.input_norm)
+        projected = _product(self.project, inputs, like.dtype)
         query = rope(
             projected, cosines, sines, parts.head_norms, batch.slots, keys, values, parts.scaling, parts.rotary
         )
@@ -274,6 +290,45 @@ class FusedLayer(nn.Module):
         gate_and_up = _product(self.gate_and_up, _normed(residual, parts.output_norm), like.dtype)
         forwarded = _product(self.down, gate(gate_and_up, parts.gate), like.dtype)
         residual += _normed(forwarded, parts.forwarded_norm) * parts.multiplier
+
+
+class FusedFeatureLayer(FusedLayer):
+    """A fused layer that reads features (`drafters/eagle/eagle_model.py`), always as separate operations."""
+
+    def __init__(self, layer: nn.Module, make_linear: MakeLinear):
+        super().__init__(layer, make_linear)
+        self.hidden_norm = FusedNorm(layer.hidden_norm)
+        self._norm_before_residual = bool(layer.norm_before_residual)
+        self.compiled = None
+        self._is_compiled = can_compile(self._parts)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether compiled code computes the layer, if in several calls."""
+        return self._is_compiled
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        *args: object,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        **kwargs: object,
+    ) -> torch.Tensor:
+        """Overwrites and returns hidden_states, embeddings [1, rows, width]. position_embeddings: as for FusedLayer."""
+        self.run_compiled(hidden_states, position_embeddings, current_pass())
+        return hidden_states
+
+    def run_compiled(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass) -> None:
+        """Overwrites hidden, embeddings [1, rows, width], with the layer's output. angles: as for `forward`."""
+        features = under_way.packed_batch.features
+        assert features is not None, "the drafter sets them"
+        residual = features.float()
+        normed = self.hidden_norm(residual)
+        if self._norm_before_residual:
+            residual = normed.clone()
+        embedded = _normed(hidden[0].float(), self._parts.input_norm)
+        self._in_parts(residual, angles, torch.cat([embedded, normed], dim=1))
+        hidden[0].copy_(residual)
 
 
 def _normed(rows: torch.Tensor, norm: Norm | None) -> torch.Tensor:

@@ -69,6 +69,8 @@ _GEMMA = LayerKind(
 KINDS: dict[str, LayerKind] = {
     "LlamaDecoderLayer": _LLAMA,
     "MistralDecoderLayer": LayerKind(_window_of_config, plain=True),
+    "LlamaFirstLayer": _LLAMA,
+    "Qwen3FirstLayer": _WINDOWED,
     "MinistralDecoderLayer": _WINDOWED,
     "Qwen2DecoderLayer": _WINDOWED,
     "Qwen3DecoderLayer": _WINDOWED,
@@ -91,4 +93,5 @@ KINDS: dict[str, LayerKind] = {
     "Qwen2_5_VLDecoderLayer": LayerKind(_own_window),
     "Qwen3VLTextDecoderLayer": LayerKind(),
 }
-"""The supported layers. Others are left as they are."""
+"""The supported layers; the first layers of EAGLE-3 read features as well (`FusedFeatureLayer`). Others are left as they
+are."""

@@ -138,10 +138,10 @@ class EagleDrafter(DraftModelDrafter):
         """Whether a sequence has many tokens to read."""
         return any(draft.readable > _READING for draft in self._queue.running.values())
 
-    def grow(self) -> Growth:
+    def grow(self, steps: int = 1) -> Growth:
         """Drafts one step, see `DraftModelDrafter.grow`."""
         self._look()
-        return super().grow()
+        return super().grow(steps)
 
     def _look(self) -> None:
         running: Mapping[Hashable, ModelDraft] = self._queue.running
