@@ -1,6 +1,7 @@
 """Measures what drafters in the target's own thread cost and gain where a step is short.
 
-    python -m benchmarks.speed.local_drafters [--methods medusa,lookahead --heads DIR] [--temperature 0.8] [--batch 4]
+    python -m benchmarks.speed.local_drafters [--methods medusa,eagle3 --heads DIR --eagle3 DIR] [--temperature 0.8]
+        [--batch 4]
 
 Each method, and plain decoding twice, has its own engine over the same model. They take turns step by step in one
 thread. The comparison uses that thread's processor time for whole requests (planning, drafting, the pass, the walk), so
@@ -46,7 +47,14 @@ class Run:
     seconds: float
     steps: int
     draft_tokens: int
+    drafting: float
+    """Seconds that drafting took."""
     outputs: list[list[int]]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all outputs."""
+        return sum(map(len, self.outputs))
 
 
 class Contestant:
@@ -79,7 +87,7 @@ class Contestant:
             elif self._attached:
                 self._engine.attach(request, self.name)
         self._outputs: dict[int, list[int]] = {request: [] for request in self._ids}
-        self._seconds = 0.0
+        self._seconds = self._drafting = 0.0
         self._before = self._engine.record.steps, self._engine.record.draft_tokens
 
     @property
@@ -93,6 +101,7 @@ class Contestant:
         self._engine.wait_seconds()
         result = self._engine.step()
         self._seconds += time.thread_time() - started
+        self._drafting += sum(result.drafting.values())
         for outcome in result.outcomes:
             self._outputs[outcome.sequence_id] += outcome.tokens
 
@@ -103,7 +112,8 @@ class Contestant:
                 self._engine.forget(f"prediction-{request}")
         steps, draft_tokens = self._before
         record = self._engine.record
-        return Run(self._seconds, record.steps - steps, record.draft_tokens - draft_tokens, [*self._outputs.values()])
+        drafted = record.draft_tokens - draft_tokens
+        return Run(self._seconds, record.steps - steps, drafted, self._drafting, [*self._outputs.values()])
 
 
 def turns(contestants: list[Contestant]) -> None:
@@ -123,9 +133,11 @@ def main() -> int:
     parser.add_argument(
         "--methods",
         default=f"ngram,suffix,lookahead,early_exit,{PREDICTION}",
-        help="drafters to compare, comma-separated; 'medusa' needs --heads",
+        help="drafters to compare, comma-separated; 'medusa' needs --heads, 'eagle3' needs --eagle3",
     )
     parser.add_argument("--heads", help="directory of Medusa heads for the bundled target")
+    parser.add_argument("--eagle3", help="directory of an EAGLE-3 drafter for the bundled target")
+    parser.add_argument("--draft", default=str(MODELS / "draft"), help="draft model of 'draft'")
     parser.add_argument("--layers", type=int, default=2, help="layers of early exit")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--batch", type=int, default=1, help="number of concurrent requests")
@@ -134,8 +146,9 @@ def main() -> int:
     add_report_options(parser)
     args = parser.parse_args()
     methods = args.methods.split(",")
-    if "medusa" in methods and not args.heads:
-        parser.error("--methods medusa needs --heads")
+    for method, needed in (("medusa", "heads"), ("eagle3", "eagle3")):
+        if method in methods and not getattr(args, needed):
+            parser.error(f"--methods {method} needs --{needed}")
     torch.set_num_threads(1)
     directory = str(MODELS / "target")
     model, tokenizer = PackedModel.load(directory, slots=8192), Tokenizer.load(directory)
@@ -143,7 +156,12 @@ def main() -> int:
     texts = held_out_prompts(max(8, args.batch * (args.runs + WARM_RUNS)))
     prompts = [tokenizer.encode(text)[:PROMPT_TOKENS] for text in texts]
     wrong = tokenizer.encode(" ".join(texts[-4:]))[:PREDICTION_TOKENS]
-    options: dict[str, dict[str, object]] = {"medusa": {"heads": args.heads}, "early_exit": {"layers": args.layers}}
+    options: dict[str, dict[str, object]] = {
+        "medusa": {"heads": args.heads},
+        "eagle3": {"model": args.eagle3},
+        "draft": {"model": args.draft},
+        "early_exit": {"layers": args.layers},
+    }
     contestants = [Contestant(name, model, cost, options.get(name, {}), wrong) for name in (PLAIN, CONTROL, *methods)]
     found: dict[str, list[Run]] = {each.name: [] for each in contestants}
     for run in range(WARM_RUNS + args.runs):
@@ -173,6 +191,11 @@ def main() -> int:
         steps = sum(run.steps for run in runs) / sum(run.steps for run in plain)
         drafted = sum(run.draft_tokens for run in runs)
         figures[f"{name}: of all runs; its steps; draft tokens"] = f"{whole:.3f}; {steps:.3f} of plain's; {drafted}"
+        if name != CONTROL:
+            figures[f"{name}: tokens a request and step"] = Spread.of(
+                [run.tokens / run.steps / args.batch for run in runs]
+            )
+            figures[f"{name}: drafting a step, ms"] = Spread.of([1000 * run.drafting / run.steps for run in runs])
     print_report("drafters in the target's thread, by its processor time", figures, args)
     return 0
 

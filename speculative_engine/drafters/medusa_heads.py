@@ -73,7 +73,9 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
         raise ModelLoadError(f"heads {directory}: no such directory")
     try:
         heads, layers = _read_config(place)
-        tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in read_tensors(place, _SAFETENSORS, _PICKLE).items()}
+        tensors = {
+            name.removeprefix(_PREFIX): tensor for name, tensor in read_tensors(place, _SAFETENSORS, _PICKLE).items()
+        }
         vocab_size, hidden_size = _sizes(tensors, layers)
         with torch.device("meta"):
             made = MedusaHeads(heads, layers, hidden_size, vocab_size)

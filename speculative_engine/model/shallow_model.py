@@ -57,7 +57,7 @@ def keep_first_layers(config: PretrainedConfig, count: int) -> None:
 
 def _path_of_layers(model: PreTrainedModel) -> str:
     layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
-    paths = [
+    paths: list[str] = [
         name for name, module in model.named_modules() if isinstance(module, nn.ModuleList) and len(module) == layers
     ]
     if not paths:

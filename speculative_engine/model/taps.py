@@ -44,7 +44,8 @@ class SlotStates:
 
     def known(self, slots: np.ndarray) -> np.ndarray:
         """Returns for each of slots, int64 [n], whether its vector is known: bool [n]."""
-        return self._known[slots]
+        known: np.ndarray = self._known[slots]
+        return known
 
     def read(self, slots: np.ndarray) -> torch.Tensor:
         """Returns the vectors of slots, int64 [n]: [n, width]."""

@@ -94,9 +94,7 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
     except (ValueError, OSError) as error:
         raise ModelLoadError(f"model {options.model}: {error}") from error
     _lend(eagle, target)
-    eagle.model.config.max_position_embeddings = max(
-        eagle.model.config.max_position_embeddings, target.context_length
-    )
+    eagle.model.config.max_position_embeddings = max(eagle.model.config.max_position_embeddings, target.context_length)
     model = PackedModel(eagle.model, target.pool.capacity, name=checkpoint.name, row_exact=False)
     _try_out(model)
     return LocalEagleDrafter(eagle, model, target)

@@ -30,9 +30,7 @@ class FeatureMap(nn.Module):
         super().__init__()
         width, eps = config.target_hidden_size, config.layers.rms_norm_eps
         self.input_norm = LlamaRMSNorm(states * width, eps) if config.norm_before_fc else None
-        self.fc_norm = (
-            nn.ModuleList(LlamaRMSNorm(width, eps) for _ in range(states)) if config.fc_norm else None
-        )
+        self.fc_norm = nn.ModuleList(LlamaRMSNorm(width, eps) for _ in range(states)) if config.fc_norm else None
         self.fc = nn.Linear(states * width, config.layers.hidden_size, bias=False)
 
     def forward(self, read: torch.Tensor) -> torch.Tensor:
@@ -84,11 +82,11 @@ class _FirstLayer(nn.Module):
         return out
 
 
-class LlamaFirstLayer(_FirstLayer, LlamaDecoderLayer):  # type: ignore[misc]
+class LlamaFirstLayer(_FirstLayer, LlamaDecoderLayer):
     """The first layer of checkpoints with Llama's layers."""
 
 
-class Qwen3FirstLayer(_FirstLayer, Qwen3DecoderLayer):  # type: ignore[misc]
+class Qwen3FirstLayer(_FirstLayer, Qwen3DecoderLayer):
     """The first layer of checkpoints with Qwen3's layers."""
 
 

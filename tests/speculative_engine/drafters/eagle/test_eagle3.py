@@ -99,9 +99,7 @@ class TestTheTokensAreThoseOfPlainDecoding:
         assert result.tokens == expected
         assert result.drafted > 50
 
-    def test_a_reduced_vocabulary_drafts_the_targets_ids(
-        self, plain: dict[int, list[int]], tmp_path: Path
-    ) -> None:
+    def test_a_reduced_vocabulary_drafts_the_targets_ids(self, plain: dict[int, list[int]], tmp_path: Path) -> None:
         documents = [[*spec.tokens, *plain[spec.sequence_id]] for spec in SPECS]
         count = len({token for document in documents for token in document})
         directory = train_eagle(tiny_model("Llama"), documents, tmp_path, draft_vocab=count)
@@ -175,7 +173,9 @@ class TestTheTokensAreThoseOfPlainDecoding:
         assert accepted > 10, "it drafts from the tokens that were computed since it was attached"
 
 
-def test_a_prefix_from_the_cache_is_read_from_the_features_beside_it(trained: Path, plain: dict[int, list[int]]) -> None:
+def test_a_prefix_from_the_cache_is_read_from_the_features_beside_it(
+    trained: Path, plain: dict[int, list[int]]
+) -> None:
     engine = engine_with(trained)
     first = generate(engine, SPECS[2:3])
     read = rows_read(engine)

@@ -78,9 +78,7 @@ def test_logits_are_those_of_speculators(name: str) -> None:
         batch = builder.build(model.group_size, model.device)
         batch.features = features if first == 0 else states.read(slots[first - 1 : first])
         batch.taps = [Tap([model.layers], feed_back, states)]
-        torch.testing.assert_close(
-            model.forward(batch), expected["logits"][first:last], rtol=1e-4, atol=1e-5
-        )
+        torch.testing.assert_close(model.forward(batch), expected["logits"][first:last], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def write(name: str) -> None:
     model.load_vocab_mappings(drafted, ids - torch.arange(DRAFTED))
     place = Path(__file__).parent / name
     model.save_pretrained(place)
+    (place / "config.py").unlink()  # the library's own code
     states = torch.randn(1, PREFIX + STEPS, 3 * HIDDEN)
     tokens = torch.randint(VOCABULARY, (1, PREFIX + STEPS))
     found: list[torch.Tensor] = []
