@@ -93,5 +93,4 @@ KINDS: dict[str, LayerKind] = {
     "Qwen2_5_VLDecoderLayer": LayerKind(_own_window),
     "Qwen3VLTextDecoderLayer": LayerKind(),
 }
-"""The supported layers; the first layers of EAGLE-3 read features as well (`FusedFeatureLayer`). Others are left as they
-are."""
+"""The supported layers; the first layers of EAGLE-3 read features as well (`FusedFeatureLayer`)."""

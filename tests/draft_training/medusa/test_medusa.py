@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from typer.testing import CliRunner
 
 from draft_training.cli.medusa import medusa
-from draft_training.medusa.run import MedusaOrder, TrainingError, run
 from draft_training.data.texts import Windows, continued, read_texts
 from draft_training.data.unfinished_training import CheckpointMismatch
+from draft_training.medusa.run import MedusaOrder, TrainingError, run
 from draft_training.medusa.training import MedusaTrainer, MedusaTraining, Progress
 from draftwire.cli.app import app
 from draftwire.cli.failure import Failure

@@ -35,6 +35,7 @@ NEEDS = {
     "lookahead": Needs(False, "no"),
     "early_exit": Needs(False, "no"),
     "medusa": Needs(False, "heads"),
+    "eagle3": Needs(False, "its layer"),
     PREDICTION: Needs(False, "no"),
 }
 """Requirements of the drafters that run in the verifier, by name."""
