@@ -30,6 +30,7 @@ class AdaptedOrder:
     labels: Mapping[str, str] = field(default_factory=dict)
     drafters: int | None = None
     acceptance: Acceptance = COUPLED
+    always_draft: bool = False
     dynamic_temperature: bool = False
 
 

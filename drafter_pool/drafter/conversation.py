@@ -139,7 +139,9 @@ class DrafterConversation:
         request_id = request.order.request_id
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
-        opening = self._open[request.sequence_id] = DrafterOpening(self.epoch, request_id, credit)
+        opening = self._open[request.sequence_id] = DrafterOpening(
+            self.epoch, request_id, credit, request.order.always_draft
+        )
         opening.sent(len(request.tokens), self._clocks.now())
         self._flood_limit.opened(credit)
         for message in draft_messages.openings(request, self.epoch, credit):
@@ -155,24 +157,25 @@ class DrafterConversation:
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Sends a step's verdicts for the sequences open here. The first verdicts after a pause include everything that
-        was committed during it."""
+        was committed during it. Sequences that always draft get theirs also during a pause."""
         began = self._clocks.spent()
         policy = self._drafter.pause_policy
         hidden_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
-        drafted_for = 0
+        drafted_for, on_demand = 0, False
         for outcome in outcomes:
             opening = self._open.get(outcome.sequence_id)
             if opening is not None:
                 opening.hold(outcome, hidden_states=hidden_states)
                 drafted_for += opening.ready.done()
+                on_demand |= opening.always_draft
         if drafted_for:
-            policy.stepped(drafted_for)
-        if not policy.paused:
+            policy.stepped(drafted_for, on_demand=on_demand)
+        if not policy.paused or on_demand:
             batch = VerdictBatch()
             now = self._clocks.now()
             allowed = []
             for sequence_id, opening in self._open.items():
-                if opening.held:
+                if opening.held and (opening.always_draft or not policy.paused):
                     opening.write(batch, sequence_id, now)
                     allowed.append(opening.max_tree_nodes)
                     self._flood_limit.told(opening.max_tree_nodes)
@@ -181,7 +184,8 @@ class DrafterConversation:
                     batch.max_tree_nodes = policy.max_tree_nodes
                 self._wire.send(DraftRequest(verdicts=batch))
             # Holding verdicts back during a pause is free: where steps are short, no trial could be paid for otherwise.
-            policy.charge(self._seconds_since(began))
+            if not policy.paused:
+                policy.charge(self._seconds_since(began))
         policy.charge(self._stream.take_seconds())
 
     def _seconds_since(self, began: float) -> float:

@@ -26,6 +26,8 @@ class DrafterOpening:
     """The request's name in logs."""
     max_tree_nodes: int
     """Credit of the opening: maximum live nodes in the sequence's tree."""
+    always_draft: bool = False
+    """Whether the sequence's verdicts are sent even while the drafter is paused."""
     ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Resolves to True once the drafter has caught up, to False if it never will."""
     held: bool = False

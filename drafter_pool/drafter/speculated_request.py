@@ -46,6 +46,10 @@ class SpeculationOrder(Protocol):
         """The request's acceptance rule."""
 
     @property
+    def always_draft(self) -> bool:
+        """Whether drafters draft for the request even while they are paused."""
+
+    @property
     def dynamic_temperature(self) -> bool:
         """Whether drafters lower their temperature where they are less confident."""
 

@@ -98,9 +98,18 @@ class PausePolicy:
         """Tries a paused drafter at once instead of waiting until the trial is paid for."""
         self._account.try_now()
 
-    def stepped(self, sequences: int) -> None:
-        """Settles a step. sequences: number of the drafter's sequences that continue after it; at least 1."""
+    def stepped(self, sequences: int, *, on_demand: bool = False) -> None:
+        """Settles a step.
+
+        sequences: number of the drafter's sequences that continue after it; at least 1. on_demand: whether any of them
+        always drafts. What a paused drafter does for that is no trial of it, and counts neither for nor against it.
+        """
         self._sequences = sequences
+        if on_demand and self.paused:
+            self._account.stepped(1.0, drafted=False)
+            self._nodes = self._accepted = self._drafted = 0
+            self._wire_seconds = 0.0
+            return
         if self._drafted:
             self._nodes_verified.add(self._nodes / self._drafted)
         verification = self._nodes * self._node_tokens / sequences

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
-from draftwire import Acceptance, Preset, Speculation
+from draftwire import Acceptance, Planning, Preset, Speculation
 from gateway.http.errors import UNSUPPORTED_PART, GatewayError
 
 _UINT32_END = 1 << 32
@@ -45,6 +45,8 @@ class SpeculationOptions(BaseModel):
     """Draft only with drafters that carry all these labels."""
     max_draft_tokens: Annotated[int, Field(ge=0, lt=_UINT32_END)] | None = None
     """Most draft tokens verified in one step."""
+    planning: Planning | None = None
+    """Draft tokens to verify: `auto`, those that pay, or `always`, all that arrive."""
     acceptance: Acceptance | None = None
     """Rule by which draft tokens are accepted."""
     preset: Preset | None = None
@@ -76,6 +78,7 @@ class SpeculationOptions(BaseModel):
             enabled=self.enabled,
             drafter=self.drafter,
             max_draft_tokens=self.max_draft_tokens,
+            planning=self.planning,
             acceptance=self.acceptance,
             preset=self.preset,
             labels=self.labels,

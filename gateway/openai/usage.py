@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from pydantic import BaseModel
 
-from draftwire import Acceptance, Generation, Preset, SpeculationStats
+from draftwire import Acceptance, Generation, Planning, Preset, SpeculationStats
 
 _PREDICTION = "prediction"
 """Name of the drafter that drafts from a request's prediction."""
@@ -72,6 +72,8 @@ class SpeculationReport(BaseModel):
     """The preset in effect."""
     threshold: float | None
     """The threshold in effect."""
+    planning: Planning
+    """The planning in effect."""
     lossless: bool
     """Whether the output has the target's own distribution."""
 
@@ -113,6 +115,7 @@ def speculation_report(results: Sequence[Generation]) -> SpeculationReport:
         acceptance=each[0].acceptance,
         preset=each[0].preset,
         threshold=each[0].threshold,
+        planning=each[0].planning,
         lossless=all(stats.lossless for stats in each),
     )
 

@@ -33,7 +33,7 @@ from draftwire._types.model import EngineStatus, Limits, ModelInfo, PrefixCacheS
 from draftwire._types.options import BatchOptions, GenerateOptions
 from draftwire._types.planner_status import PlannerStatus
 from draftwire._types.rollout import Rollout, RolloutSide, RolloutState
-from draftwire._types.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
+from draftwire._types.speculation import Acceptance, DrafterShare, Planning, Preset, Speculation, SpeculationStats
 from draftwire._types.step_times import StepCost, StepTimes
 from draftwire._types.verifier import Verifier, VerifierStatus
 from draftwire.errors import (
@@ -126,6 +126,7 @@ __all__ = [
     "NumericsMismatchError",
     "PermissionDeniedError",
     "PlannerStatus",
+    "Planning",
     "Prediction",
     "PrefixCacheStatus",
     "Preset",

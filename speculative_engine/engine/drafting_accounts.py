@@ -32,6 +32,8 @@ class DraftingAccounts:
         self._kind: Kind = "greedy"
         self.rest = True
         """Whether no drafter may draft for the next step."""
+        self._asked_for: set[str] = set()
+        """Drafters of running sequences that always draft: these draft for the next step even if they are paused."""
         self._accounts: dict[str, dict[Kind, DraftingAccount]] = {}
         """Accounts by source, then by kind of step."""
         self._groups: dict[str, str] = {}
@@ -70,14 +72,19 @@ class DraftingAccounts:
         self._drafted.discard(source)
 
     def turn_to(self, sequences: Iterable[Sequence]) -> None:
-        """Selects the accounts for the next step by how its sequences are sampled."""
-        greedy = {sequence.sampling.temperature == 0 for sequence in sequences}
+        """Selects the accounts for the next step by how its sequences are sampled, and notes which always draft."""
+        greedy: set[bool] = set()
+        self._asked_for.clear()
+        for sequence in sequences:
+            greedy.add(sequence.sampling.temperature == 0)
+            if sequence.spec.always_draft:
+                self._asked_for.update(sequence.readers)
         self._kind = "mixed" if len(greedy) > 1 else "sampled" if False in greedy else "greedy"
         self.rest = not any(self.open(source) for source in self._accounts)
 
     def open(self, source: str) -> bool:
         """Whether a drafter may draft for the next step."""
-        return self._account(source).open
+        return source in self._asked_for or self._account(source).open
 
     def paid_off(self, source: str) -> bool:
         """Whether a drafter has earned back all that it has cost."""
@@ -115,10 +122,14 @@ class DraftingAccounts:
         sources = [source for outcome in outcomes for source in outcome.sources]
         accepted = Counter(source for source in sources if source is not None)
         for source in self._accounts:
+            account = self._account(source)
+            if not account.open and source in self._asked_for:
+                account.stepped(elapsed[source], drafted=False)  # drafting on demand is no trial of the drafter
+                continue
             saved = accepted[source]
             read = self._reading.get(source, 0.0)
             drafting = self._seconds.get(source, 0.0) - read + self._cost.added(rows, own_rows[source])
-            self._account(source).stepped(
+            account.stepped(
                 elapsed[source],
                 saved=saved / max(1, len(sources) - saved),
                 cost=drafting / plain,

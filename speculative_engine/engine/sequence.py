@@ -37,6 +37,8 @@ class SequenceSpec:
     """Tokens that end the sequence; empty to ignore them."""
     max_draft_tokens: int | None = None
     """Most draft tokens verified in one step; None leaves the number to the planner."""
+    always_draft: bool = False
+    """Whether its draft tokens are verified whatever they are worth, and paused drafters draft for it as well."""
     acceptance: Acceptance = COUPLED
     """Decides which draft tokens are kept."""
     editors: tuple[LogitEditor, ...] = ()
@@ -118,6 +120,7 @@ class Sequence:
             max_nodes=max_tree_nodes if most is None else min(most, max_tree_nodes),
             # The last token of a sequence needs no node: its parent's row already yields it.
             max_position=self.spec.max_length - 2,
+            always_draft=self.spec.always_draft,
             allows=allowed_nodes(self.spec.form, self.tree) if self.spec.form is not None else None,
         )
 

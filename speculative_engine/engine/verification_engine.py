@@ -148,7 +148,7 @@ class VerificationEngine:
             )
             sequence.attach(
                 reader,
-                ProposalClock(self.planner.timings[source]) if timed else None,
+                ProposalClock(self.planner.timings[source], always=sequence.spec.always_draft) if timed else None,
                 hidden_states=hidden_states or self._local.takes_states(source),
             )
             self._local.open(source, sequence)

@@ -11,6 +11,12 @@ _WEIGHT = 0.2
 few proposals."""
 
 
+_LONGEST_ANSWER = 0.1
+"""Seconds for which a step of a sequence that always drafts waits for the answer to the last verdict."""
+_MOST_UNANSWERED = 4
+"""Unanswered verdicts from which a drafter counts as silent and is not waited for."""
+
+
 class DrafterTiming:
     """Running means of one drafter's times, as the verifier sees them.
 
@@ -51,9 +57,11 @@ class ProposalClock:
     that has become faster is noticed.
     """
 
-    def __init__(self, timing: DrafterTiming):
-        """timing: the drafter's averages over all sequences."""
+    def __init__(self, timing: DrafterTiming, *, always: bool = False):
+        """timing: the drafter's averages over all sequences. always: whether the drafter gets this sequence's verdicts
+        even while it is paused."""
         self._timing = timing
+        self._always = always
         # Committed length and time of each unanswered verdict that left an empty tree, oldest first.
         self._asked: deque[tuple[int, float]] = deque()
         self._last_arrival: float | None = None
@@ -63,6 +71,11 @@ class ProposalClock:
         self._untold = False
         """Whether there were verdicts while the drafter was paused."""
 
+    @property
+    def _paused(self) -> bool:
+        """Whether the drafter gets no verdicts of this sequence for now."""
+        return self._timing.paused and not self._always
+
     def restart(self) -> None:
         """Clears all requests and arrivals: the next proposal counts as the first."""
         self._asked.clear()
@@ -71,7 +84,7 @@ class ProposalClock:
 
     def asked(self, committed_length: int, now: float) -> None:
         """A verdict left an empty tree."""
-        if self._timing.paused:
+        if self._paused:
             self._untold = True
             return
         if self._untold:
@@ -99,7 +112,7 @@ class ProposalClock:
         An overdue proposal is expected to take as long again as it is already late. A drafter that leaves verdicts
         unanswered counts as late since the first of them.
         """
-        if self._last_arrival is None or self._timing.paused:
+        if self._last_arrival is None or self._paused:
             return None
         if not self._asked:
             due = late_since = self._last_arrival + self._timing.interval
@@ -108,3 +121,10 @@ class ProposalClock:
         if now < late_since:
             return due - now
         return max(due - now, (now - late_since) + 0.25 * self._timing.interval)
+
+    def answer_wait(self, now: float) -> float:
+        """Returns the seconds for which the answer to the last verdict is worth waiting for in any case; 0 if none is
+        due, it is late, or the drafter has left several verdicts unanswered."""
+        if not self._asked or len(self._asked) > _MOST_UNANSWERED:
+            return 0.0
+        return max(0.0, self._asked[-1][1] + _LONGEST_ANSWER - now)

@@ -6,6 +6,9 @@ prompts computed in the same step. Each such prompt therefore counts as a sequen
 while the time of the prompt's own rows is not charged to nodes. Waiting is the same trade-off with a delay added: more
 nodes later against a step now. Draft length, tree width and dropping a useless drafter thus follow from measured costs
 and calibrated probabilities, not from settings.
+
+A sequence may ask for drafting in any case (`Candidate.always_draft`). Its nodes are taken first, up to its limit and
+the rows of a step; the planner then decides about the others' nodes.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class Candidate:
     """Last position at which a verified node is useful."""
     allows: Callable[[Node], bool] | None = None
     """Whether a node may be committed, called for parents before their children; None if all nodes may be."""
+    always_draft: bool = False
+    """Whether to verify its nodes whatever they are worth."""
 
 
 @dataclass(slots=True)
@@ -91,10 +96,42 @@ class Planner:
         """
         base = len(candidates) + other_rows
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
+        asked = [index for index, candidate in enumerate(candidates) if candidate.always_draft]
+        others = [index for index, candidate in enumerate(candidates) if not candidate.always_draft]
+        taken = self._best(candidates, asked, most - base, least=0.0) if asked else []
+        base += len(taken)
+        ordered = self._best(candidates, others, most - base, least=_LEAST_PROBABILITY)
+
+        expected = len(candidates) + sum(probability for _, _, probability in taken)
+        # Other rows buy prompts, not tokens: a token is charged what it costs in a step without them.
+        sequences = len(candidates)
+        own_rows = sequences + len(taken)
+        apart = self.cost.seconds(base, sequences) - self.cost.seconds(own_rows, sequences)
+        best_count, best_expected = 0, expected
+        best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - apart)
+        for size, (_, _, probability) in enumerate(ordered, start=1):
+            expected += probability
+            rate = (expected + prompts) / (self.cost.seconds(base + size, sequences) - apart)
+            if rate > best_rate:
+                best_count, best_rate, best_expected = size, rate, expected
+        nodes: list[list[Node]] = [[] for _ in candidates]
+        for index, node, _ in [*taken, *ordered[:best_count]]:
+            nodes[index].append(node)
+        leaf = [1.0] * len(candidates)
+        for index, node, probability in [*taken, *ordered]:
+            if node.rank == 0 and node.parent is not None:
+                leaf[index] = min(leaf[index], probability)
+        full = base + best_count >= most
+        return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, leaf)
+
+    def _best(
+        self, candidates: Sequence[Candidate], indices: Sequence[int], room: int, *, least: float
+    ) -> list[tuple[int, Node, float]]:
+        """Returns at most `room` nodes of the candidates with these indices, best first and parents before children,
+        each with its candidate's index and its probability of being on the target's path, at least `least`."""
         ordered: list[tuple[int, Node, float]] = []
         heap: list[tuple[float, int, int, Node]] = []
-        taken = [0] * len(candidates)
-        leaf = [1.0] * len(candidates)
+        taken = dict.fromkeys(indices, 0)
         count = 0
 
         def push(index: int, parent: Node, probability: float) -> None:
@@ -105,44 +142,36 @@ class Planner:
             for child in parent.children.values():
                 model = self.models.get(child.source)
                 value = probability * model.probability(child) if model else 0.0
-                if value >= _LEAST_PROBABILITY and (allows is None or allows(child)):
+                if value >= least and (allows is None or allows(child)):
                     count += 1
                     heapq.heappush(heap, (-value, count, index, child))
 
-        for index, candidate in enumerate(candidates):
-            push(index, candidate.tree.root, 1.0)
-        while heap and base + len(ordered) < most:
+        for index in indices:
+            push(index, candidates[index].tree.root, 1.0)
+        while heap and len(ordered) < room:
             value, _, index, node = heapq.heappop(heap)
             if taken[index] >= candidates[index].max_nodes:
                 continue
             taken[index] += 1
             ordered.append((index, node, -value))
-            if node.rank == 0 and node.parent is not None:
-                leaf[index] = min(leaf[index], -value)
             push(index, node, -value)
-
-        expected = float(len(candidates))
-        # Other rows buy prompts, not tokens: a token is charged what it costs in a step without them.
-        sequences = len(candidates)
-        others = self.cost.seconds(base, sequences) - self.cost.seconds(sequences, sequences)
-        best_count, best_expected = 0, expected
-        best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - others)
-        for size, (_, _, probability) in enumerate(ordered, start=1):
-            expected += probability
-            rate = (expected + prompts) / (self.cost.seconds(base + size, sequences) - others)
-            if rate > best_rate:
-                best_count, best_rate, best_expected = size, rate, expected
-        nodes: list[list[Node]] = [[] for _ in candidates]
-        for index, node, _ in ordered[:best_count]:
-            nodes[index].append(node)
-        full = base + best_count >= most
-        return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, leaf)
+        return ordered
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Returns the seconds to wait for the next proposal before stepping with `plan`; 0 if stepping now is
         better."""
         if plan.full:
             return 0.0
+        if all(candidate.always_draft for candidate in candidates):
+            return max(
+                (
+                    clock.answer_wait(now)
+                    for candidate, nodes in zip(candidates, plan.nodes, strict=True)
+                    if not nodes and candidate.max_nodes and candidate.tree.root.position < candidate.max_position
+                    for clock in candidate.clocks.values()
+                ),
+                default=0.0,
+            )
         gain, added, wait = 0.0, 0, 0.0
         for index, candidate in enumerate(candidates):
             if len(plan.nodes[index]) >= candidate.max_nodes:

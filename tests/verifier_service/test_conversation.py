@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from draftwire.v1.sampling_pb2 import SamplingParams
-from draftwire.v1.speculation_pb2 import SpeculationOptions
+from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest
 from service_runtime.errors import ServiceError
 from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
@@ -235,6 +235,23 @@ class TestOptions:
         output = await verifier.generate(order(speculation=SpeculationOptions(max_draft_tokens=1)))
         stats = output.finished.speculation
         assert 0 < stats.draft_tokens <= stats.steps
+
+    async def test_all_that_is_drafted_whatever_it_is_worth(
+        self, verifier: InProcessVerifier, stranger: InProcessDrafter
+    ) -> None:
+        always = SpeculationOptions(planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
+        plain = await verifier.plain(order(sampling=sampled()))
+        await verifier.pool.membership.attach("stranger:1", "a")
+        output = await verifier.generate(order(sampling=sampled(), speculation=always))
+        stats = output.finished.speculation
+        assert output.token_ids == plain.token_ids
+        assert stats.planning == DraftPlanning.DRAFT_PLANNING_ALWAYS
+        assert stats.drafts > 1
+
+    async def test_planning_makes_no_difference_without_speculation(self, verifier: InProcessVerifier) -> None:
+        options = SpeculationOptions(enabled=False, planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
+        output = await verifier.generate(order(speculation=options))
+        assert output.finished.speculation.planning == DraftPlanning.DRAFT_PLANNING_AUTO
 
     @pytest.mark.parametrize("options", [SpeculationOptions(enabled=False), SpeculationOptions(max_draft_tokens=0)])
     async def test_none_at_all(

@@ -11,7 +11,7 @@ from functools import partial
 from drafter_pool.announcing.drafter_fields import read_labels
 from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.v1.speculation_pb2 import AcceptancePreset
+from draftwire.v1.speculation_pb2 import AcceptancePreset, DraftPlanning
 from service_runtime.errors import invalid_field, refused_field
 from service_runtime.rpc.request_id import given_request_id
 from speculative_engine.acceptance.acceptance import Acceptance
@@ -94,6 +94,11 @@ class GenerateOrder:
         return self.spec.sampling
 
     @property
+    def always_draft(self) -> bool:
+        """Whether its draft tokens are verified whatever they are worth."""
+        return self.spec.always_draft
+
+    @property
     def max_length(self) -> int:
         """Most tokens of prompt and output together."""
         return self.spec.max_length
@@ -149,13 +154,18 @@ class RequestReader:
         speculation = request.speculation
         most = speculation.max_draft_tokens if speculation.HasField("max_draft_tokens") else None
         enabled = speculation.enabled if speculation.HasField("enabled") else True
+        speculate = enabled and most != 0
+        if speculation.planning not in DraftPlanning.values():
+            raise invalid_field(
+                "speculation.planning", f"{speculation.planning} is not a planning that this verifier knows"
+            )
         sampling = read_sampling(request.sampling)
         stops, drafter_names = _stops(request.stop), _drafter_names(speculation)
         prompt = await self._prompt(request, peer)
         max_length = self._max_length(request, len(prompt))
         settled = await read_acceptance(
             speculation,
-            matters=enabled and most != 0 and not sampling.greedy,
+            matters=speculate and not sampling.greedy,
             prompt=lambda: self._end_of(prompt, peer),
         )
         labels, drafters = read_labels("speculation.labels", speculation.labels), _drafters(speculation)
@@ -184,6 +194,7 @@ class RequestReader:
             sampling=sampling,
             eos_token_ids=ends,
             max_draft_tokens=most,
+            always_draft=speculate and speculation.planning == DraftPlanning.DRAFT_PLANNING_ALWAYS,
             acceptance=settled.acceptance,
             editors=editors if form is None else (*editors, form),
             logprobs=log_probs,
@@ -193,7 +204,6 @@ class RequestReader:
             form=form,
             report_rejected=request.report_rejected,
         )
-        speculate = enabled and most != 0
         return GenerateOrder(
             request_id=request_id,
             spec=spec,

@@ -13,6 +13,7 @@ import numpy as np
 from drafter_pool.drafter.source import drafter_of
 from draftwire.v1 import speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.speculation_pb2 import DraftPlanning
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import (
     FinishReason,
@@ -83,6 +84,9 @@ class RunningRequest:
         self._cached_tokens = 0
         self._stats = speculation_pb2.SpeculationStats()
         tell_acceptance(self._stats, order.acceptance, order.preset)
+        self._stats.planning = (
+            DraftPlanning.DRAFT_PLANNING_ALWAYS if order.always_draft else DraftPlanning.DRAFT_PLANNING_AUTO
+        )
         self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
         self._chunk = GenerateChunk()
         self._chunks: deque[GenerateChunk] = deque()

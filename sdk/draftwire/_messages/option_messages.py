@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftwire._messages.validation import named, token_ids, unsigned
-from draftwire._types.acceptance import PRESETS, RULES
+from draftwire._types.acceptance import PLANNINGS, PRESETS, RULES
 from draftwire._types.quoting import quoted
 from draftwire._types.speculation import Acceptance, Speculation
 from draftwire.errors import invalid_field
@@ -27,6 +27,7 @@ def speculation_message(speculation: Speculation) -> speculation_pb2.Speculation
         enabled=speculation.enabled,
         drafter=speculation.drafter,
         max_draft_tokens=unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
+        planning=named("speculation.planning", PLANNINGS, speculation.planning),
         acceptance=named("speculation.acceptance", RULES, speculation.acceptance or default),
         labels=speculation.labels,
         drafters=unsigned("speculation.drafters", number, least=1),

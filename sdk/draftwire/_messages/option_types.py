@@ -112,6 +112,7 @@ SPECULATION: dict[str, Check] = {
     "enabled": flag,
     "drafter": text,
     "max_draft_tokens": whole,
+    "planning": text,
     "acceptance": text,
     "preset": text,
     "labels": partial(pairs, text, text, "a mapping of strings"),

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from draftwire._messages.methods import GENERATE, Method
 from draftwire._messages.prompt_prefix import prompt_prefix
-from draftwire._types.acceptance import PRESET_NAMES, RULE_NAMES
+from draftwire._types.acceptance import PLANNING_NAMES, PRESET_NAMES, RULE_NAMES
 from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
 from draftwire._types.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
 from draftwire._types.speculation import NO_SPECULATION, DrafterShare, SpeculationStats
@@ -332,4 +332,5 @@ def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> 
         lossless=message.lossless if message.HasField("lossless") else True,
         drafts=message.drafts,
         accepted_per_position=list(message.accepted_per_position),
+        planning=PLANNING_NAMES.get(message.planning, "auto"),
     )

@@ -1,12 +1,12 @@
-"""Acceptance rules and presets, by name and by their numbers in the contract, and the counts of each rule."""
+"""Acceptance rules, presets and plannings, by name and by number in the contract, and the counts of each rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from draftwire._types.speculation import Acceptance, Preset
-from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule
+from draftwire._types.speculation import Acceptance, Planning, Preset
+from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, DraftPlanning
 from draftwire.v1.verifier_service_pb2 import AcceptanceCount as AcceptanceCountMessage
 
 RULES: dict[Acceptance, AcceptanceRule] = {
@@ -21,8 +21,13 @@ PRESETS: dict[Preset, AcceptancePreset] = {
     "json": AcceptancePreset.ACCEPTANCE_PRESET_JSON,
     "narrative": AcceptancePreset.ACCEPTANCE_PRESET_NARRATIVE,
 }
+PLANNINGS: dict[Planning, DraftPlanning] = {
+    "auto": DraftPlanning.DRAFT_PLANNING_AUTO,
+    "always": DraftPlanning.DRAFT_PLANNING_ALWAYS,
+}
 RULE_NAMES = {number: name for name, number in RULES.items()}
 PRESET_NAMES = {number: name for name, number in PRESETS.items()}
+PLANNING_NAMES = {number: name for name, number in PLANNINGS.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ Acceptance = Literal["coupled", "rejection", "typical", "threshold"]
 output. ``"rejection"`` is speculative sampling: lossless with trusted drafters, although the tokens depend on the
 drafters. ``"typical"`` and ``"threshold"`` also accept tokens that the target finds likely enough; they are lossy."""
 
+Planning = Literal["auto", "always"]
+"""Number of draft tokens to verify: ``"auto"`` those that are expected to raise the tokens per second, ``"always"`` all
+that arrive, up to the limits, whatever they are worth, for tests and comparisons."""
+
 Preset = Literal["auto", "code", "json", "narrative"]
 """Threshold for a kind of text; ``"auto"`` chooses one by the look of the prompt."""
 
@@ -26,6 +30,9 @@ class Speculation:
     """Name of the attached drafter to use; None lets the verifier choose."""
     max_draft_tokens: int | None = None
     """Most draft tokens verified in one step for this request; None leaves it to the verifier's planner."""
+    planning: Planning | None = None
+    """Number of draft tokens to verify; None means ``"auto"``. ``"always"`` can be slower than plain decoding, and
+    slows down requests that share its steps."""
     acceptance: Acceptance | None = None
     """Acceptance rule; None means ``"coupled"``, or ``"threshold"`` if a preset is given."""
     preset: Preset | None = None
@@ -100,6 +107,8 @@ class SpeculationStats:
     """The posterior alpha in effect, for ``"typical"``."""
     lossless: bool = True
     """Whether the output has the same distribution as the target's alone."""
+    planning: Planning = "auto"
+    """The planning in effect; ``"auto"`` without speculation."""
     drafts: int = 0
     """Steps that verified at least one draft token."""
     accepted_per_position: list[int] = field(default_factory=list)

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from draftwire._types.speculation import Acceptance, Preset, Speculation
+from draftwire._types.speculation import Acceptance, Planning, Preset, Speculation
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.options import (
     DEFAULT_VERIFIERS,
@@ -83,6 +83,10 @@ def generate(
     drafters: Annotated[int | None, typer.Option(help="Most drafters that draft at once.")] = None,
     label: Labels = None,
     max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens per step.")] = None,
+    planning: Annotated[
+        str | None,
+        typer.Option(help="Draft tokens to verify: auto, those that pay, or always, all that arrive."),
+    ] = None,
     prediction: Annotated[str | None, typer.Option(help="Expected output, to draft from.")] = None,
     acceptance: Annotated[
         str | None,
@@ -130,6 +134,7 @@ def generate(
         enabled=not no_speculation,
         drafter=drafter[0] if drafter and len(drafter) == 1 else None,
         max_draft_tokens=max_draft_tokens,
+        planning=cast(Planning | None, planning),
         labels=parse_labels(label),
         drafters=drafter if drafter and len(drafter) > 1 else drafters,
         prediction=prediction,

@@ -50,6 +50,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
             "posterior_threshold": speculation.posterior_threshold,
             "posterior_alpha": speculation.posterior_alpha,
             "lossless": speculation.lossless,
+            "planning": speculation.planning,
             "drafts": speculation.drafts,
             "accepted_per_position": speculation.accepted_per_position,
             "drafters": [share_json(share) for share in speculation.drafters],

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from drafter_pool.standing.clocks import DrafterClocks
 from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_service_pb2 import DraftResponse
+from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from speculative_engine.planning.drafting_account import MOST_BALANCE
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch
 from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
@@ -49,6 +50,19 @@ def steps_until_trial(policy: PausePolicy) -> int:
         step(policy)
         steps += 1
     return steps
+
+
+def test_what_a_paused_drafter_does_on_demand_is_no_trial() -> None:
+    policy, other = PausePolicy(), PausePolicy()
+    for each in (policy, other):
+        each.price(0.01, 0.9)
+        steps_until_pause(each)
+    for _ in range(20):
+        policy.verified(8, 0)
+        policy.charge(TIMED)
+        policy.stepped(1, on_demand=True)
+        other.stepped(1)
+    assert steps_until_trial(policy) == steps_until_trial(other)
 
 
 def told_of(
@@ -269,6 +283,21 @@ async def test_the_drafter_is_told(dear: InProcessVerifier) -> None:
     assert steps[:at_once] == [1] * at_once
     assert steps[at_once] > 8, "it was paused"
     assert steps[at_once + 1 : at_once + 4] == [1] * 3, "and is tried"
+
+
+async def test_one_that_is_paused_drafts_for_a_request_that_demands_it(dear: InProcessVerifier) -> None:
+    verifier = dear
+    silent = ScriptedDrafter()
+    verifier.network.listen("silent:1", silent.converse)
+    await verifier.pool.membership.attach("silent:1", "")
+    await verifier.generate(order(max_tokens=60))
+    assert [each.resting for each in verifier.pool.describe()] == [True]
+    silent.lengths.clear()
+    always = SpeculationOptions(planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
+    await verifier.generate(order(max_tokens=30, speculation=always))
+    assert silent.lengths[0] < len(PROMPT) + 30
+    assert silent.lengths == list(range(silent.lengths[0], len(PROMPT) + 30))
+    assert [each.resting for each in verifier.pool.describe()] == [True]
 
 
 async def test_that_it_is_paused_is_told(dear: InProcessVerifier) -> None:

@@ -162,6 +162,7 @@ async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingV
         "include_stop_str_in_output": True, "max_time": 2, "user": "somebody",
         "prediction": {"type": "content", "content": [{"type": "text", "text": "to "}, {"type": "text", "text": "be"}]},
         "speculation": {"drafters": ["a", "b"], "max_draft_tokens": 4, "acceptance": "typical", "labels": {"x": "y"},
+                        "planning": "always",
                         "posterior_threshold": 0.5, "posterior_alpha": 0.25, "dynamic_temperature": True},
     }  # fmt: skip
     response = await http.post("/v1/completions", json=body, headers={"x-request-id": "mine"})
@@ -182,7 +183,7 @@ async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingV
     assert 1 < sent.max_time.ToTimedelta().total_seconds() <= 2
     assert speculation.prediction.text == "to be"
     assert list(speculation.drafter_names) == ["a", "b"] and dict(speculation.labels) == {"x": "y"}
-    assert (speculation.max_draft_tokens, speculation.acceptance) == (4, 3)
+    assert (speculation.max_draft_tokens, speculation.acceptance, speculation.planning) == (4, 3, 2)
     assert (speculation.posterior_threshold, speculation.posterior_alpha) == (0.5, 0.25)
     assert speculation.dynamic_temperature
 

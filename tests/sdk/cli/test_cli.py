@@ -41,7 +41,7 @@ def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier
     options = "--max-tokens 3 --temperature 0 --top-k 4 --top-p 0.5 --min-p 0.1 --ignore-eos --stop a --stop b"
     options += " --no-speculation --drafter good --max-draft-tokens 6 --timeout 9 --prediction expected"
     options += " --acceptance threshold --preset json --threshold 0.5 --posterior-threshold 0.1 --posterior-alpha 0.2"
-    options += " --dynamic-temperature"
+    options += " --dynamic-temperature --planning always"
     assert command("generate", "x", *options.split()).code == 0
     request = verifier.requests[0]
     assert (request.max_tokens, request.ignore_eos, list(request.stop)) == (3, True, ["a", "b"])
@@ -53,6 +53,7 @@ def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier
     assert (speculation.acceptance, speculation.preset) == (4, 3)
     assert (speculation.threshold, speculation.posterior_threshold, speculation.posterior_alpha) == (0.5, 0.1, 0.2)
     assert speculation.dynamic_temperature
+    assert speculation.planning == 2
     assert not request.HasField("structured_output")
     assert verifier.remaining_seconds[0] is not None
 

@@ -121,6 +121,7 @@ def test_conversations() -> None:
         ({"seed": -1}, "sampling.seed"),
         ({"seed": 2**64}, "sampling.seed"),
         ({"speculation": Speculation(max_draft_tokens=-1)}, "speculation.max_draft_tokens"),
+        ({"speculation": Speculation(planning="never")}, "speculation.planning"),  # type: ignore[arg-type]
         ({"speculation": Speculation(acceptance="greedy")}, "speculation.acceptance"),  # type: ignore[arg-type]
         ({"speculation": Speculation(preset="poem")}, "speculation.preset"),  # type: ignore[arg-type]
     ],

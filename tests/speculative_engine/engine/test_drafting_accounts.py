@@ -11,6 +11,7 @@ from speculative_engine.engine.step_result import SequenceOutcome
 from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node
 
 GREEDY, SAMPLED = SamplingParams(temperature=0.0), SamplingParams(temperature=0.8)
@@ -170,3 +171,23 @@ def test_one_that_joins_a_group_late_begins_anew(accounts: DraftingAccounts) -> 
     accounts.group("grammar-1", "grammar")
     assert accounts.open("grammar-1")
     accounts.group("unknown", "grammar")
+
+
+def test_a_paused_drafter_drafts_on_demand_and_it_counts_for_nothing(accounts: DraftingAccounts) -> None:
+    accounts.add("d")
+    usual = sequence_of()
+    demanding = Sequence(SequenceSpec(0, [5], 100, GREEDY, always_draft=True))
+    demanding.readers["d"] = ProposalReader("d", 8, 100)
+    accounts.turn_to([usual])
+    while accounts.open("d"):
+        accounts.spent("d", 1.0, drafted=True)
+        accounts.settle(1, [job_of()], [outcome_of(None)])
+        accounts.turn_to([usual])
+    balance = accounts._account("d").balance
+    accounts.turn_to([demanding])
+    assert accounts.open("d") and not accounts.rest
+    accounts.spent("d", 1.0, drafted=True)
+    accounts.settle(1, [job_of("d")], [outcome_of("d", None)])
+    assert balance < accounts._account("d").balance < balance + 0.1
+    accounts.turn_to([usual])
+    assert not accounts.open("d") and accounts.rest

@@ -167,3 +167,25 @@ def test_verdicts_that_stay_unanswered_make_nothing_slower() -> None:
             + instructions(lambda at=0.1 * length: clock.expected_wait(at))
         )
     assert work[-1] <= 1.1 * work[20]
+
+
+def test_an_answer_is_waited_for_until_it_is_late_or_the_drafter_is_silent() -> None:
+    clock = ProposalClock(DrafterTiming())
+    assert clock.answer_wait(0.0) == 0
+    clock.asked(10, 1.0)
+    assert 0 < clock.answer_wait(1.05) < clock.answer_wait(1.0)
+    assert clock.answer_wait(2.0) == 0
+    clock.arrived(10, 2.0)
+    assert clock.answer_wait(2.0) == 0
+    for length in range(11, 17):
+        clock.asked(length, 3.0)
+    assert clock.answer_wait(3.0) == 0
+
+
+def test_a_pause_does_not_concern_a_sequence_that_always_drafts() -> None:
+    timing = DrafterTiming()
+    usual, always = ProposalClock(timing), ProposalClock(timing, always=True)
+    timing.paused = True
+    for clock in (usual, always):
+        clock.asked(10, 1.0)
+    assert usual.answer_wait(1.0) == 0 < always.answer_wait(1.0)

@@ -104,6 +104,42 @@ def test_limits_are_kept() -> None:
     assert planner.plan([candidate(trees[2])], other_rows=4, max_rows=2).nodes == [[]]
 
 
+def test_a_sequence_that_always_drafts_has_its_nodes_taken_whatever_they_cost() -> None:
+    planner = planner_of(DEAR, max_rows=6)
+    always, usual = candidate(chain([0.5, 1e-9])), candidate(chain([0.1]))
+    always.always_draft = True
+    plan = planner.plan([usual, always])
+    assert [tokens(nodes) for nodes in plan.nodes] == [[], [0, 1]]
+    assert plan.expected_tokens == pytest.approx(2.5)
+    unknown = TokenTree(1, 0)
+    unknown.add(unknown.root, 7, 0.9, "forgotten")
+    asking = candidate(unknown)
+    asking.always_draft = True
+    assert [tokens(nodes) for nodes in planner.plan([asking]).nodes] == [[7]]
+
+
+def test_what_is_always_taken_leaves_the_others_what_they_are_worth() -> None:
+    planner = planner_of(FREE, max_rows=5)
+    always, usual = candidate(chain([0.1] * 2), max_nodes=1), candidate(chain([0.9, 0.9, 0.9]))
+    always.always_draft = True
+    assert [tokens(nodes) for nodes in planner.plan([usual, always]).nodes] == [[0, 1], [0]]
+
+
+def test_a_step_of_sequences_that_always_draft_waits_for_the_drafters() -> None:
+    planner = planner_of(DEAR)
+    clock = ProposalClock(DrafterTiming(), always=True)
+    empty = Candidate(TokenTree(1, 0), {"d": clock}, 8, 1000, always_draft=True)
+    usual = candidate(TokenTree(1, 0))
+    assert planner.worthwhile_wait(planner.plan([empty]), [empty], 0.0) == 0  # nothing was asked
+    clock.asked(1, 0.0)
+    assert planner.worthwhile_wait(planner.plan([empty]), [empty], 0.0) > 0
+    assert planner.worthwhile_wait(planner.plan([empty, usual]), [empty, usual], 0.0) == 0
+    none = Candidate(TokenTree(1, 0), {"d": clock}, 0, 1000, always_draft=True)
+    assert planner.worthwhile_wait(planner.plan([none]), [none], 0.0) == 0
+    full = Candidate(chain([0.1]), {"d": clock}, 8, 1000, always_draft=True)
+    assert planner.worthwhile_wait(planner.plan([full]), [full], 0.0) == 0
+
+
 def test_the_rows_of_prompts_make_no_node_cheaper() -> None:
     """A step made long by prompts is no reason to verify nodes that are not worth it in a step without prompts."""
     trees = [candidate(chain([0.6, 0.6])) for _ in range(4)]

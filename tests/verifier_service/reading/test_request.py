@@ -121,6 +121,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "threshold of another rule": (rule(2, threshold=0.5), "INVALID_FIELD", "speculation.threshold"),
     "threshold without a rule": (rule(0, threshold=0.5), "INVALID_FIELD", "speculation.threshold"),
     "threshold beside a preset": (rule(4, preset=2, threshold=0.5), "INVALID_FIELD", "speculation.threshold"),
+    "unknown planning": (rule(0, planning=99), "INVALID_FIELD", "speculation.planning"),
     "unknown preset": (rule(4, preset=99), "INVALID_FIELD", "speculation.preset"),
     "preset of another rule": (rule(1, preset=2), "INVALID_FIELD", "speculation.preset"),
     "NaN posterior threshold": (
