@@ -174,20 +174,20 @@ def test_one_that_joins_a_group_late_begins_anew(accounts: DraftingAccounts) -> 
 
 
 def test_a_paused_drafter_drafts_on_demand_and_it_counts_for_nothing(accounts: DraftingAccounts) -> None:
-    accounts.add("d")
+    accounts.remove("b")
     usual = sequence_of()
     demanding = Sequence(SequenceSpec(0, [5], 100, GREEDY, always_draft=True))
-    demanding.readers["d"] = ProposalReader("d", 8, 100)
+    demanding.readers["a"] = ProposalReader("a", 8, 100)
     accounts.turn_to([usual])
-    while accounts.open("d"):
-        accounts.spent("d", 1.0, drafted=True)
+    while accounts.open("a"):
+        accounts.spent("a", 1.0, drafted=True)
         accounts.settle(1, [job_of()], [outcome_of(None)])
         accounts.turn_to([usual])
-    balance = accounts._account("d").balance
+    balance = accounts._account("a").balance
     accounts.turn_to([demanding])
-    assert accounts.open("d") and not accounts.rest
-    accounts.spent("d", 1.0, drafted=True)
-    accounts.settle(1, [job_of("d")], [outcome_of("d", None)])
-    assert balance < accounts._account("d").balance < balance + 0.1
+    assert accounts.open("a") and not accounts.rest
+    accounts.spent("a", 1.0, drafted=True)
+    accounts.settle(1, [job_of("a")], [outcome_of("a", None)])
+    assert balance < accounts._account("a").balance < balance + 0.1
     accounts.turn_to([usual])
-    assert not accounts.open("d") and accounts.rest
+    assert not accounts.open("a") and accounts.rest
