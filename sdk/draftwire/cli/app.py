@@ -23,6 +23,7 @@ _MODULES = {
     "chat": "draftwire.cli.chat",
     "top": "draftwire.cli.top.command",
     "bench": "draftwire.cli.bench.command",
+    "check": "draftwire.cli.check.command",
     "probe": "draftwire.cli.probe",
     "drafters": "draftwire.cli.drafters",
     "version": "draftwire.cli.version",

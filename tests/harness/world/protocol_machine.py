@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from draftwire.v1.sampling_pb2 import SamplingParams
-from draftwire.v1.speculation_pb2 import SpeculationOptions
+from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import GenerateRequest, TokenIds
 from tests.harness.world import accidents, invariants
 from tests.harness.world.checkpoints import Checkpoints
@@ -50,6 +50,7 @@ def _requests(max_tokens: list[int], drafters: list[str | None]) -> st.SearchStr
             drafter=st.sampled_from(drafters),
             drafters=st.sampled_from([None, 2]),
             max_draft_tokens=st.sampled_from([None, None, None, None, 0, 2]),
+            planning=st.sampled_from([None, None, None, DraftPlanning.DRAFT_PLANNING_ALWAYS]),
         ),
     )
 

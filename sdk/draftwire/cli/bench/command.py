@@ -120,7 +120,7 @@ def bench(
     read = read_prompts(prompts, count) if prompts else bundled_prompts(count)
     plan = Plan(read, list(dict.fromkeys(temperature or (0.0, 0.8))), max_tokens, runs, concurrency, seed)
     console = Console(stderr=True, highlight=False)
-    with _services(verifier, target, draft or [], console) as services:
+    with services_for(verifier, target, draft or [], console, "draftwire bench --target") as services:
         options = connection.options() if target is None else {}  # what was started here needs none
         report = asyncio.run(_measure(services, plan, method or [], console, options))
     report.show()
@@ -131,17 +131,25 @@ def bench(
 
 
 @contextmanager
-def _services(verifier: str, target: Path | None, drafts: Sequence[Path], console: Console) -> Iterator[Services]:
+def services_for(
+    verifier: str, target: Path | None, drafts: Sequence[Path], console: Console, command: str
+) -> Iterator[Services]:
+    """Yields the verifier at an address, or services that are started for a command.
+
+    Raises:
+        ValueError: a directory contains no model, or --draft is given without --target.
+        Failure: a service cannot run here.
+    """
     if target is None:
         if drafts:
-            raise ValueError("--draft: requires --target; give a running drafter by --method HOST:PORT")
+            raise ValueError("--draft: requires --target; name a running drafter by its address instead")
         yield Services(verifier)
         return
     for option, model in (("--target", target), *(("--draft", draft) for draft in drafts)):
         if not (model / "config.json").is_file():
             raise ValueError(f"{option} {model}: contains no model")
     drafter_names(drafts)
-    check_services_installed("draftwire bench --target")
+    check_services_installed(command)
     with started(target, drafts, console) as services:
         yield services
 

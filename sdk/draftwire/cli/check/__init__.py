@@ -1,0 +1,1 @@
+"""``draftwire check``: a certificate that speculation does not change outputs."""

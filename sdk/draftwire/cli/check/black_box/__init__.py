@@ -1,0 +1,1 @@
+"""The check of any OpenAI-compatible endpoint, from outside."""

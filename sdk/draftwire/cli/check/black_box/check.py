@@ -1,0 +1,148 @@
+"""The check of an endpoint: the same requests repeated, alone and in company, with and without speculation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftwire.cli.bench.machine import machine
+from draftwire.cli.check.black_box.endpoint import Endpoint
+from draftwire.cli.check.budget import Budget
+from draftwire.cli.check.certificate import Certificate
+from draftwire.cli.check.comparison import Comparison
+from draftwire.cli.check.prompts import CheckPrompt
+from draftwire.cli.check.request import check_requests
+
+SAMPLINGS = ("greedy", "T=0.8")
+"""The samplings that every such endpoint has."""
+_COMPANY = 8
+"""Requests at once."""
+_LIMITS = (
+    "seen from outside: only texts and finish reasons are compared, not token ids or log-probabilities, and only of "
+    "these requests",
+    "whether anything was drafted cannot be seen from outside, unless the endpoint reports it",
+)
+_UNCOUPLED = (
+    "a difference at T=0.8 need not be a fault: an engine that accepts draft tokens by the rule of rejection promises "
+    "plain decoding's distribution, not its tokens; a difference under greedy sampling is a change of the output"
+)
+_NO_PLAIN = (
+    "there was no plain decoding to compare with (--reference or --plain-field): equal outputs show that the endpoint "
+    "repeats itself, not that speculation changes nothing"
+)
+_UNSTEADY = (
+    "plain decoding itself does not repeat its outputs, so differences with speculation may have the same cause, such "
+    "as sums whose order depends on the batch"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BlackBoxCheck:
+    """The settings of such a check."""
+
+    endpoint: Endpoint
+    """The endpoint with speculation."""
+    plain: Endpoint | None
+    """The one without."""
+    prompts: Sequence[CheckPrompt]
+    """One for each request of a case and sampling."""
+    max_tokens: int
+    """Most tokens of a request."""
+    seed: int
+    """Seed of the first request."""
+    minutes: float
+    """The time of the whole check."""
+    command: str
+    """The command line that repeats the check."""
+
+    @classmethod
+    def of(
+        cls,
+        url: str,
+        reference: str | None,
+        model: str | None,
+        key_file: Path | None,
+        plain_field: str | None,
+        prompts: Sequence[CheckPrompt],
+        max_tokens: int,
+        seed: int,
+        minutes: float,
+        command: str,
+    ) -> BlackBoxCheck:
+        """Returns the check for the command's options.
+
+        Raises:
+            ValueError: an option is not valid.
+            Failure: an endpoint does not answer.
+        """
+        fields = _fields(plain_field)
+        if reference is not None and fields is not None:
+            raise ValueError("--plain-field: cannot be combined with --reference")
+        try:
+            key = key_file.read_text(encoding="utf-8").strip() if key_file is not None else None
+        except OSError as error:
+            raise ValueError(f"--api-key-file {key_file}: {error.strerror}") from error
+        endpoint = Endpoint.of("--openai", url, key, model)
+        plain = None
+        if reference is not None:
+            plain = Endpoint.of("--reference", reference, key, None)
+        elif fields is not None:
+            plain = endpoint.having(fields)
+        return cls(endpoint, plain, prompts, max_tokens, seed, minutes, command)
+
+    def run(self, progress: Callable[[str], None]) -> Certificate:
+        """Runs the check.
+
+        progress: called with the name of each part as it begins.
+
+        Raises:
+            Failure: the first requests fail.
+        """
+        return asyncio.run(self._run(progress))
+
+    async def _run(self, progress: Callable[[str], None]) -> Certificate:
+        requests = [
+            each for each in check_requests(self.prompts, self.max_tokens, self.seed) if each.sampling in SAMPLINGS
+        ]
+        comparison = Comparison(requests, Budget(60 * self.minutes, 3 if self.plain is None else 5), progress)
+        compare, notes = comparison.compare, list(_LIMITS)
+        first = self.plain or self.endpoint
+        await comparison.run_plain(first.complete)
+        name = "plain decoding" if self.plain is not None else "the endpoint"
+        again = await compare(f"{name} again", first.complete)
+        company = await compare(f"{name}, {_COMPANY} requests at once", first.complete, batch=_COMPANY)
+        if self.plain is None:
+            notes.append(_NO_PLAIN)
+        else:
+            await compare("speculation", self.endpoint.complete)
+            await compare(f"speculation, {_COMPANY} requests at once", self.endpoint.complete, batch=_COMPANY)
+            if again.differences or company.differences:
+                notes.append(_UNSTEADY)
+        if any(each.request["sampling"] != "greedy" for case in comparison.cases for each in case.differences):
+            notes.append(_UNCOUPLED)
+        about = machine() | {
+            "endpoint": f"{self.endpoint.url}, model {self.endpoint.model}",
+            "without speculation": "nothing"
+            if self.plain is None
+            else f"{self.plain.url}, model {self.plain.model}, fields {json.dumps(dict(self.plain.fields))}",
+            "requests": f"{len(self.prompts)} per sampling and case, up to {self.max_tokens} tokens, "
+            f"seeds from {self.seed}",
+        }
+        subject = f"{self.endpoint.model} at {self.endpoint.url}"
+        return Certificate(subject, about, comparison.cases, notes=notes, commands=[self.command])
+
+
+def _fields(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"--plain-field: not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"--plain-field: expected a JSON object, got {text}")
+    return fields

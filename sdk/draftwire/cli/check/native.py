@@ -1,0 +1,192 @@
+"""The check of a verifier, by the SDK's own protocol."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from draftwire._async.client import AsyncClient
+from draftwire._types.drafter import Drafter
+from draftwire._types.model import VerifierInfo
+from draftwire._types.speculation import Speculation, SpeculationStats
+from draftwire.cli.bench.machine import machine
+from draftwire.cli.check.budget import Budget
+from draftwire.cli.check.certificate import Certificate
+from draftwire.cli.check.changing import changing
+from draftwire.cli.check.comparison import Comparison, Run, generate, resume
+from draftwire.cli.check.distribution import DistributionTest, run_distribution_tests
+from draftwire.cli.check.drafters import NOBODY, PLAIN, drafters, drafting
+from draftwire.cli.check.other_verifiers import Variant, compare_variants, variants
+from draftwire.cli.check.output import Output
+from draftwire.cli.check.prompts import CheckPrompt, speed_prompts
+from draftwire.cli.check.request import CheckRequest, check_requests
+from draftwire.cli.check.speed import Speed, measure_speed
+from draftwire.errors import DraftwireError
+
+_BATCH = 16
+_FIXED_CASES = 13
+"""Parts of the time beside the drafters and other verifiers: plain decoding, the cases of `_cases`, tests, speed."""
+_TEST_PARTS = 4
+"""Parts of the time for the tests of distributions."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCheck:
+    """The settings of a check."""
+
+    prompts: Sequence[CheckPrompt]
+    """One for each request of a case and sampling."""
+    max_tokens: int
+    """Most tokens of a request."""
+    seed: int
+    """Seed of the first request."""
+    seeds: int
+    """Requests of each test of distributions; 0 for none."""
+    minutes: float
+    """The time of the whole check."""
+    drafters: Sequence[str]
+    """Names or addresses of the drafters; empty for all that are attached."""
+    target: Path | None = None
+    """The target's directory, if further verifiers may be started from it."""
+    command: str = "draftwire check"
+    """The command line that repeats the check."""
+
+    async def run(self, client: AsyncClient, progress: Callable[[str], None]) -> Certificate:
+        """Runs the check.
+
+        progress: called with the name of each part as it begins.
+
+        Raises:
+            ValueError: a drafter is unknown.
+            Failure: a drafter could not be attached.
+            DraftwireError: the verifier cannot be reached, or plain decoding fails.
+        """
+        info = await client.model_info()
+        lengths = await self._lengths(client, info)
+        prompts = [prompt for prompt in self.prompts if prompt.text in lengths]
+        requests = check_requests(prompts, self.max_tokens, self.seed)
+        async with drafters(client, self.drafters) as found:
+            further = variants(info, lengths, self.max_tokens) if self.target is not None else []
+            parts = _FIXED_CASES + len(found) + len(further)  # a little more than there are
+            budget = Budget(60 * self.minutes, parts)
+            comparison = Comparison(requests, budget, progress)
+            await comparison.run_plain(lambda request: generate(client, request, speculation=PLAIN, prefix_cache=False))
+            await self._cases(client, comparison, found)
+            if self.target is not None:
+                await compare_variants(comparison, self.target, info, found, further, lengths)
+            progress("distributions")
+            tests = await self._distributions(client, prompts[0], found, budget.begin(_TEST_PARTS))
+            progress("speed")
+            speed = await self._speed(client, requests, found, budget, comparison.token_seconds)
+            return Certificate(
+                f"{info.model_id} at {client.address}",
+                self._about(info, found),
+                comparison.cases,
+                tests,
+                speed,
+                _notes(info, comparison, further),
+                [self.command],
+            )
+
+    async def _cases(self, client: AsyncClient, comparison: Comparison, found: Sequence[Drafter]) -> None:
+        def drafted(speculation: Speculation, *, prefix_cache: bool = True) -> Run:
+            return partial(generate, client, speculation=speculation, prefix_cache=prefix_cache)
+
+        names = [drafter.name for drafter in found]
+        together = drafting(names)
+        compare = comparison.compare
+        await compare("plain decoding again", drafted(PLAIN, prefix_cache=False))
+        await compare("a repeated prompt (prefix cache)", drafted(PLAIN))
+        await compare("speculation without a drafter", drafted(NOBODY))
+        for name in names:
+            await compare(f"{name} always drafts", drafted(drafting([name])))
+        if len(names) > 1:
+            await compare("all drafters together", drafted(together))
+        await compare("all drafters, as the planner decides", drafted(drafting(names, "auto")))
+        await compare(f"{_BATCH} requests at once", drafted(together), batch=_BATCH)
+        await compare("resumed in the middle", partial(self._resumed, client, comparison, together))
+        try:
+            async with changing(client, found) as pool:
+                case = await compare("drafters swapped after every 5 tokens", pool.swapping)
+                case.events, pool.events = f"{pool.events} swaps moved a running request", 0
+                case = await compare("drafters detached and attached after every 5 tokens", pool.leaving)
+                case.events = f"{pool.events} detachments"
+        except DraftwireError as error:
+            comparison.leave_out("drafters that change", f"a drafter cannot be attached a second time: {error}")
+
+    async def _resumed(
+        self, client: AsyncClient, comparison: Comparison, speculation: Speculation, request: CheckRequest
+    ) -> tuple[Output, SpeculationStats]:
+        plain = comparison.plain(request).token_ids
+        return await resume(client, request, speculation, plain[: len(plain) // 2])
+
+    async def _distributions(
+        self, client: AsyncClient, prompt: CheckPrompt, found: Sequence[Drafter], over: Callable[[], bool]
+    ) -> list[DistributionTest]:
+        names = [drafter.name for drafter in found]
+        ways = [("plain", PLAIN), ("all drafters", drafting(names))]
+        trusted = [drafter.name for drafter in found if drafter.trusted]
+        if trusted:
+            rejection = Speculation(drafters=trusted, planning="always", acceptance="rejection")
+            ways.append(("all trusted drafters, rule of rejection", rejection))
+        if not self.seeds:
+            return []
+        return await run_distribution_tests(client, prompt, ways, self.seeds, over)
+
+    async def _speed(
+        self,
+        client: AsyncClient,
+        requests: Sequence[CheckRequest],
+        found: Sequence[Drafter],
+        budget: Budget,
+        token_seconds: float,
+    ) -> Speed | None:
+        kinds = speed_prompts([request.prompt for request in requests])
+        return await measure_speed(client, kinds, found, self.max_tokens, budget.remaining, token_seconds)
+
+    async def _lengths(self, client: AsyncClient, info: VerifierInfo) -> dict[str, int]:
+        """Returns the tokens of each prompt that leaves room for the output in the target's context.
+
+        Raises:
+            ValueError: no prompt does.
+        """
+        limits = [limit for limit in (info.context_length, info.limits.max_sequence_tokens) if limit]
+        most = min(limits, default=sys.maxsize) - self.max_tokens
+        lengths = {prompt.text: len(await client.tokenize(prompt.text)) for prompt in dict.fromkeys(self.prompts)}
+        fitting = {text: length for text, length in lengths.items() if length <= most}
+        if not fitting:
+            raise ValueError(f"--prompts: no prompt leaves room for {self.max_tokens} tokens in the target's context")
+        return fitting
+
+    def _about(self, info: VerifierInfo, found: Sequence[Drafter]) -> dict[str, str]:
+        return machine() | {
+            "target": f"{info.model_id} ({info.parameters / 1e6:.3g} M, {info.dtype}, {info.device})",
+            "verifier": info.build,
+            "kernels": info.kernels or "not reported",
+            "model fingerprint": info.fingerprint or "not reported",
+            "numerics": f"{info.numerics} ({info.numerics_description})" if info.numerics else "not reported",
+            "bit-exact by its self-test": "yes" if info.bit_exact else "no",
+            "drafters": ", ".join(f"{each.name} ({each.address})" for each in found),
+            "requests": f"{len(self.prompts)} per sampling and case, up to {self.max_tokens} tokens, "
+            f"seeds from {self.seed}",
+            "seeds per test of distributions": str(self.seeds),
+        }
+
+
+def _notes(info: VerifierInfo, comparison: Comparison, further: Sequence[Variant]) -> list[str]:
+    notes = []
+    if not info.bit_exact:
+        notes.append(
+            "the verifier does not claim equal bits in every batch (bit_exact is no), so differences are possible "
+            "without a fault; --reproducible prevents them on GPUs"
+        )
+    drafted = [case for case in comparison.cases if "always" in case.name or "together" in case.name]
+    silent = [case.name for case in drafted if case.compared and not case.draft_tokens]
+    if silent:
+        notes.append(f"no draft token was verified in: {', '.join(silent)}; there the comparison shows nothing")
+    if not further:
+        notes.append("other processes, numbers of threads, kernels and preemption are compared only with --target")
+    return notes

@@ -1,0 +1,134 @@
+"""The command's options and its check of endpoints, without a model."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import pytest
+
+from draftwire.cli.check.prompts import check_prompts, speed_prompts
+from tests.harness.command import Command
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
+
+SHORT = ("--requests", "2", "--max-tokens", "4", "--seeds", "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--draft", "models/draft"), "--draft: requires --target"),
+        (("--reference", "http://x"), "--reference: requires --openai"),
+        (("--plain-field", "{}"), "--plain-field: requires --openai"),
+        (("--openai", "localhost:8000"), "--openai localhost:8000: expected a URL"),
+        (("--openai", "http://x", "--drafter", "a"), "--openai: cannot be combined"),
+        (("--openai", "http://x", "--plain-field", "no"), "--plain-field: not JSON"),
+        (("--openai", "http://x", "--plain-field", "[]"), "--plain-field: expected a JSON object"),
+        (("--openai", "http://x", "--plain-field", "{}", "--reference", "http://y"), "--plain-field: cannot be"),
+        (("--json", "/nowhere/x.json"), "--json /nowhere/x.json: cannot write"),
+        (("--html", "/"), "--html /: cannot write"),
+        (("--requests", "0"), "--requests"),
+        (("--drafter", "nobody"), "--drafter nobody: no drafter of this name is attached"),
+    ],
+)
+def test_wrong_usage(command: Command, verifier: FakeVerifier, arguments: tuple[str, ...], message: str) -> None:
+    outcome = command("check", *arguments)
+    assert (outcome.code, message in outcome.err) == (2, True), outcome.err
+
+
+def test_prompts_of_all_kinds_in_turn(tmp_path: Path) -> None:
+    found = check_prompts([], 10)
+    assert [prompt.kind for prompt in found[:5]] == ["code", "edit", "text", "data", "code, long context"]
+    assert len(found) == 10 and len(speed_prompts(found)) == 8
+    assert len(found[4].text) > 4 * len(found[0].text)
+    one = tmp_path / "one.txt"
+    one.write_text("Once upon a time")
+    assert [(prompt.kind, prompt.text) for prompt in check_prompts([one], 2)] == [("one", "Once upon a time")] * 2
+
+
+class FakeEndpoint(ThreadingHTTPServer):
+    """Completes prompts; `unsteady` endpoints answer differently each time, except with "plain" in the request."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.unsteady = False
+        self.status = 200
+        self.bodies: list[dict[str, Any]] = []
+        self.lock = Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeEndpoint
+
+    def do_GET(self) -> None:
+        self._answer({"data": [{"id": "a-model"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with self.server.lock:
+            self.server.bodies.append(body)
+            number = len(self.server.bodies)
+        text = f"{body['prompt'][:4]} {body['seed']}"
+        if self.server.unsteady and "plain" not in body:
+            text += f" {number}"
+        self._answer({"choices": [{"text": text, "finish_reason": "length"}]})
+
+    def _answer(self, value: dict[str, Any]) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(self.server.status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Logs nothing."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[FakeEndpoint]:
+    with FakeEndpoint() as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_steady_endpoint(command: Command, endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    outcome = command("check", "--openai", endpoint.url, "--json", str(found), *SHORT)
+    assert outcome.code == 0, outcome.err
+    value = json.loads(found.read_text())
+    assert value["subject"] == f"a-model at {endpoint.url}/v1"
+    assert [case["compared"] for case in value["cases"]] == [4, 4]
+    assert any("no plain decoding" in note for note in value["notes"])
+    assert {body["temperature"] for body in endpoint.bodies} == {0.0, 0.8}
+    assert {body["model"] for body in endpoint.bodies} == {"a-model"}
+
+
+def test_an_endpoint_that_differs_from_its_plain_decoding(command: Command, endpoint: FakeEndpoint) -> None:
+    endpoint.unsteady = True
+    outcome = command("check", "--openai", f"{endpoint.url}/v1", "--plain-field", '{"plain": true}', *SHORT)
+    assert outcome.code == 1
+    assert "8 of 16 outputs differ" in outcome.err
+    assert "promises plain decoding's distribution" in outcome.out
+    assert "does not repeat its outputs" not in outcome.out
+
+
+def test_plain_decoding_that_does_not_repeat_itself(command: Command, endpoint: FakeEndpoint) -> None:
+    endpoint.unsteady = True
+    outcome = command("check", "--openai", endpoint.url, "--reference", endpoint.url, *SHORT)
+    assert outcome.code == 1
+    assert "does not repeat its outputs" in outcome.out
+
+
+def test_an_endpoint_that_refuses(command: Command, endpoint: FakeEndpoint) -> None:
+    endpoint.status = 503
+    outcome = command("check", "--openai", endpoint.url, *SHORT)
+    assert (outcome.code, f"{endpoint.url}/v1/models answered 503" in outcome.err) == (1, True)
