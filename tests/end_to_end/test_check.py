@@ -112,8 +112,8 @@ def test_planted_faults_of_the_distribution(check: Check, logs: Path, fault: str
 
 def test_further_verifiers(check: Check) -> None:
     status, found = check(
-        "--target", str(MODELS / "target"), "--draft", str(MODELS / "draft"), "--requests", "8", "--seeds", "16",
-        "--max-tokens", "32", "--minutes", "4", spares=8,
+        "--target", str(MODELS / "target"), "--draft", str(MODELS / "draft"), "--requests", "4", "--seeds", "16",
+        "--max-tokens", "48", "--minutes", "3", spares=8,
     )  # fmt: skip
     assert (status, found["passed"]) == (0, True)
     ran = cases(found)

@@ -22,7 +22,11 @@ class Budget:
 
     def begin(self, parts: int = 1) -> Callable[[], bool]:
         """Begins the next part, or several parts as one. Returns a function that says whether its time is over."""
+        end = self._clock() + self.take(parts)
+        return lambda: self._clock() >= end
+
+    def take(self, parts: int = 1) -> float:
+        """Begins the next part, or several parts as one. Returns its seconds."""
         share = self.remaining * parts / max(parts, self._parts)
         self._parts -= parts
-        end = self._clock() + share
-        return lambda: self._clock() >= end
+        return share

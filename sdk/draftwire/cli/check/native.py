@@ -27,10 +27,10 @@ from draftwire.cli.check.speed import Speed, measure_speed
 from draftwire.errors import DraftwireError
 
 _BATCH = 16
-_FIXED_CASES = 13
+_FIXED_CASES = 15
 """Parts of the time beside the drafters and other verifiers: plain decoding, the cases of `_cases`, tests, speed."""
-_TEST_PARTS = 4
-"""Parts of the time for the tests of distributions."""
+_TEST_PARTS, _SPEED_PARTS = 4, 3
+"""Parts of the time for the tests of distributions, and for the speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +70,17 @@ class NativeCheck:
         requests = check_requests(prompts, self.max_tokens, self.seed)
         async with drafters(client, self.drafters) as found:
             further = variants(info, lengths, self.max_tokens) if self.target is not None else []
-            parts = _FIXED_CASES + len(found) + len(further)  # a little more than there are
+            parts = _FIXED_CASES + len(found) + 2 * len(further)  # verifiers take time to start
             budget = Budget(60 * self.minutes, parts)
             comparison = Comparison(requests, budget, progress)
             await comparison.run_plain(lambda request: generate(client, request, speculation=PLAIN, prefix_cache=False))
             await self._cases(client, comparison, found)
-            if self.target is not None:
-                await compare_variants(comparison, self.target, info, found, further, lengths)
             progress("distributions")
             tests = await self._distributions(client, prompts[0], found, budget.begin(_TEST_PARTS))
             progress("speed")
-            speed = await self._speed(client, requests, found, budget, comparison.token_seconds)
+            speed = await self._speed(client, requests, found, budget.take(_SPEED_PARTS), comparison.token_seconds)
+            if self.target is not None:
+                await compare_variants(comparison, self.target, info, found, further, lengths)
             return Certificate(
                 f"{info.model_id} at {client.address}",
                 self._about(info, found),
@@ -141,11 +141,11 @@ class NativeCheck:
         client: AsyncClient,
         requests: Sequence[CheckRequest],
         found: Sequence[Drafter],
-        budget: Budget,
+        seconds: float,
         token_seconds: float,
     ) -> Speed | None:
         kinds = speed_prompts([request.prompt for request in requests])
-        return await measure_speed(client, kinds, found, self.max_tokens, budget.remaining, token_seconds)
+        return await measure_speed(client, kinds, found, self.max_tokens, seconds, token_seconds)
 
     async def _lengths(self, client: AsyncClient, info: VerifierInfo) -> dict[str, int]:
         """Returns the tokens of each prompt that leaves room for the output in the target's context.
