@@ -87,7 +87,7 @@ class StepDrawing:
         if copy is None:
             assert self._numbers is not None
             copy = HostCopy(sampler.draw(logits, self._numbers))
-        again = _draw_again(logits, self._sampling, self._sampling.filtered_rows)
+        again = _draw_again(logits, self._sampling, list(self._sampling.typical_p))
         tokens, path = copy.get()[:, : len(self)]
         return _joined(tokens, path, again)
 

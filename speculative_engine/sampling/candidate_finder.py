@@ -30,11 +30,11 @@ def candidate_finder(device: torch.device, *, fixed: bool) -> Find:
 def candidates_by_kernels(sampler: KernelSampler, logits: Tensor, batch: SamplingBatch, k: int) -> CandidateDraw:
     """Finds what `candidates` finds, log-probabilities within rounding, and reads from the device once, at the end.
 
-    Rows that filter tokens take the way of `candidates`, which waits for the device.
+    Rows with typical_p take the way of `candidates`, which waits for the device.
     """
     ranked = sampler.rank(logits, numbers_on_device(batch), k).cpu()
     token_ids, log_probs = ranked[:, 0], ranked[:, 1].view(torch.float32)
-    if rows := batch.filtered_rows:
+    if rows := list(batch.typical_p):
         which = to_device(torch.tensor(rows, dtype=torch.int64), logits.device)
         again = top_candidates(logits.index_select(0, which), batch.select(rows), k)
         token_ids[rows], log_probs[rows] = again.token_ids.cpu().int(), again.log_probs.cpu()

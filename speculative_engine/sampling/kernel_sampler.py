@@ -11,7 +11,7 @@ from torch import Tensor
 from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import StepDraws
+from speculative_engine.sampling.step_draws import PLAIN_NUMBERS, StepDraws
 from speculative_engine.triton_trial import KernelsUnusableError, kernels_tried
 
 SLICE = 1024
@@ -19,6 +19,9 @@ SLICE = 1024
 OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 """How the kernels are compiled. Products and sums that are fused would not round as the compiled sampler does."""
 _LEAST_ROWS = 16
+_FILTER_BLOCK = 4096
+"""Tokens that a program looks at at once to find what a filter keeps."""
+_FILTER_OPTIONS: dict[str, Any] = {"num_warps": 8, "enable_fp_fusion": False}
 _TILE = 2048
 """Slices times rows that are compared at a time."""
 
@@ -30,17 +33,19 @@ class KernelSampler:
         """Raises KernelsUnusableError without Triton."""
         try:
             from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+            from speculative_engine.sampling.triton_kernels.filters import least_kept
             from speculative_engine.sampling.triton_kernels.rank import rank_rows, rank_slices
         except ImportError as error:
             raise KernelsUnusableError(f"Triton cannot be imported: {error}") from error
         self._best_of_slices, self._follow_best = best_of_slices, follow_best
         self._rank_slices, self._rank_rows = rank_slices, rank_rows
+        self._least_kept = least_kept
 
     def draw(self, logits: Tensor, draws: Tensor) -> Tensor:
         """Draws tokens and marks those on the path of the tokens drawn, without waiting for the device.
 
-        logits: [rows, V], bfloat16, float16 or float32, each row contiguous. draws: int64 [NUMBERS, room] on the same
-        device, written by `StepDraws.write`. Returns int32 [2, room]: the tokens, -1 in bad rows (see
+        logits: [rows, V], bfloat16, float16 or float32, each row contiguous. draws: int64 [PLAIN_NUMBERS or NUMBERS,
+        room] on the same device, written by `StepDraws.write`. Returns int32 [2, room]: the tokens, -1 in bad rows (see
         `coupled_sampler.Sampled`) and where nothing is drawn, and 1 for each draw on the path, else 0.
         """
         room, vocabulary = draws.shape[1], logits.shape[1]
@@ -50,9 +55,11 @@ class KernelSampler:
         token_ids = torch.empty((room, slices), dtype=torch.int32, device=logits.device)
         drawn = torch.empty((2, room), dtype=torch.int32, device=logits.device)
         with torch.cuda.device_of(logits):  # Triton launches on the current device
+            filtered, least = self._filter(logits, draws)
             self._best_of_slices[(slices, room)](
-                logits, logits.stride(0), vocabulary, draws, room, scores, token_ids, SLICE=SLICE, **OPTIONS
-            )
+                logits, logits.stride(0), vocabulary, draws, room, least, scores, token_ids,
+                SLICE=SLICE, FILTERED=filtered, **OPTIONS,
+            )  # fmt: skip
             self._follow_best[(1,)](
                 draws, room, scores, token_ids, slices, drawn,
                 ROWS=rows, SLICES=max(1, _TILE // rows), ROUNDS=rows.bit_length() - 1, **OPTIONS,
@@ -73,15 +80,27 @@ class KernelSampler:
         tops, masses = torch.empty((room, slices), **floats), torch.empty((room, slices), **floats)
         ranked = torch.empty((room, 2, width), **integers) if into is None else into
         with torch.cuda.device_of(logits):
+            filtered, least = self._filter(logits, draws)
             self._rank_slices[(slices, room)](
-                logits, logits.stride(0), vocabulary, draws, room, scores, token_ids, tops, masses,
-                SLICE=SLICE, WIDTH=width, **OPTIONS,
+                logits, logits.stride(0), vocabulary, draws, room, least, scores, token_ids, tops, masses,
+                SLICE=SLICE, WIDTH=width, FILTERED=filtered, **OPTIONS,
             )  # fmt: skip
             self._rank_rows[(room,)](
                 logits, logits.stride(0), draws, room, scores, token_ids, tops, masses, slices, ranked,
                 SLICES=_power_of_two(slices), RANKED=_power_of_two(slices * width), WIDTH=width, **OPTIONS,
             )  # fmt: skip
         return ranked
+
+    def _filter(self, logits: Tensor, draws: Tensor) -> tuple[bool, Tensor]:
+        """Whether draws have the numbers of filters, and if so the least scaled logit that each keeps."""
+        if len(draws) == PLAIN_NUMBERS:
+            return False, logits
+        room = draws.shape[1]
+        least = torch.empty(room, dtype=torch.float32, device=logits.device)
+        self._least_kept[(room,)](
+            logits, logits.stride(0), logits.shape[1], draws, room, least, BLOCK=_FILTER_BLOCK, **_FILTER_OPTIONS
+        )
+        return True, least
 
 
 @cache

@@ -41,6 +41,8 @@ class SamplingBatch:
     """Rows with min_p."""
     log_min_p: Tensor
     """[len(min_p_rows)] float32: natural log of min_p."""
+    min_p: dict[int, float]
+    """Row -> the same number, on the host."""
     typical_p: dict[int, float]
     """Row -> p, for rows with typical_p."""
 
@@ -88,6 +90,7 @@ class SamplingBatch:
             top_p={row: params[row].top_p for row in sampled if params[row].top_p < 1},
             min_p_rows=tuple(min_p_rows),
             log_min_p=log_min_p,
+            min_p=dict(zip(min_p_rows, log_min_p.tolist(), strict=True)),
             typical_p={row: params[row].typical_p for row in sampled if params[row].typical_p < 1},
         ).to(device)
 
@@ -114,6 +117,7 @@ class SamplingBatch:
             top_p={place[row]: p for row, p in self.top_p.items() if row in place},
             min_p_rows=tuple(row for row, _ in min_p),
             log_min_p=self.log_min_p[[index for _, index in min_p]],
+            min_p={place[row]: share for row, share in self.min_p.items() if row in place},
             typical_p={place[row]: p for row, p in self.typical_p.items() if row in place},
         )
 

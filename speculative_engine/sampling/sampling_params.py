@@ -71,11 +71,6 @@ class SamplingParams:
         """Whether the token is the plain argmax of the logits."""
         return self.temperature < GREEDY_BELOW
 
-    @property
-    def filters(self) -> bool:
-        """Whether tokens are dropped before one is drawn."""
-        return not self.greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0 or self.typical_p < 1)
-
     def validate(self, prefix: str = "sampling") -> Self:
         """Returns self; raises `FieldError` for the first field out of range, named ``<prefix>.<field>``."""
         if not (math.isfinite(self.temperature) and self.temperature >= 0):

@@ -282,7 +282,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         return (
             len({spec.verifier for spec in specs}) == 1
             and not any(draft.pending for draft in running)
-            and not any(spec.draws or spec.dynamic_temperature or spec.sampling.filters for spec in specs)
+            and not any(spec.draws or spec.dynamic_temperature or spec.sampling.typical_p < 1 for spec in specs)
             and min(spec.vocab_size or self.model.vocab_size for spec in specs) >= self.model.vocab_size
         )
 

@@ -13,16 +13,20 @@ from speculative_engine.sampling.triton_kernels.slice_scores import INFINITY, NO
 
 
 @triton.jit(do_not_specialize=["room"])  # compiled once, not for each number of rows
-def best_of_slices(logits, row_stride, vocabulary, draws, room, scores, token_ids, SLICE: tl.constexpr):
+def best_of_slices(logits, row_stride, vocabulary, draws, room, least, scores, token_ids,
+                   SLICE: tl.constexpr, FILTERED: tl.constexpr):  # fmt: skip
     """Finds the best token of a slice of the vocabulary, by (z / T + g, lowest id). One program a slice and draw.
 
-    logits: rows of bfloat16, float16 or float32. draws: int64 [6, room], see `StepDraws`. scores float32 and
+    logits: rows of bfloat16, float16 or float32. draws: int64 [numbers, room], see `StepDraws`. least, FILTERED: see
+    `slice_scores`. scores float32 and
     token_ids int32 [room, slices]: the results; those of draws without a row stay as they are.
     """
     draw, part = tl.program_id(1), tl.program_id(0)
     row = tl.load(draws + draw)
     if row >= 0:
-        token_id, _, score, spoilt = slice_scores(logits, row_stride, vocabulary, draws, room, row, draw, part, SLICE)
+        token_id, _, score, spoilt = slice_scores(
+            logits, row_stride, vocabulary, draws, room, least, row, draw, part, SLICE, FILTERED
+        )
         best, token_id = best_token(score, token_id)
         at = draw * tl.num_programs(0) + part
         tl.store(scores + at, best)

@@ -13,8 +13,8 @@ from speculative_engine.sampling.triton_kernels.slice_scores import INFINITY, NO
 
 
 @triton.jit(do_not_specialize=["room"])
-def rank_slices(logits, row_stride, vocabulary, draws, room, scores, token_ids, tops, masses,
-                SLICE: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
+def rank_slices(logits, row_stride, vocabulary, draws, room, least, scores, token_ids, tops, masses,
+                SLICE: tl.constexpr, WIDTH: tl.constexpr, FILTERED: tl.constexpr):  # fmt: skip
     """Finds the WIDTH best tokens of a slice, best first. One program a slice and draw.
 
     For the first arguments see `draw.best_of_slices`. The results: scores float32 and token_ids int32 [room, slices,
@@ -24,7 +24,7 @@ def rank_slices(logits, row_stride, vocabulary, draws, room, scores, token_ids, 
     row = tl.load(draws + draw)
     if row >= 0:
         token_id, scaled, score, spoilt = slice_scores(
-            logits, row_stride, vocabulary, draws, room, row, draw, part, SLICE
+            logits, row_stride, vocabulary, draws, room, least, row, draw, part, SLICE, FILTERED
         )
         at = draw * tl.num_programs(0) + part
         top = tl.max(tl.max(scaled, 1), 0)

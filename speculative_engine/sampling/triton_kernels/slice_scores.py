@@ -15,11 +15,13 @@ INFINITY = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def slice_scores(logits, row_stride, vocabulary, draws, room, row, draw, part, SLICE: tl.constexpr):
+def slice_scores(logits, row_stride, vocabulary, draws, room, least, row, draw, part,
+                 SLICE: tl.constexpr, FILTERED: tl.constexpr):  # fmt: skip
     """Scores the tokens of slice `part` of a row for a draw; for the arguments see `draw.best_of_slices`.
 
     Returns token ids int32, z / T and z / T + g float32, -inf beyond the vocabulary, each [SLICE / 64, 64], and whether
-    the slice is spoilt, int32. Greedy draws have T = 1 and g = 0.
+    the slice is spoilt, int32. Greedy draws have T = 1 and g = 0. FILTERED: scores of tokens below
+    `least`, float32 [room], are -inf.
     """
     seed, position = tl.load(draws + room + draw), tl.load(draws + 2 * room + draw)
     temperature = tl.load(draws + 3 * room + draw).to(tl.int32).to(tl.float32, bitcast=True)
@@ -33,6 +35,8 @@ def slice_scores(logits, row_stride, vocabulary, draws, room, row, draw, part, S
     else:
         scaled = z
         score = z
+    if FILTERED:
+        score = tl.where(scaled < tl.load(least + draw), -INFINITY, score)
     return token_id, scaled, score, spoilt
 
 

@@ -243,7 +243,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 packed_product,
                 product,
             )
-            from speculative_engine.sampling.triton_kernels import draw, rank
+            from speculative_engine.sampling.triton_kernels import draw, filters, rank
 
             for module in (attention, product):
                 patch.setattr(module, "processors", lambda _: 1)
@@ -259,6 +259,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 (norm, "added_norm_kernel"),
                 (product, "product_kernel"),
                 (packed_product, "packed_product_kernel"),
+                (filters, "least_kept"),
                 (draw, "best_of_slices"),
                 (draw, "follow_best"),
                 (rank, "rank_slices"),

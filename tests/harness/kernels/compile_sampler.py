@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 
 from speculative_engine.sampling.kernel_sampler import OPTIONS, SLICE
 from speculative_engine.sampling.triton_kernels.draw import best_of_slices, follow_best
+from speculative_engine.sampling.triton_kernels.filters import least_kept
 from speculative_engine.sampling.triton_kernels.rank import rank_rows, rank_slices
 
 CAPABILITIES = (80, 90)
@@ -52,9 +53,12 @@ def main() -> None:
         for dtype in DTYPES:
             first = {"logits": f"*{dtype}", "row_stride": "i32"}
             draws = {"draws": "*i64", "room": "i32"}
-            types = {**first, "vocabulary": "i32", **draws, **_SCORES}
-            print(json.dumps(compiled(best_of_slices, types, {"SLICE": SLICE}, capability)), flush=True)
-            constants = {"SLICE": SLICE, "WIDTH": 4}
+            types = {**first, "vocabulary": "i32", **draws, "least": "*fp32"}
+            print(json.dumps(compiled(least_kept, types, {"BLOCK": 4096}, capability)), flush=True)
+            types |= _SCORES
+            constants = {"SLICE": SLICE, "FILTERED": True}
+            print(json.dumps(compiled(best_of_slices, types, constants, capability)), flush=True)
+            constants = {"SLICE": SLICE, "WIDTH": 4, "FILTERED": True}
             print(json.dumps(compiled(rank_slices, {**types, **_MASSES}, constants, capability)), flush=True)
             types = {**first, **draws, **_SCORES, **_MASSES, "slices": "i32", "ranked": "*i32"}
             constants = {"SLICES": 128, "RANKED": 512, "WIDTH": 4}

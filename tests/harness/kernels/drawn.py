@@ -11,7 +11,7 @@ from torch import Tensor
 from speculative_engine.sampling.kernel_sampler import KernelSampler
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.step_draws import NUMBERS, StepDraws
+from speculative_engine.sampling.step_draws import NUMBERS, PLAIN_NUMBERS, StepDraws
 
 
 def numbers_of(
@@ -25,8 +25,8 @@ def numbers_of(
     """Returns the numbers of draws. rows: of logits, by default each draw's own; tree: see `tree_of`, by default roots
     alone; room: for more draws."""
     count = len(params)
-    numbers = torch.zeros((NUMBERS, room or count), dtype=torch.int64)
     sampling = SamplingBatch.build(params, positions)
+    numbers = torch.zeros((NUMBERS if sampling.filters else PLAIN_NUMBERS, room or count), dtype=torch.int64)
     draws = StepDraws.of_roots(sampling) if tree is None else StepDraws(sampling, *tree)
     draws.write(numbers.numpy(), np.arange(count) if rows is None else np.array(rows))
     return numbers

@@ -34,7 +34,8 @@ from tests.harness.kernels.quick_interpreter import quicken
 pytest.importorskip("triton")
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2**63 + 5)]
-FILTERED = SamplingParams(temperature=1.0, top_p=0.9, seed=3)
+FILTERED = [SamplingParams(top_p=0.9, seed=3), SamplingParams(top_k=5, top_p=0.8, seed=4), SamplingParams(min_p=0.2)]
+TYPICAL = SamplingParams(temperature=1.0, typical_p=0.9, seed=3)
 PROMPTS = [random_tokens(count, seed=count) for count in (9, 3, 12)]
 BUCKETS = StepBuckets(rows=(1, 4, 16), keys=(128,))
 MODEL = tiny_model("Llama")
@@ -108,8 +109,24 @@ def test_the_tokens_of_the_cpu(gpu: PretendedGpu, captured: bool) -> None:
     assert model.pool.used == 0
 
 
-def test_only_rows_that_filter_tokens_take_another_way(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    specs = specs_of(PROMPTS, 5, [SAMPLINGS[1], FILTERED, SAMPLINGS[2]])
+def test_filters_are_in_the_pass(gpu: PretendedGpu) -> None:
+    specs = specs_of(PROMPTS, 5, FILTERED)
+    expected = expected_of(specs)
+    engine = engine_of(on_gpu(buckets=StepBuckets(rows=(1, 4, 32), keys=(128,))))
+    step = engine.step
+
+    def counted() -> StepResult:
+        with gpu.counted() as count:
+            result = step()
+        assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
+        return result
+
+    engine.step = counted  # type: ignore[method-assign]
+    assert generate(engine, specs).tokens == expected
+
+
+def test_only_rows_with_typical_p_take_another_way(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = specs_of(PROMPTS, 5, [SAMPLINGS[1], TYPICAL, SAMPLINGS[2]])
     expected = expected_of(specs)
     sample, rows = step_draw.sample, []
     monkeypatch.setattr(step_draw, "sample", lambda logits, batch: (rows.append(len(batch)), sample(logits, batch))[1])

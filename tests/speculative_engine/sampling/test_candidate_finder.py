@@ -56,7 +56,7 @@ def test_bad_rows() -> None:
 
 
 def test_rows_that_filter_tokens() -> None:
-    params = [*PARAMS[1:], SamplingParams(top_k=2, seed=5)]
+    params = [SamplingParams(top_p=0.8, seed=4), *PARAMS[1:3], SamplingParams(top_k=2, seed=5)]
     found = check(torch.randn(4, 300), params, 3)
     assert found.token_ids[3][2] == -1
 

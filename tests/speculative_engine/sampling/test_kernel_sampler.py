@@ -17,6 +17,7 @@ from speculative_engine.sampling.kernel_sampler import (
 )
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.sampling.token_filters import block_tops, thresholds
 from tests.harness.engine.pretended_gpu import DEVICE, pretended_gpu
 from tests.harness.engine.random_work import random_job
 from tests.harness.kernels.drawn import drawn_by_kernels, numbers_of
@@ -69,6 +70,40 @@ def test_equal_scores_under_noise() -> None:
     assert drawn_by_kernels(logits, params, [0, 0]) == expected(logits, params, [0, 0]) == [0, 0]
 
 
+@pytest.mark.parametrize("scale", [0.0, 0.5, 6.0])
+@pytest.mark.parametrize("vocabulary", [5, 300, SLICE + 77])
+def test_filters(vocabulary: int, scale: float) -> None:
+    params = [
+        SamplingParams(top_k=1, seed=1),
+        SamplingParams(top_k=7, temperature=0.7, seed=2),
+        SamplingParams(top_k=10_000, seed=3),
+        SamplingParams(top_p=0.5, seed=4),
+        SamplingParams(top_p=0.97, temperature=1.7, seed=5),
+        SamplingParams(top_k=40, top_p=0.8, seed=6),
+        SamplingParams(min_p=0.3, seed=7),
+        SamplingParams(min_p=1.0, seed=8),
+        SamplingParams(top_k=20, top_p=0.9, min_p=0.05, seed=9),
+        SamplingParams(top_p=0.9, temperature=0.0),
+        SamplingParams(seed=10),
+    ]
+    logits = scale * torch.randn(len(params), vocabulary, generator=torch.Generator().manual_seed(vocabulary))
+    logits[:, 1] = logits[:, 0]  # tied
+    logits[:, 3] = -torch.inf
+    positions = list(range(len(params)))
+    assert drawn_by_kernels(logits, params, positions) == expected(logits, params, positions)
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(top_p=0.9), SamplingParams(top_k=3), SamplingParams(top_k=9, top_p=0.5)]
+)
+def test_thresholds_are_those_of_the_reference(params: SamplingParams) -> None:
+    """Values of the row: the least one that is kept."""
+    logits = (4 * torch.randn(3, 900, generator=torch.Generator().manual_seed(3))).round(decimals=1)
+    batch = SamplingBatch.build([params] * 3, [0, 1, 2])
+    _, least = KernelSampler()._filter(logits, numbers_of([params] * 3, [0, 1, 2]))
+    assert torch.equal(least, thresholds(logits, block_tops(logits), batch))
+
+
 def test_bad_rows_do_not_spoil_others() -> None:
     logits = torch.randn(6, 2 * SLICE + 3)
     logits[0, 5], logits[1, -1], logits[2, SLICE] = torch.nan, torch.inf, torch.nan
@@ -105,8 +140,8 @@ def test_logits_whose_rows_are_not_adjacent() -> None:
     assert drawn_by_kernels(logits, PARAMS, POSITIONS) == expected(logits, PARAMS, POSITIONS)
 
 
-def test_rows_that_filter_tokens_are_left_out() -> None:
-    params = [PARAMS[1], SamplingParams(top_p=0.5), SamplingParams(temperature=0.0, top_k=3)]
+def test_rows_with_typical_p_are_left_out() -> None:
+    params = [PARAMS[1], SamplingParams(typical_p=0.5), SamplingParams(temperature=0.0, top_k=3)]
     logits = torch.randn(3, 100)
     found = drawn_by_kernels(logits, params, [0, 1, 2])
     assert found[1] == -1 and [found[0], found[2]] == expected(logits, params, [0, 1, 2])[::2]  # greedy: no filters

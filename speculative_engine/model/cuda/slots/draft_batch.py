@@ -41,7 +41,7 @@ class DraftPlan:
     steps: list[list[DraftRow]]
     """The rows of each step, those of a sequence adjacent and in order of sequences."""
     sampling: list[SamplingBatch]
-    """What the candidates after each row are found with, by step, on the host; no row filters tokens."""
+    """What the candidates after each row are found with, by step, on the host; no row has typical_p."""
 
     @property
     def size(self) -> DraftSize:

@@ -20,8 +20,8 @@ pytest.importorskip("triton")
 quicken()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
-SAMPLINGS = [SamplingParams(temperature=0.8, seed=5), SamplingParams(temperature=0.0)]
-FILTERED = SamplingParams(temperature=1.0, top_p=0.9, seed=3)
+SAMPLINGS = [SamplingParams(temperature=0.8, top_p=0.9, seed=5), SamplingParams(temperature=0.0)]
+FILTERED = SamplingParams(temperature=1.0, typical_p=0.9, seed=3)
 Drafted = dict[int, list[tuple[int, int, float]]]
 
 

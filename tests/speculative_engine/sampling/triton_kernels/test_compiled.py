@@ -13,11 +13,13 @@ from tests.harness.checkout import ROOT
 pytest.importorskip("triton")
 
 DIVISIONS = {
+    "least_kept": ["div.rn.f32"],
     "best_of_slices": ["div.rn.f32", "div.rn.f64"],
     "follow_best": [],
     "rank_slices": ["div.rn.f32", "div.rn.f64"],
     "rank_rows": ["div.rn.f32"],
 }
+PROBABILITIES = ("rank_slices", "rank_rows", "least_kept")
 
 
 def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
@@ -29,7 +31,7 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
     kernels = [json.loads(line) for line in ran.stdout.splitlines()]
     assert {(each["kernel"], each["capability"]) for each in kernels} == {
         (name, capability)
-        for name in ("best_of_slices", "follow_best", "rank_slices", "rank_rows")
+        for name in ("best_of_slices", "follow_best", "rank_slices", "rank_rows", "least_kept")
         for capability in (80, 90)
     }
     for each in kernels:
@@ -39,5 +41,5 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
         assert each["divisions"] == DIVISIONS[kernel]
         if kernel != "rank_rows":  # whose logarithm is of the GPU's library
             assert each["fused"] == []
-        # Exponentials are for probabilities, which no token depends on.
-        assert each["approximate"] == (["ex2.approx.f32"] if kernel.startswith("rank") else [])
+        # Exponentials are for probabilities, on which only the edges of top-p depend, and these on one device.
+        assert each["approximate"] == (["ex2.approx.f32"] if kernel in PROBABILITIES else [])
