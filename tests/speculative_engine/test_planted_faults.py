@@ -134,7 +134,7 @@ def test_the_self_test_refuses_them(
 def test_a_window_that_is_ignored_shows(monkeypatch: Patch) -> None:
     monkeypatch.setattr(packed_attention.compiled_attention, "fits", lambda keys, values: False)
     attend = packed_attention.LaneGroup.mask
-    monkeypatch.setattr(packed_attention.LaneGroup, "mask", lambda self, window: attend(self, None))
+    monkeypatch.setattr(packed_attention.LaneGroup, "mask", lambda self, window, *rest: attend(self, None, *rest))
     assert worst_error("Mistral", torch.float32) > 0.1
 
 
