@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
@@ -121,10 +122,15 @@ def test_they_show(
     plant: Callable[[Patch], None], checkpoints: Checkpoints, reference: PlainReference, monkeypatch: Patch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises((AssertionError, ValueError, TimeoutError)):
+    # Other schedules each time: a fault shows within a few of them, but one fixed sequence may miss it. A schedule that
+    # failed once and not again (Flaky) has shown it, too.
+    with pytest.raises((AssertionError, ValueError, TimeoutError, Flaky)):
         run_state_machine_as_test(
             lambda: ProtocolMachine(checkpoints, reference, Counter()),
             settings=settings(
-                suppress_health_check=list(HealthCheck), phases=[Phase.generate], report_multiple_bugs=False
+                derandomize=False,
+                suppress_health_check=list(HealthCheck),
+                phases=[Phase.generate],
+                report_multiple_bugs=False,
             ),
         )

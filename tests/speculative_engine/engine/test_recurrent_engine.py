@@ -169,7 +169,7 @@ def test_scores_and_prompt_log_probs(name: str) -> None:
             found += engine.step().scores
         return found
 
-    whole, *pieces = scores(200), *scores(8)
+    (whole,), pieces = scores(200), scores(8)
     assert whole.log_probs == [row for each in pieces for row in each.log_probs]
     engine_of(model)
     check_idle(model)
