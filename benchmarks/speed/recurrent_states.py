@@ -113,7 +113,7 @@ def main() -> None:
     print_report(
         "recurrent_states",
         {
-            "model": f"random, {model.recurrent_layers} gated delta nets and one attention layer, bfloat16; milliseconds",
+            "model": f"random, {model.recurrent_layers} gated delta nets, one attention layer, bfloat16; milliseconds",
             f"step, {options.nodes} nodes": Spread.of(trees),
             "rollback": Spread.of(rollbacks),
             "rollback / step": Spread.of(shares),
