@@ -45,7 +45,8 @@ def eagle3(
 ) -> None:
     """Train an EAGLE-3 drafter on a frozen target; attach it as local:eagle3?model=DIR."""
     check_training_installed()
-    from draft_training.eagle.run import EagleOrder, EagleTrainingError, run
+    from draft_training.eagle.run import EagleOrder, run
+    from draft_training.frozen_target.order import TrainingError
 
     order = EagleOrder(
         model=model,
@@ -66,5 +67,5 @@ def eagle3(
     )
     try:
         run(order, lambda line: print(line, flush=True))
-    except EagleTrainingError as error:
+    except TrainingError as error:
         raise Failure(str(error)) from error

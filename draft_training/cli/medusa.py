@@ -43,7 +43,8 @@ def medusa(
 ) -> None:
     """Train Medusa heads on a frozen target; attach them as local:medusa?heads=DIR."""
     check_training_installed()
-    from draft_training.medusa.run import MedusaOrder, TrainingError, run
+    from draft_training.frozen_target.order import TrainingError
+    from draft_training.medusa.run import MedusaOrder, run
 
     order = MedusaOrder(
         model=model,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import LlamaConfig, PreTrainedModel
 
 from draft_training.data.texts import Windows
-from draft_training.data.unfinished_training import UnfinishedTraining, identity_of, rate
 from draft_training.eagle.unrolled import Unrolled
+from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig, usual_layers
 from speculative_engine.drafters.eagle.eagle_files import save_eagle
 from speculative_engine.drafters.eagle.eagle_model import FeatureMap, eagle_model
@@ -25,92 +24,34 @@ _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True, slots=True)
-class EagleTraining:
+class EagleTraining(TrainingOptions):
     """Training options of an EAGLE-3 drafter."""
 
     ahead: int = 4
     """Steps of drafting that are unrolled."""
     draft_vocab: int = 0
     """Number of tokens that the drafter can draft, the most frequent ones of the texts; 0 for all."""
-    steps: int = 300
-    batch: int = 8
-    """Windows of a step."""
-    window: int = 256
-    """Tokens of a window."""
-    learning_rate: float = 1e-3
-    """Peak learning rate; it rises during the warm-up and decays to zero."""
-    step_decay: float = 0.8
-    """Weight of a drafting step's loss relative to that of the step before."""
-    seed: int = 0
 
 
-class Progress(NamedTuple):
-    """Progress of a training."""
-
-    step: int
-    losses: list[float]
-    """Cross-entropy with the target's distribution of each drafting step."""
-    seconds: float
-    """Seconds since this process began to train."""
-
-
-class EagleTrainer:
-    """Trains a drafter; resumes from the checkpoint of an earlier process if the directory holds one."""
+class EagleTrainer(FrozenTargetTrainer):
+    """Trains a drafter on the states between a target's layers."""
 
     def __init__(
         self, base: PreTrainedModel, windows: Windows, directory: Path, training: EagleTraining, saved_as: torch.dtype
     ):
-        """Prepares the training, or resumes it.
+        """Prepares the training, or resumes it; see FrozenTargetTrainer.
 
-        base: the target; it is not changed. saved_as: data type of the written tensors. Raises CheckpointMismatch, and
-        ValueError for options that do not fit the target.
+        Raises CheckpointMismatch, and ValueError for options that do not fit the target.
         """
-        self._base: Any = base.eval().requires_grad_(False)
-        reduced = base.dtype in (torch.bfloat16, torch.float16)
-        self._computing = torch.autocast(base.device.type, base.dtype if reduced else None, enabled=reduced)
-        """The weights are float32; their products are computed in the base's data type."""
-        self._windows = windows
-        self._directory = directory
-        self._training = training
-        self._saved_as = saved_as
-        output = base.get_output_embeddings().weight
-        self._target_ids = _most_frequent(windows, training.draft_vocab, len(output))
+        super().__init__(base, windows, directory, training, saved_as)
+        self._ahead = training.ahead
+        vocab_size = len(base.get_output_embeddings().weight)
+        self._target_ids = _most_frequent(windows, training.draft_vocab, vocab_size)
         """The target's id of each draft token; None for the whole vocabulary."""
-        self.config = _configuration(base, len(output) if self._target_ids is None else len(self._target_ids))
+        self.config = _configuration(base, vocab_size if self._target_ids is None else len(self._target_ids))
         self.model, self.mapping = _initial(self.config, base, self._target_ids, training.seed)
-        self._trained = nn.ModuleList([self.model, self.mapping])
-        weights = [weight for weight in self._trained.parameters() if weight.requires_grad]
-        self._optimizer = torch.optim.AdamW(weights, lr=training.learning_rate, weight_decay=0.0)
         self._unrolled = Unrolled(self.model, nn.Identity())
-        self._unfinished = UnfinishedTraining(
-            directory, identity_of(training, windows, output), self._trained, self._optimizer
-        )
-        self.step = self._unfinished.resume()
-        """Steps taken."""
-
-    def train(self, report: Callable[[Progress], None], *, every: int = 10, save_every: int = 100) -> None:
-        """Takes the remaining steps, and writes the drafter.
-
-        every: steps between two reports. save_every: steps between two checkpoints.
-        """
-        started = time.perf_counter()
-        training = self._training
-        while self.step < training.steps:
-            for group in self._optimizer.param_groups:
-                group["lr"] = training.learning_rate * rate(self.step, training.steps)
-            labels = self._windows.batch(self.step, training.batch, training.seed).to(self._base.device)
-            losses = self._losses(labels)
-            total = sum(training.step_decay**index * loss for index, loss in enumerate(losses))
-            self._optimizer.zero_grad(set_to_none=True)
-            total.backward()
-            self._optimizer.step()
-            self.step += 1
-            if self.step % every == 0 or self.step == training.steps:
-                report(Progress(self.step, [float(loss.detach()) for loss in losses], time.perf_counter() - started))
-            if self.step % save_every == 0 and self.step < training.steps:
-                self._unfinished.save(self.step)
-        self.save()
-        self._unfinished.end()
+        self._resume(nn.ModuleList([self.model, self.mapping]))
 
     def save(self) -> None:
         """Writes the drafter as it is."""
@@ -120,17 +61,17 @@ class EagleTrainer:
             (self.model, self.mapping),
             self._target_ids,
             target=str(self._base.config.name_or_path),
-            steps=self._training.ahead,
+            steps=self._ahead,
             dtype=self._saved_as,
         )
 
     def accuracy(self, windows: Windows) -> list[float]:
         """Returns the share of the target's own best tokens that each drafting step guesses, on held-out windows, given
         that the steps before were right."""
-        right = torch.zeros(self._training.ahead)
-        counts = torch.zeros(self._training.ahead)
+        right = torch.zeros(self._ahead)
+        counts = torch.zeros(self._ahead)
         with torch.no_grad(), self._computing:
-            for labels in windows.labels.split(self._training.batch):
+            for labels in windows.labels.split(self._options.batch):
                 for step, (logits, target, there) in enumerate(self._steps(labels.to(self._base.device))):
                     best = logits.argmax(-1)
                     if self._target_ids is not None:
@@ -141,16 +82,15 @@ class EagleTrainer:
 
     def _losses(self, labels: torch.Tensor) -> list[torch.Tensor]:
         losses = []
-        with self._computing:
-            for logits, target, there in self._steps(labels):
-                wanted = target[there] if self._target_ids is None else target[there][:, self._target_ids]
-                losses.append(nn.functional.cross_entropy(logits[there].float(), wanted.float().softmax(-1)))
+        for logits, target, there in self._steps(labels):
+            wanted = target[there] if self._target_ids is None else target[there][:, self._target_ids]
+            losses.append(nn.functional.cross_entropy(logits[there].float(), wanted.float().softmax(-1)))
         return losses
 
     def _steps(self, labels: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Yields for each drafting step the drafter's logits, the target's, both [windows, rows, vocabulary], and which
         rows count, bool [windows, rows]."""
-        ahead = self._training.ahead
+        ahead = self._ahead
         tokens = labels.clamp(min=0)
         with torch.no_grad(), _read(self._base, self.config.aux_layers or ()) as read:
             target = self._base(tokens, use_cache=False).logits

@@ -2,109 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-
-from draft_training.data.texts import Windows, read_texts, windows_of
 from draft_training.data.unfinished_training import CheckpointMismatch
-from draft_training.medusa.training import HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
-from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.read_model import resolve_dtype
+from draft_training.frozen_target.order import MOST_SHOWN, Say, TrainingError, TrainingOrder, prepare
+from draft_training.medusa.training import HeadAccuracy, MedusaTrainer, MedusaTraining
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
 from speculative_engine.text.tokenizer import Tokenizer
-
-_SLOTS = 32768
-_MOST_SHOWN = 200
-
-
-class TrainingError(Exception):
-    """The training cannot begin or continue; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class MedusaOrder:
+class MedusaOrder(TrainingOrder):
     """Options of a training; see `draftwire train medusa`."""
 
-    model: str
-    prompts: tuple[Path, ...]
-    out: Path
     heads: int = 4
     layers: int = 1
-    steps: int = 300
-    batch: int = 8
-    window: int = 256
-    learning_rate: float = 1e-3
-    continuations: int = 1
-    tokens: int = 200
-    temperature: float = 0.8
-    seed: int = 0
-    threads: int | None = None
-    device: str = "cpu"
 
 
-def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
+def run(order: MedusaOrder, say: Say) -> list[HeadAccuracy]:
     """Trains, writes the heads with the target's tokenizer, and reports their quality. Raises TrainingError."""
-    if order.threads is not None:
-        torch.set_num_threads(order.threads)
     try:
-        texts = read_texts(order.prompts)
-        checkpoint = Checkpoint.find(order.model)
-        windows, held_out = _windows(order, checkpoint, texts, say)
-        # If the target computes in bfloat16, the heads see the same states as when they draft.
-        device = torch.device(order.device)
-        base = AutoModelForCausalLM.from_pretrained(
-            checkpoint.directory, dtype=resolve_dtype("auto", device), local_files_only=True
-        ).to(device)
-        training = MedusaTraining(
-            heads=order.heads,
-            layers=order.layers,
-            steps=order.steps,
-            batch=order.batch,
-            window=order.window,
-            learning_rate=order.learning_rate,
-            seed=order.seed,
-        )
-        saved_as = AutoConfig.from_pretrained(checkpoint.directory, local_files_only=True).dtype or torch.float32
-        trainer = MedusaTrainer(base, windows, order.out, training, saved_as)
+        given = prepare(order, order.heads, say)
+        training = MedusaTraining(**order.training(), heads=order.heads, layers=order.layers)
+        trainer = MedusaTrainer(given.base, given.windows, order.out, training, given.saved_as)
     except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
-        raise TrainingError(str(error)[:_MOST_SHOWN]) from error
-    if trainer.step:
-        say(f"resuming after step {trainer.step}")
-    trainer.train(lambda progress: say(_line(progress, order.steps)))
-    Tokenizer.load(checkpoint).save(order.out)
-    accuracy: list[HeadAccuracy] = trainer.accuracy(held_out)
+        raise TrainingError(str(error)[:MOST_SHOWN]) from error
+    trainer.run(say)
+    Tokenizer.load(given.checkpoint).save(order.out)
+    accuracy = trainer.accuracy(given.held_out)
     for index, each in enumerate(accuracy, start=1):
         say(f"head {index}: {each.top1:.1%} correct on held-out text, {each.top5:.1%} within its top five")
     return accuracy
-
-
-def _windows(
-    order: MedusaOrder, checkpoint: Checkpoint, texts: list[str], say: Callable[[str], None]
-) -> tuple[Windows, Windows]:
-    """Returns the windows to train on and the held-out ones. The packed target is freed on return."""
-    model = PackedModel.load(checkpoint, slots=_SLOTS, device=order.device)
-    tokenizer = Tokenizer.load(checkpoint)
-    if order.continuations:
-        say(f"the target continues {len(texts)} texts {order.continuations} times")
-    parts = windows_of(
-        model,
-        tokenizer,
-        texts,
-        length=order.window,
-        shortest=order.heads + 2,
-        rounds=order.continuations,
-        tokens=order.tokens,
-        temperature=order.temperature,
-        seed=order.seed,
-    )
-    say(f"{len(parts[0])} windows of {order.window} tokens to learn from, {len(parts[1])} held out")
-    return parts
-
-
-def _line(progress: Progress, steps: int) -> str:
-    losses = " ".join(f"{loss:.3f}" for loss in progress.losses)
-    return f"step {progress.step} of {steps}: losses {losses}, {progress.seconds:.0f} s"

@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 from draft_training.cli.eagle3 import eagle3
 from draft_training.data.texts import Windows
 from draft_training.data.unfinished_training import CheckpointMismatch
-from draft_training.eagle.run import EagleOrder, EagleTrainingError, run
-from draft_training.eagle.training import EagleTrainer, EagleTraining, Progress
+from draft_training.eagle.run import EagleOrder, run
+from draft_training.eagle.training import EagleTrainer, EagleTraining
 from draft_training.eagle.unrolled import Unrolled
+from draft_training.frozen_target.order import TrainingError
+from draft_training.frozen_target.trainer import Progress
 from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
 from speculative_engine.drafters.eagle.eagle_files import TargetShape, load_eagle
@@ -150,7 +152,7 @@ class TestCommand:
         order = EagleOrder(
             str(checkpoint), (prompts,), tmp_path / "out", continuations=0, window=16, steps=1, draft_vocab=draft_vocab
         )
-        with pytest.raises(EagleTrainingError, match=words):
+        with pytest.raises(TrainingError, match=words):
             run(order, lambda _: None)
 
     def test_it_needs_torch(

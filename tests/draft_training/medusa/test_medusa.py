@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 from draft_training.cli.medusa import medusa
 from draft_training.data.texts import Windows, continued, read_texts
 from draft_training.data.unfinished_training import CheckpointMismatch
-from draft_training.medusa.run import MedusaOrder, TrainingError, run
-from draft_training.medusa.training import MedusaTrainer, MedusaTraining, Progress
+from draft_training.frozen_target.order import TrainingError
+from draft_training.frozen_target.trainer import Progress
+from draft_training.medusa.run import MedusaOrder, run
+from draft_training.medusa.training import MedusaTrainer, MedusaTraining
 from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
 from speculative_engine.drafters.medusa_heads import load_heads

@@ -1,0 +1,1 @@
+"""What trainings of drafters share that read a frozen target's hidden states."""
