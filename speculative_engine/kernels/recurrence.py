@@ -114,8 +114,8 @@ def run(
 ) -> torch.Tensor:
     """Processes the items of a pass: updates states and windows of `memory`, and returns the rows' results, float32.
 
-    inputs [rows, channels] and gates [rows, gates]: of the
-    batch's rows. Results are [rows, value_heads, value_dim], or [rows, channels] without value heads.
+    inputs [rows, channels], gates [rows, gates]: of the batch's rows. Results are [rows, value_heads, value_dim], or
+    [rows, channels] without value heads.
     """
     if _fits(shape, inputs):
         return _run_compiled(shape, weights, work, inputs.contiguous(), gates.contiguous(), memory)

@@ -96,8 +96,7 @@ class StatePlan:
     def _sources(self, before: int) -> np.ndarray:
         """The inputs before each item's own, int64 [items, before]."""
         found: list[list[int]] = []
-        for (source, *_), parent in zip(self._items, self._before, strict=True):
-            del source
+        for parent in self._before:
             if parent >= 0:
                 own = self._items[parent][0]
                 found.append([*found[parent], own if own >= 0 else -2 - 2 * ~own][-before:] if before else [])

@@ -30,7 +30,7 @@ VOCABULARY = 300
 GREEDY = SamplingParams(temperature=0.0)
 
 # Every model has three layers, and weights large enough for sharp attention and well-separated logits.
-_SIZES = {
+SIZES: dict[str, object] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 172,
@@ -43,17 +43,17 @@ _SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-_ALL_HEADS = {**_SIZES, "num_key_value_heads": 4}
+_ALL_HEADS = {**SIZES, "num_key_value_heads": 4}
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 176}
 
 ARCHITECTURES: dict[str, dict[str, object]] = {
-    "Llama": _SIZES,
-    "Qwen2": _SIZES,
-    "Qwen3": {**_SIZES, "head_dim": 16},
-    "Mistral": {**_SIZES, "head_dim": 16, "sliding_window": 8},
-    "Gemma2": {**_SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
-    "Gemma3": {**_SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
-    "Phi3": _SIZES,
+    "Llama": SIZES,
+    "Qwen2": SIZES,
+    "Qwen3": {**SIZES, "head_dim": 16},
+    "Mistral": {**SIZES, "head_dim": 16, "sliding_window": 8},
+    "Gemma2": {**SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
+    "Gemma3": {**SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
+    "Phi3": SIZES,
     "GPT2": {
         "vocab_size": VOCABULARY,
         "n_embd": 64,
@@ -64,20 +64,20 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
         "eos_token_id": 2,
     },
     "GPTNeoX": _ALL_HEADS,
-    "Olmo2": _SIZES,
-    "Mixtral": {**_SIZES, **_EXPERTS},
-    "Qwen3Moe": {**_SIZES, **_EXPERTS, "head_dim": 16, "moe_intermediate_size": 48},
-    "GptOss": {**_SIZES, **_EXPERTS, "head_dim": 16, "sliding_window": 8},
-    "StableLm": _SIZES,
-    "Cohere": _SIZES,
-    "Cohere2": {**_SIZES, "sliding_window": 8},
-    "Starcoder2": _SIZES,
-    "Granite": {**_SIZES, "attention_multiplier": 0.25},
-    "Olmo": _SIZES,
-    "Olmo3": {**_SIZES, "sliding_window": 8},
+    "Olmo2": SIZES,
+    "Mixtral": {**SIZES, **_EXPERTS},
+    "Qwen3Moe": {**SIZES, **_EXPERTS, "head_dim": 16, "moe_intermediate_size": 48},
+    "GptOss": {**SIZES, **_EXPERTS, "head_dim": 16, "sliding_window": 8},
+    "StableLm": SIZES,
+    "Cohere": SIZES,
+    "Cohere2": {**SIZES, "sliding_window": 8},
+    "Starcoder2": SIZES,
+    "Granite": {**SIZES, "attention_multiplier": 0.25},
+    "Olmo": SIZES,
+    "Olmo3": {**SIZES, "sliding_window": 8},
     "Phi": _ALL_HEADS,
-    "SmolLM3": _SIZES,
-    "Glm": {**_SIZES, "head_dim": 16},
+    "SmolLM3": SIZES,
+    "Glm": {**SIZES, "head_dim": 16},
 }
 """Maps transformers' class prefix to the arguments of its configuration."""
 
@@ -85,7 +85,7 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
 def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> PreTrainedModel:
     """Returns a random transformers model of an architecture, with random biases and norms."""
     config_class = getattr(transformers, f"{name}TextConfig", None) or getattr(transformers, f"{name}Config")
-    config = config_class(**{**ARCHITECTURES.get(name, _SIZES), **changes})
+    config = config_class(**{**ARCHITECTURES.get(name, SIZES), **changes})
     torch.manual_seed(seed)
     model: PreTrainedModel = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():

@@ -6,23 +6,10 @@ import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.model.packed_model import PackedModel
-from tests.harness.engine.engines import VOCABULARY, tiny_model
+from tests.harness.engine.engines import SIZES, tiny_model
 
-_SIZES: dict[str, object] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 172,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-    "initializer_range": 0.15,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 _DELTA: dict[str, object] = {
-    **_SIZES,
+    **SIZES,
     "num_hidden_layers": 4,
     "head_dim": 16,
     "linear_num_value_heads": 4,
@@ -37,14 +24,14 @@ _EXPERTS: dict[str, object] = {
     "shared_expert_intermediate_size": 48,
 }
 _MAMBA: dict[str, object] = {
-    **_SIZES,
+    **SIZES,
     "mamba_n_heads": 8,
     "mamba_d_head": 16,
     "mamba_d_ssm": 128,
     "mamba_d_state": 32,
     "mamba_n_groups": 2,
 }
-_CONVOLUTION: dict[str, object] = {**_SIZES, "layer_types": ["conv", "full_attention", "conv"]}
+_CONVOLUTION: dict[str, object] = {**SIZES, "layer_types": ["conv", "full_attention", "conv"]}
 
 RECURRENT_MODELS: dict[str, dict[str, object]] = {
     "Qwen3_5": _DELTA,
@@ -52,7 +39,7 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
     "Qwen3Next": {**_DELTA, **_EXPERTS},
     "OlmoHybrid": _DELTA,
     "KimiLinear": {
-        **_SIZES,
+        **SIZES,
         **_EXPERTS,
         "num_key_value_heads": 4,
         "linear_num_heads": 4,
@@ -70,14 +57,14 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
     "Lfm2": _CONVOLUTION,
     "Lfm2Moe": {**_CONVOLUTION, **_EXPERTS, "num_dense_layers": 1},
     "Mamba2": {
-        **_SIZES,
+        **SIZES,
         "num_heads": 8,
         "head_dim": 16,
         "state_size": 16,
         "n_groups": 2,
     },
     "NemotronH": {
-        **_SIZES,
+        **SIZES,
         "head_dim": 16,
         "mamba_num_heads": 8,
         "mamba_head_dim": 16,
@@ -95,7 +82,7 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
     "FalconH1": _MAMBA,
     "Bamba": {**_MAMBA, "attn_layer_indices": [1]},
     "Zamba2": {
-        **_SIZES,
+        **SIZES,
         "mamba_d_state": 16,
         "mamba_headdim": 16,
         "n_mamba_heads": 8,
