@@ -36,8 +36,8 @@ class DrafterSettings(RankSettings):
     """Format of the linear layers' weights: as --dtype says; 8-bit integers; (GPU only) 4-bit integers; or blocks
     of 8 or 4 bits, q8_0 and q4_0. All but the first need bfloat16."""
     kv_dtype: KvDtype = "auto"
-    """Type of keys and values in the KV cache: that of the model, or (CPU only) q8_0, 8-bit integers in blocks of 32
-    with a scale each."""
+    """Type of keys and values in the KV cache: auto takes that of the model, and float16 for GGUF files on CPUs; or
+    (CPU only) float16, or q8_0, 8-bit integers in blocks of 32 with a scale each."""
     layers: int | None = Field(default=None, ge=1)
     """Draft with only this many first layers of the model, e.g. of the target's checkpoint; others are not loaded."""
     cuda_graphs: bool = True

@@ -31,8 +31,8 @@ class VerifierSettings(RankSettings):
     weights: TargetWeights = "checkpoint"
     """Format of the linear layers' weights: as --dtype says, or blocks of 8 or 4 bits; these need bfloat16."""
     kv_dtype: KvDtype = "auto"
-    """Type of keys and values in the KV cache: that of the model, or (CPU only) q8_0, 8-bit integers in blocks of 32
-    with a scale each."""
+    """Type of keys and values in the KV cache: auto takes that of the model, and float16 for GGUF files on CPUs; or
+    (CPU only) float16, or q8_0, 8-bit integers in blocks of 32 with a scale each."""
     cuda_graphs: bool = True
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False

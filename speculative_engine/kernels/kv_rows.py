@@ -1,7 +1,8 @@
-"""Keys and values in 8 bits: rounding them, and reading them back (`csrc/kv_rows.h` describes the rows).
+"""Keys and values of another type than the model's: rounding them, and reading them back (`csrc/kv_rows.h` describes
+the rows).
 
-A block of 32 elements of a head has one bfloat16 scale, so an element takes 8.5 bits. The product of a quant and its
-scale is exact in float32. Compiled code and torch therefore write the same bits and read the same values.
+In 8 bits, a block of 32 elements of a head has one bfloat16 scale, so an element takes 8.5 bits. The product of a quant
+and its scale is exact in float32. Compiled code and torch therefore write the same bits and read the same values.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ BLOCK = 32
 """Elements per scale."""
 STORED = torch.int8
 """The dtype of tensors of such rows."""
-KV_TYPES = {torch.float32: 0, torch.bfloat16: 1, STORED: 2}
+KV_TYPES = {torch.float32: 0, torch.bfloat16: 1, STORED: 2, torch.float16: 3}
 """The library's number for the type of keys and values, by the dtype of their tensors."""
 _SCALE_BYTES = 2
+_MOST_FLOAT16 = torch.finfo(torch.float16).max
 _LARGEST = 127
 _NAN = 0x7FC0
 """The bfloat16 scale of a block with an infinite element or a NaN."""
@@ -62,6 +64,11 @@ def rounded(rows: torch.Tensor) -> torch.Tensor:
     # Set as bits, since torch has several for NaN.
     scale_bits = scales.to(torch.bfloat16).view(torch.int16).masked_fill(~finite, _NAN)
     return torch.cat([quants.flatten(-2), scale_bits.squeeze(-1).view(STORED)], -1)
+
+
+def as_float16(rows: torch.Tensor) -> torch.Tensor:
+    """Rounds rows to float16 and to its range, at most 65504 in magnitude."""
+    return rows.clamp(-_MOST_FLOAT16, _MOST_FLOAT16).to(torch.float16)
 
 
 def widened(stored: torch.Tensor) -> torch.Tensor:

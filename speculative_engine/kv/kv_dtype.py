@@ -2,5 +2,5 @@
 
 from typing import Literal
 
-KvDtype = Literal["auto", "q8_0"]
-"""The model's dtype, or 8-bit integers with a scale per 32 elements of a head."""
+KvDtype = Literal["auto", "float16", "q8_0"]
+"""The model's dtype, float16, or 8-bit integers with a scale per 32 elements of a head."""

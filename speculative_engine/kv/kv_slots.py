@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from speculative_engine.kernels.kv_rows import BLOCK, STORED, stored_width, write_rows
+from speculative_engine.kernels.kv_rows import BLOCK, STORED, as_float16, stored_width, write_rows
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.recurrent_states import RecurrentStates
 
@@ -240,6 +240,8 @@ class KvCache:
         for stored, rows in zip(pair, (key, value), strict=True):
             if stored.dtype == STORED:
                 write_rows(rows, slots, stored)
+            elif self.dtype == "float16":
+                stored.index_copy_(1, slots, as_float16(rows))
             else:
                 stored.index_copy_(1, slots, rows)
         return pair
@@ -258,6 +260,8 @@ class KvCache:
                     f"the {what} have {dim} elements a head, and q8_0 needs a multiple of {BLOCK} (--kv-dtype)"
                 )
             dim, dtype = stored_width(dim), STORED
+        elif self.dtype == "float16":
+            dtype = torch.float16
         # Zeros, not garbage: a masked key contributes 0 * value, and 0 * NaN would be NaN.
         if self.slots_first:
             return torch.zeros(self.capacity + 1, heads, dim, dtype=dtype, device=like.device).transpose(0, 1)

@@ -1,4 +1,5 @@
-"""The library's attention functions over keys and values that are rounded as in a KV cache of 8 bits.
+"""The library's attention functions over keys and values that are rounded as in a KV cache of another type than the
+model's.
 
 The self-test compares packed passes with these, so that its tolerance does not have to cover the cache's rounding.
 """
@@ -6,6 +7,7 @@ The self-test compares packed passes with these, so that its tolerance does not 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,31 +15,44 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from speculative_engine.kernels.kv_rows import rounded, widened
+from speculative_engine.kernels.kv_rows import as_float16, rounded, widened
+from speculative_engine.kv.kv_dtype import KvDtype
 
-ROUNDED_NAMES = {"eager": "draftwire_rounded_eager", "sdpa": "draftwire_rounded_sdpa"}
-"""The names of these functions, by the library's names of those that they call."""
+Round = Callable[[torch.Tensor], torch.Tensor]
 
-
-def _in_8_bits(rows: torch.Tensor) -> torch.Tensor:
-    """Keys or values [batch, kv_heads, tokens, dim] as they are read from the cache, in their own dtype."""
-    return widened(rounded(rows)).to(rows.dtype)
-
-
-def _eager(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
-) -> Any:
-    attend = sys.modules[type(module).__module__].eager_attention_forward  # each architecture has its own
-    return attend(module, query, _in_8_bits(key), _in_8_bits(value), *args, **kwargs)
+_ROUNDINGS: dict[KvDtype, Round] = {
+    "float16": lambda rows: as_float16(rows).to(rows.dtype),
+    "q8_0": lambda rows: widened(rounded(rows)).to(rows.dtype),
+}
+"""Keys or values [batch, kv_heads, tokens, dim] as they are read from the cache, in their own dtype."""
 
 
-def _sdpa(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
-) -> Any:
-    return sdpa_attention_forward(module, query, _in_8_bits(key), _in_8_bits(value), *args, **kwargs)
+def rounded_name(attention: str, kv_dtype: KvDtype) -> str:
+    """The name of the function that rounds and calls the library's `attention`, "eager" or "sdpa"."""
+    return f"draftwire_{kv_dtype}_{attention}"
 
 
-AttentionInterface.register(ROUNDED_NAMES["eager"], _eager)
-AttentionInterface.register(ROUNDED_NAMES["sdpa"], _sdpa)
-AttentionMaskInterface.register(ROUNDED_NAMES["eager"], eager_mask)
-AttentionMaskInterface.register(ROUNDED_NAMES["sdpa"], sdpa_mask)
+def _eager(round_rows: Round) -> Callable[..., Any]:
+    def attend(
+        module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        eager = sys.modules[type(module).__module__].eager_attention_forward  # each architecture has its own
+        return eager(module, query, round_rows(key), round_rows(value), *args, **kwargs)
+
+    return attend
+
+
+def _sdpa(round_rows: Round) -> Callable[..., Any]:
+    def attend(
+        module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        return sdpa_attention_forward(module, query, round_rows(key), round_rows(value), *args, **kwargs)
+
+    return attend
+
+
+for _kv_dtype, _round_rows in _ROUNDINGS.items():
+    AttentionInterface.register(rounded_name("eager", _kv_dtype), _eager(_round_rows))
+    AttentionInterface.register(rounded_name("sdpa", _kv_dtype), _sdpa(_round_rows))
+    AttentionMaskInterface.register(rounded_name("eager", _kv_dtype), eager_mask)
+    AttentionMaskInterface.register(rounded_name("sdpa", _kv_dtype), sdpa_mask)

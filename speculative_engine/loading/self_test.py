@@ -23,7 +23,7 @@ from speculative_engine.kv.kv_slots import KvDtypeError, SlotPool
 from speculative_engine.loading.attention_probe import PROBE_NAME, noted_calls
 from speculative_engine.loading.company_test import same_in_company, slots_for
 from speculative_engine.loading.likely_cause import indexer_of, likely_cause
-from speculative_engine.loading.rounded_attention import ROUNDED_NAMES
+from speculative_engine.loading.rounded_attention import rounded_name
 from speculative_engine.loading.shortened_model import shortened
 from speculative_engine.model.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
@@ -347,7 +347,7 @@ def _plain_logits(model: PackedModel, paths: list[list[int]], attention: str) ->
     except (ValueError, ImportError):
         return None
     if model.cache.dtype != "auto":
-        model.model.set_attn_implementation(ROUNDED_NAMES[attention])
+        model.model.set_attn_implementation(rounded_name(attention, model.cache.dtype))
     longest = max(map(len, paths))
     # Shorter paths are padded with any token, which no earlier token of a causal model sees.
     padded = torch.tensor([path + [0] * (longest - len(path)) for path in paths], device=model.device)

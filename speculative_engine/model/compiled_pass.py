@@ -49,5 +49,5 @@ class CompiledPass:
             layer.run_compiled(hidden, angles, under_way)
         if reading is not None:
             reading.take(len(self._layers), hidden)
-        logits: torch.Tensor = self._head(self._norm(hidden[:, wanted]))
+        logits: torch.Tensor = self._head(self._norm(hidden, wanted))
         return logits[0]

@@ -37,13 +37,15 @@ class _Call(NamedTuple):
     address: int
 
 
-class _Shared(NamedTuple):
-    """The calls of a forward pass whose layers all overwrite one tensor."""
+class ResidualStream(NamedTuple):
+    """The residual stream of a forward pass whose layers all overwrite one tensor."""
 
     hidden: torch.Tensor
-    residual: torch.Tensor
+    """That tensor [1, rows, width]: `values`, rounded to its dtype."""
+    values: torch.Tensor
     """float32 [rows, width]"""
     calls: list[_Call]
+    """Those of compiled layers."""
 
     def call(self, angles: Angles) -> _Call | None:
         """The call with these angles, if a layer has had them before."""
@@ -127,17 +129,17 @@ class CompiledLayer:
         """
         keys, values = under_way.cache.layer(index, self._like, self._like)
         shared = under_way.shared
-        if not isinstance(shared, _Shared) or shared.hidden is not hidden:
+        if not isinstance(shared, ResidualStream) or shared.hidden is not hidden:
             single = hidden.new_empty(0, dtype=torch.float32)
             residual = under_way.cache.scratch("residual", hidden.shape[1:], single).copy_(hidden[0])
-            shared = under_way.shared = _Shared(hidden, residual, [])
+            shared = under_way.shared = ResidualStream(hidden, residual, [])
         call = shared.call(angles)
         if call is None:
             call = self._call(shared, angles, under_way, KV_TYPES[keys.dtype])
             shared.calls.append(call)
         loaded().draftwire_decoder_layer(self._address, call.address, keys.data_ptr(), values.data_ptr())
 
-    def _call(self, shared: _Shared, angles: Angles, under_way: ForwardPass, kv_type: int) -> _Call:
+    def _call(self, shared: ResidualStream, angles: Angles, under_way: ForwardPass, kv_type: int) -> _Call:
         batch, cache, hidden = under_way.packed_batch, under_way.cache, shared.hidden
         rows, heads, dim = hidden.shape[1], self._heads, self._parts.dim
         cosines, sines = (each[0].float().contiguous() for each in angles)
@@ -152,7 +154,7 @@ class CompiledLayer:
         scores = cache.scratch("row scores", (threads, size.scores), single)
         working = cache.scratch("working", (rows, self._most_inputs), single)
         about = Pass(
-            hidden.data_ptr(), shared.residual.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
+            hidden.data_ptr(), shared.values.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
             batch.slots.data_ptr(), lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data,
             lanes.counts.ctypes.data,
             *(each.data_ptr() for each in (normed, product, gated, query, attended, scores, working)),

@@ -8,7 +8,6 @@ half of a small draft model's time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -19,12 +18,12 @@ from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.layer_ops import gate, rms_norm, rope
 from speculative_engine.kernels.library import BF16, LANES, library
-from speculative_engine.model.decoder_layer import Angles, CompiledLayer, LayerParts, Norm, can_compile
+from speculative_engine.model.decoder_layer import Angles, CompiledLayer, LayerParts, Norm, ResidualStream, can_compile
 from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.layer_kinds import KINDS, LayerKind
 from speculative_engine.model.linear.linear_structs import are_compiled
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined, parts_of
-from speculative_engine.model.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
+from speculative_engine.model.packed_attention import ATTENTION_NAME, ForwardPass, current_pass, in_packed_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies
 
@@ -145,20 +144,19 @@ class FusedNorm(nn.Module):
         self.factors: torch.Tensor
         """float32 [width]"""
         self.register_buffer("factors", _weight_of(norm, adds_one), persistent=False)
+        self.wide = False
+        """Whether the results of a residual stream are float32, unrounded as the stream is."""
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs [..., width] -> the same shape"""
-        flat = inputs.reshape(-1, inputs.shape[-1])
-        return rms_norm(flat.float(), self.factors, self.eps, inputs.dtype).view_as(inputs)
-
-
-class _Residual(NamedTuple):
-    """The residual stream of a forward pass whose layers run in parts."""
-
-    hidden: torch.Tensor
-    """The tensor that the layers overwrite with `values`, rounded to its dtype."""
-    values: torch.Tensor
-    """float32 [rows, width]; `hidden` itself if that is float32"""
+    def forward(self, inputs: torch.Tensor, wanted: torch.Tensor | None = None) -> torch.Tensor:
+        """inputs [..., width] -> the same shape. wanted: rows, int64 [n], of inputs [1, rows, width]; all by default"""
+        stream = current_pass().shared if self.wide and in_packed_pass() else None
+        whole, dtype = inputs, inputs.dtype
+        if isinstance(stream, ResidualStream) and stream.hidden is inputs:
+            whole, dtype = stream.values.unsqueeze(0), torch.float32
+        if wanted is not None:
+            whole = whole[:, wanted]
+        flat = whole.reshape(-1, whole.shape[-1])
+        return rms_norm(flat.float(), self.factors, self.eps, dtype).view_as(whole)
 
 
 class _Outputs(nn.Module):
@@ -253,8 +251,8 @@ class FusedLayer(nn.Module):
             self.run_compiled(hidden_states, position_embeddings, under_way)
             return hidden_states
         shared = under_way.shared
-        if not isinstance(shared, _Residual) or shared.hidden is not hidden_states:
-            shared = under_way.shared = _Residual(hidden_states, hidden_states[0].float())
+        if not isinstance(shared, ResidualStream) or shared.hidden is not hidden_states:
+            shared = under_way.shared = ResidualStream(hidden_states, hidden_states[0].float(), [])
         self._in_parts(shared.values, position_embeddings)
         return hidden_states if hidden_states.dtype == torch.float32 else hidden_states.copy_(shared.values)
 

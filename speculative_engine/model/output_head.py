@@ -6,6 +6,8 @@ import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
+from speculative_engine.model.fused_layer import FusedNorm
+from speculative_engine.model.linear.linear_structs import are_compiled
 
 
 def tell_dtype(model: PreTrainedModel) -> None:
@@ -17,11 +19,16 @@ def tell_dtype(model: PreTrainedModel) -> None:
 
 
 def keep_logits_whole(model: PreTrainedModel) -> None:
-    """Makes the logits of `model` float32, as they are summed, if compiled code computes them.
+    """Makes the logits of `model` float32, as they are summed, if compiled code computes them; and so the output head's
+    inputs, if they come from fused layers.
 
     In bfloat16 logits between 8 and 16 are 1/16 apart. That makes ties among the best tokens, and it was the largest
     error of a pass with weights of 8 bits.
     """
-    for module in model.get_output_embeddings().modules():
+    head = model.get_output_embeddings()
+    for module in head.modules():
         if isinstance(module, CompiledProduct):
             module.wide = True
+    norm = getattr(model.get_decoder(), "norm", None)
+    if isinstance(norm, FusedNorm):
+        norm.wide = are_compiled([head])

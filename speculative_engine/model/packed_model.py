@@ -274,6 +274,8 @@ class PackedModel:
             layers=layers,
             ranks=ranks,
         )
+        if kv_dtype == "auto" and checkpoint.gguf and model.dtype == torch.bfloat16 and model.device.type == "cpu":
+            kv_dtype = "float16"
         loaded = cls(
             model,
             slots,
@@ -363,7 +365,7 @@ class PackedModel:
 
     @property
     def kv_dtype(self) -> str:
-        """Name of the type of keys and values in the KV cache: the model's dtype, or "q8_0"."""
+        """Name of the type of keys and values in the KV cache: the model's dtype, "float16" or "q8_0"."""
         return _name_of(self.dtype) if self.cache.dtype == "auto" else self.cache.dtype
 
     @property
@@ -537,7 +539,9 @@ class PackedModel:
     def _states(self) -> Iterator[list[torch.Tensor]]:
         """Collects the output head's inputs, in passes within this context, in the list it yields."""
         states: list[torch.Tensor] = []
-        hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(
+            lambda _, inputs: states.append(inputs[0].to(self.dtype))
+        )
         try:
             yield states
         finally:

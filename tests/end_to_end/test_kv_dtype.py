@@ -1,7 +1,9 @@
-"""Services whose keys and values are in 8 bits."""
+"""Services whose keys and values are of another type than the model's."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from draftwire import Client, ModelMismatchError, Speculation
 from tests.harness.waiting import PATIENCE, sometimes
@@ -12,10 +14,11 @@ if TYPE_CHECKING:
 PROMPT = "def read_config(path):\n"
 
 
+@pytest.mark.parametrize("kv_dtype", ["float16", "q8_0"])
 def test_drafts_change_no_token(
-    start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+    kv_dtype: str, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
 ) -> None:
-    flags = ("--kv-dtype", "q8_0")
+    flags = ("--kv-dtype", kv_dtype)
     verifier, drafter, other = (
         start_verifier("target", *flags),
         start_drafter("draft", *flags),
@@ -23,7 +26,7 @@ def test_drafts_change_no_token(
     )
     with Client(verifier.address, timeout=PATIENCE) as client, Client(other.address, timeout=PATIENCE) as others:
         info, other_info = client.model_info(), others.model_info()
-        assert (info.kv_dtype, info.bit_exact) == ("q8_0", True)
+        assert (info.kv_dtype, info.bit_exact) == (kv_dtype, True)
         assert other_info.kv_dtype == other_info.dtype == info.dtype
         assert info.fingerprint != other_info.fingerprint and info.numerics != other_info.numerics
         plain = client.generate(
@@ -31,7 +34,7 @@ def test_drafts_change_no_token(
         )
         client.drafters.attach(drafter.address, name="one")
         [attached] = client.drafters.list()
-        assert attached.model is not None and attached.model.kv_dtype == "q8_0"
+        assert attached.model is not None and attached.model.kv_dtype == kv_dtype
 
         def drafted() -> int:
             found = client.generate(PROMPT, max_tokens=64, ignore_eos=True, temperature=0.8, seed=3)

@@ -5,6 +5,7 @@
  *   ATTEND_WIDTH          floats per vector
  *   ATTEND_CHUNKS         vectors of value elements that are summed at once
  *   ATTEND_SIGNED(FROM)   a vector of 8-bit integers in memory, widened to 32 bits
+ *   ATTEND_HALF(X)        a vector of float16 numbers, widened
  *   ATTEND_FMA(A, B, C)   A * B + C, rounded once
  */
 #define ATTEND_INLINE ATTEND_TARGET static inline __attribute__((always_inline))
@@ -65,7 +66,7 @@ ATTEND_INLINE FLOATS ATTEND_NAME(key_scales)(const Attention *a, const int64_t *
 }
 
 /* Loads LANES keys, transposed: out[d * ATTEND_VECTORS + v] holds dimension d of the keys of vector v. Keys beyond
- * `count` are zeros. Those in bfloat16 are transposed as pairs of dimensions, those in 8 bits by four. */
+ * `count` are zeros. Those in 16 bits are transposed as pairs of dimensions, those in 8 bits by four. */
 ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *seen, int64_t base, int64_t count,
                                           int type, FLOATS *out) {
     const int64_t size = kv_element_size(type), words = a->key_dim * size / 4; /* of 4 bytes, per key */
@@ -93,6 +94,9 @@ ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *see
                         const SIGNED quants = (SIGNED)(rows[i] << (24 - 8 * k)) >> 24;
                         to[k * ATTEND_VECTORS] = __builtin_convertvector(quants, FLOATS) * scales;
                     }
+                } else if (type == F16_KV) {
+                    to[0] = ATTEND_HALF(__builtin_convertvector(rows[i] & 0xffff, BITS));
+                    to[ATTEND_VECTORS] = ATTEND_HALF(__builtin_convertvector(rows[i] >> 16, BITS));
                 } else if (type == BF16_KV) {
                     to[0] = (FLOATS)(rows[i] << 16);
                     to[ATTEND_VECTORS] = (FLOATS)(rows[i] & 0xffff0000);
@@ -125,9 +129,10 @@ ATTEND_INLINE FLOATS ATTEND_NAME(load)(const uint8_t *row, int64_t dim, int64_t 
         const FLOATS scale = kv_scale(row, dim, element / KV_BLOCK) - (FLOATS){0};
         return __builtin_convertvector(ATTEND_SIGNED(row + element), FLOATS) * scale;
     }
-    if (type == BF16_KV) {
+    if (type == BF16_KV || type == F16_KV) {
         BITS bits;
         memcpy(&bits, row + 2 * element, sizeof bits);
+        if (type == F16_KV) return ATTEND_HALF(bits);
         return (FLOATS)(__builtin_convertvector(bits, INTS) << 16);
     }
     FLOATS whole;
@@ -234,6 +239,7 @@ ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t fi
             const int64_t *seen = a->seen + lane[0];
             if (a->kv_type == Q8_0_KV) ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, Q8_0_KV);
             else if (a->kv_type == BF16_KV) ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, BF16_KV);
+            else if (a->kv_type == F16_KV) ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, F16_KV);
             else ATTEND_NAME(attend_tile)(a, seen, query, next, head, scratch, FLOAT32_KV);
         }
         begin = end;
@@ -243,6 +249,7 @@ ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t fi
 #undef ATTEND_CHUNKS
 #undef ATTEND_EACH
 #undef ATTEND_FMA
+#undef ATTEND_HALF
 #undef ATTEND_HIGH
 #undef ATTEND_INLINE
 #undef ATTEND_LOW

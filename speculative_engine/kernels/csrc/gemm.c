@@ -12,16 +12,6 @@
 
 #define LEAST_WIDENED 32768 /* elements; with fewer, waking a thread costs more than it saves */
 
-typedef uint16_t half4 __attribute__((vector_size(8), aligned(2), may_alias));
-typedef uint32_t uvec4 __attribute__((vector_size(LANES), aligned(4), may_alias));
-
-/* Widens four float16 numbers exactly. Their bits, moved to the places of float32's, are 2^-112 of their values. */
-INLINE vec4 widen_half4(const uint16_t *at) {
-    const uvec4 bits = __builtin_convertvector(*(const half4 *)at, uvec4), size = (bits & 0x7fff) << 13;
-    const uvec4 whole = (uvec4)((vec4)size * 0x1p112f) | ((uvec4)(size >= 0x0f800000) & 0x7f800000);
-    return (vec4)(whole | (bits & 0x8000) << 16);
-}
-
 #define FMA_NAME(NAME) plain_##NAME
 #define FMA_TARGET
 #define FMA_WIDTH 4
@@ -45,8 +35,8 @@ INLINE vec4 widen_half4(const uint16_t *at) {
 #define FMA_FEW 2
 #define FMA_VECTOR vec4
 #define FMA_STEP 4
-#define FMA_EVEN(AT) widen_half4(AT)
-#define FMA_ODD(AT) widen_half4((AT) + TILE)
+#define FMA_EVEN(AT) widen_half4(*(const half4 *)(AT))
+#define FMA_ODD(AT) widen_half4(*(const half4 *)((AT) + TILE))
 #define FMA_SET(X) ((float)(X) - (vec4){0})
 #define FMA_ADD fma_vec4
 #define FMA_STORE(TO, X) memcpy(TO, &(X), sizeof(vec4))

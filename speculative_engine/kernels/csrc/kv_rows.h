@@ -1,7 +1,8 @@
-/* A row of the KV cache: the key or the value of one head of one token. It is float32, bfloat16, or Q8_0_KV: 8-bit
- * integers, the quants, followed by a bfloat16 scale for each block of 32 of them.
+/* A row of the KV cache: the key or the value of one head of one token. It is float32, bfloat16, float16, or Q8_0_KV:
+ * 8-bit integers, the quants, followed by a bfloat16 scale for each block of 32 of them.
  *
- * An element is its quant times its scale. That is exact in float32, which holds the product of 7 and 8 bits.
+ * An element of Q8_0_KV is its quant times its scale. That is exact in float32, which holds the product of 7 and 8
+ * bits. Elements that are rounded to float16 keep to its range.
  */
 #ifndef DRAFTWIRE_KV_ROWS_H
 #define DRAFTWIRE_KV_ROWS_H
@@ -15,7 +16,7 @@
 #define KV_BLOCK 32
 
 /* Returns the bytes of an element, without its scale. */
-INLINE int64_t kv_element_size(int type) { return type == Q8_0_KV ? 1 : type == BF16_KV ? 2 : 4; }
+INLINE int64_t kv_element_size(int type) { return type == Q8_0_KV ? 1 : type == FLOAT32_KV ? 4 : 2; }
 
 /* Returns the start of row `row` of `dim` elements. */
 INLINE uint8_t *kv_row(const void *rows, int64_t row, int64_t dim, int type) {

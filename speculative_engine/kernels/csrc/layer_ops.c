@@ -74,6 +74,11 @@ INLINE void rope_pair(const Rope *a, int64_t at, int64_t row, int64_t c, int bf1
 INLINE void store_head(const float *head, void *rows, int64_t to, int64_t dim, int type) {
     if (type == Q8_0_KV)
         for (int64_t at = 0; at < dim; at += KV_BLOCK) round_kv_block(head + at, kv_row(rows, to, dim, type), dim, at);
+    else if (type == F16_KV)
+        for (int64_t c = 0; c < dim; c += LANES) {
+            const u16vec bits = __builtin_convertvector(half_bits(load_vec(head, c, 0)), u16vec);
+            memcpy((uint16_t *)rows + to * dim + c, &bits, sizeof bits);
+        }
     else
         for (int64_t c = 0; c < dim; c += LANES) store_vec(rows, to * dim + c, load_vec(head, c, 0), type == BF16_KV);
 }

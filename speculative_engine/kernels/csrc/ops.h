@@ -51,7 +51,7 @@ void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t
                         int32_t from_bf16, int32_t weight_bf16, int32_t out_bf16, int32_t threads);
 
 /* The types of keys and values in their slots; kv_rows.h describes a row of each. */
-enum { FLOAT32_KV, BF16_KV, Q8_0_KV };
+enum { FLOAT32_KV, BF16_KV, Q8_0_KV, F16_KV };
 
 #define MOST_DIM 512 /* elements of a head's key */
 

@@ -21,6 +21,8 @@ typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float vec8 __attribute__((vector_size(2 * LANES), aligned(4)));
 typedef float vec4 __attribute__((vector_size(LANES), aligned(4)));
 typedef int32_t ivec4 __attribute__((vector_size(LANES), aligned(4)));
+typedef uint32_t uvec4 __attribute__((vector_size(LANES), aligned(4), may_alias));
+typedef uint16_t half4 __attribute__((vector_size(LANES / 2), aligned(2), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint16_t u16vec __attribute__((vector_size(2 * LANES), aligned(2)));
@@ -176,6 +178,24 @@ INLINE uvec bf16_bits(vec x) {
 
 /* Rounds to the model's dtype. */
 INLINE vec round_vec(vec x, int bf16) { return bf16 ? (vec)(bf16_bits(x) << 16) : x; }
+
+/* Widens four float16 numbers exactly. Their bits, moved to the places of float32's, are 2^-112 of their values. */
+INLINE vec4 widen_half4(half4 half) {
+    const uvec4 bits = __builtin_convertvector(half, uvec4), size = (bits & 0x7fff) << 13;
+    const uvec4 whole = (uvec4)((vec4)size * 0x1p112f) | ((uvec4)(size >= 0x0f800000) & 0x7f800000);
+    return (vec4)(whole | (bits & 0x8000) << 16);
+}
+
+/* Returns the bits of x rounded to float16, to nearest, ties to even, and to its range: at most 65504 in magnitude. */
+INLINE uvec half_bits(vec x) {
+    const uvec size = (uvec)x & 0x7fffffff, sign = (uvec)x >> 16 & 0x8000;
+    const uvec nan = (uvec)(size > 0x7f800000), large = (uvec)(size > 0x477fe000), tiny = (uvec)(size < 0x38800000);
+    const uvec normal = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
+    /* Adding 1/2 rounds to multiples of 2^-24, the least float16. */
+    const uvec subnormal = (uvec)((vec)(size & tiny) + 0.5f) - 0x3f000000;
+    const uvec finite = (subnormal & tiny) | (normal & ~tiny & ~large) | (0x7bff & large);
+    return (finite & ~nan) | (0x7e00 & nan) | sign;
+}
 
 /* Stores 16 elements, from index `at` on, rounded to the model's dtype. */
 INLINE void store_vec(void *to, int64_t at, vec x, int bf16) {

@@ -137,7 +137,15 @@ SAMPLINGS = [
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("case", "kv_dtype"),
-    [("grouped heads", "auto"), ("wide", "auto"), ("sliding window", "auto"), ("softcap", "auto"), ("fused", "q8_0")],
+    [
+        ("grouped heads", "auto"),
+        ("wide", "auto"),
+        ("sliding window", "auto"),
+        ("softcap", "auto"),
+        ("fused", "q8_0"),
+        ("fused", "float16"),
+        ("softcap", "float16"),
+    ],
 )
 def test_tokens_are_the_same_however_they_come_about(case: str, kv_dtype: KvDtype, dtype: torch.dtype) -> None:
     name, changes = CASES[case]

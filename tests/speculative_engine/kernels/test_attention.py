@@ -9,7 +9,7 @@ import torch
 
 from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.attention import SlotLanes, attend
-from speculative_engine.kernels.kv_rows import rounded, widened
+from speculative_engine.kernels.kv_rows import as_float16, rounded, widened
 from speculative_engine.kernels.library import available_kernels, kernels_in_use, use_kernels
 from speculative_engine.model import packed_attention
 from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
@@ -69,7 +69,9 @@ def by_hand(
     return torch.stack(out)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["float32", "bfloat16", "float16"]
+)
 @pytest.mark.parametrize("shared", [1, 3, 8])
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(16, 16), (32, 32), (64, 64), (80, 80), (128, 128), (192, 128)])
 def test_it_is_attention(key_dim: int, value_dim: int, shared: int, dtype: torch.dtype) -> None:
@@ -162,6 +164,24 @@ def test_every_kind_of_vectors_reads_8_bits_alike() -> None:
             use_kernels(kernels)
             found = attend(lanes, query, keys, values, None, None, None)
             assert torch.equal(found, attend(lanes, query, widened(keys), widened(values), None, None, None))
+    finally:
+        use_kernels(before)
+
+
+def test_every_kind_of_vectors_reads_float16_exactly() -> None:
+    """Float32 numbers with the same values give the same bits; some are below the normal float16 numbers."""
+    keys, values = (as_float16(stored(2, 64, torch.float32, seed) ** 9 * 1e-5) for seed in (1, 2))
+    assert ((keys.abs() < 6e-5) & (keys != 0)).any()
+    keys[0, 5, 3] = values[1, 7, 9] = torch.nan
+    lanes = lanes_of([slots(300, 1)], [290])
+    query = torch.randn(6, 10, 64)
+    before = kernels_in_use()
+    try:
+        for kernels in set(available_kernels()) & {"baseline", "avx2", "avx512"}:
+            use_kernels(kernels)
+            found = attend(lanes, query, keys, values, None, None, None)
+            expected = attend(lanes, query, keys.float(), values.float(), None, None, None)
+            assert torch.equal(found.nan_to_num(7), expected.nan_to_num(7))
     finally:
         use_kernels(before)
 

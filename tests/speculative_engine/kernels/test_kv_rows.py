@@ -1,4 +1,4 @@
-"""Keys and values in 8 bits: what is rounded, and that compiled code and torch agree to the bit."""
+"""Keys and values in 8 bits and in float16: what is rounded, and that compiled code and torch agree to the bit."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import torch
 
 from speculative_engine.kernels import kv_rows
 from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.kv_rows import STORED, elements, rounded, stored_width, widened, write_rows
+from speculative_engine.kernels.kv_rows import STORED, as_float16, elements, rounded, stored_width, widened, write_rows
 from speculative_engine.kernels.layer_ops import rope
 from speculative_engine.kernels.library import available_kernels, use_kernels
 
@@ -112,3 +112,25 @@ def test_without_the_library_torch_writes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(kv_rows, "library", lambda: None)
     write_rows(rows, slots, found)
     assert torch.equal(found, expected)
+
+
+@compiled
+@pytest.mark.usefixtures("vectors")
+def test_fused_layers_round_to_float16_as_torch_does() -> None:
+    """All exponents, ties, numbers beyond the range, and what is no number."""
+    bits = torch.arange(0, 1 << 32, 4093).to(torch.int32)
+    ties = (torch.arange(1 << 15, dtype=torch.int16).view(torch.float16).float().view(torch.int32) + 0x1000).repeat(2)
+    ties[1 << 15 :] |= -(1 << 31)
+    numbers = torch.cat([bits, ties]).view(torch.float32)
+    heads, dim = 2, 64
+    numbers = numbers[: len(numbers) // (heads * dim) * heads * dim].view(-1, heads * dim)
+    projected = torch.cat([torch.zeros(len(numbers), heads * dim), numbers.flip(0), numbers], dim=1)
+    angles, slots = torch.zeros(len(numbers), dim), torch.randperm(len(numbers))
+    keys, values = (torch.zeros(heads, len(numbers), dim, dtype=torch.float16) for _ in range(2))
+    rope(projected, angles, angles, None, slots, keys, values, 1.0, rotary=0)
+    for found, given in ((keys, numbers.flip(0)), (values, numbers)):
+        expected = as_float16(given).unflatten(1, (heads, dim)).transpose(0, 1)
+        found = found[:, slots]
+        assert torch.equal(found.isnan(), expected.isnan()) and found.isnan().any()
+        assert torch.equal(found.nan_to_num().view(torch.int16), expected.nan_to_num().view(torch.int16))
+        assert not found.isinf().any() and found.nan_to_num().abs().max() == 65504

@@ -103,6 +103,17 @@ def test_a_cache_in_8_bits_holds_8_5_bits_an_element() -> None:
         cache.write(1, torch.tensor([1]), torch.ones(2, 1, 80), value)
 
 
+def test_a_cache_in_float16_keeps_to_its_range() -> None:
+    cache = KvCache(10, "float16")
+    key, value = torch.randn(2, 3, 16), torch.randn(2, 3, 16).to(torch.bfloat16)
+    key[0, 0, 0], key[0, 0, 1], value[1, 2, 3] = 1e5, -torch.inf, torch.nan
+    keys, values = cache.write(0, torch.tensor([4, 1, 7]), key, value)
+    assert keys.dtype == values.dtype == torch.float16 and cache.bytes == 2 * 2 * 11 * 16 * 2
+    assert (keys[0, 4, 0], keys[0, 4, 1]) == (65504, -65504) and values[1, 7, 3].isnan()
+    assert torch.equal(keys[1, [4, 1, 7]], key[1].half())
+    assert cache.empty(3).dtype == "float16"
+
+
 def test_sequences_that_grow_by_turns_have_their_slots_side_by_side() -> None:
     pool = SlotPool(SLOT_BLOCK * 16 - 1)
     sequences = [SlotList() for _ in range(4)]

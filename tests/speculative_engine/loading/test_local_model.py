@@ -130,7 +130,7 @@ class TestMaking:
     def test_options(self) -> None:
         with pytest.raises(FieldError, match="model: must be given"):
             LocalModelOptions()
-        with pytest.raises(FieldError, match="kv_dtype: must be one of auto, q8_0, got 'fp8'"):
+        with pytest.raises(FieldError, match="kv_dtype: must be one of auto, float16, q8_0, got 'fp8'"):
             LocalModelOptions(model="x", kv_dtype="fp8")
         with pytest.raises(FieldError, match="weights: must be one of checkpoint, int8"):
             LocalModelOptions(model="x", weights="int3")

@@ -42,6 +42,17 @@ def test_passes_keys_and_values_in_8_bits_without_more_tolerance(case: str, dtyp
     assert model.model.config._attn_implementation == ATTENTION_NAME
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("case", IN_8_BITS)
+def test_passes_keys_and_values_in_float16(case: str, dtype: torch.dtype) -> None:
+    name, changes = IN_8_BITS[case]
+    model = packed(tiny_model(name, dtype, **changes), kv_dtype="float16")
+    report = run_self_test(model)
+    assert report.error < report.tolerance
+    assert report.bit_exact
+    assert model.kv_dtype == model.cache.dtype == "float16"
+
+
 def test_refuses_heads_that_are_no_blocks_of_32() -> None:
     with pytest.raises(UnsupportedModelError, match="keys of layer 0 have 16 elements a head, and q8_0 needs a mult"):
         run_self_test(packed(tiny_model("Llama"), kv_dtype="q8_0"))

@@ -46,6 +46,7 @@ def test_it_says_what_its_values_say(name: str, type_name: str, tmp_path: Path) 
     ours = PackedModel.load(str(path), slots=1000)
     assert ours.weight_type == {"BF16": "bfloat16"}.get(type_name, type_name.lower())
     assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert ours.kv_dtype == "float16"
     assert run_self_test(ours).bit_exact
     texts = [random_tokens(40, seed=seed) for seed in range(2)]
     # Rounding the rows moves logits; with other weights they differ by more than 2.
