@@ -67,7 +67,7 @@ def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
     assert fused(ours)
     rows = walk(ours, [random_tokens(40, seed=1), random_tokens(25, seed=2)], [20, 5])
     # They round less than transformers' layers do in bfloat16, which are up to 0.25 away from float32.
-    assert check_against_plain(model.float(), rows) < (1e-4 if dtype == torch.float32 else 0.15)
+    assert check_against_plain(model.float(), rows) < (1e-4 if dtype == torch.float32 else 0.18)
 
 
 @needs_library
