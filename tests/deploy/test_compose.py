@@ -1,6 +1,7 @@
 """docker-compose.yml: valid, resolved, locked down, and its services work together as local processes."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,7 +17,8 @@ import yaml
 from drafter_service.settings import DrafterSettings
 from draftwire import Client
 from gateway.settings import GatewaySettings
-from service_runtime.process.settings import variable_of
+from service_runtime.process.settings import load_settings, variable_of
+from speculative_engine.loading import rank_processes
 from tests.harness.deploy.compose_file import interpolated, read_compose, variables
 from tests.harness.deploy.compose_processes import Running, running_services, wait_for_drafters
 from tests.harness.deploy.dockerfile import Dockerfile
@@ -154,15 +156,62 @@ def test_a_service_is_told_what_there_is_to_tell(profile: str, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["verifier-gpu", "drafter-1-gpu", "drafter-2-gpu"])
 def test_gpus(name: str) -> None:
-    profile, number = ("gpu-2", "1") if name == "drafter-2-gpu" else ("gpu", "0")
-    service = services(profile)[name]
+    service = services("gpu-2" if name == "drafter-2-gpu" else "gpu")[name]
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
-    assert device == {"driver": "nvidia", "device_ids": [number], "capabilities": ["gpu"]}
+    which = {"verifier-gpu": {"count": "1"}, "drafter-1-gpu": {"device_ids": ["0"]}}.get(name, {"device_ids": ["1"]})
+    assert device == {"driver": "nvidia", "capabilities": ["gpu"]} | which
     assert service["shm_size"] == "1g"
     # Docker mounts a tmpfs noexec, and compiled kernels are loaded like libraries.
     cache = Dockerfile(ROOT / "Dockerfile").image("verifier").environment["TRITON_CACHE_DIR"]
     assert f"triton:{cache}" in service["volumes"] and len(service["volumes"]) == 3
     assert service["environment"]["DRAFTWIRE_DEVICE"] == "cuda"
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_target_is_split_among_gpus_by_one_variable(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {} if count == 1 else {"DRAFTWIRE_VERIFIER_GPUS": str(count)}
+    found = services("gpu", told)
+    for name, service in found.items():
+        (device,) = service["deploy"]["resources"].get("reservations", {}).get("devices", [{}])
+        assert device.get("count") == (str(count) if name == "verifier-gpu" else None)
+    image = Dockerfile(ROOT / "Dockerfile").image("verifier")
+    for variable in [each for each in os.environ if each.startswith("DRAFTWIRE_")]:
+        monkeypatch.delenv(variable)
+    for variable, value in (image.environment | found["verifier-gpu"]["environment"]).items():
+        if variable.startswith("DRAFTWIRE_"):
+            monkeypatch.setenv(variable, value)
+    settings = load_settings(VerifierSettings, [])
+    assert (settings.device, settings.tensor_parallel, settings.rank) == ("cuda", count, 0)
+    # What each of the other ranks is started with: the same command, and its place.
+    program, *arguments = image.entrypoint
+    monkeypatch.setattr(sys, "orig_argv", [program, *arguments])
+    commands: list[list[str]] = []
+    places: list[dict[str, str]] = []
+
+    def start(command: list[str], env: dict[str, str], **_: object) -> None:
+        commands.append(command)
+        places.append(env)
+
+    monkeypatch.setattr(rank_processes.subprocess, "Popen", start)
+    for rank in range(1, count):
+        rank_processes._start(rank, count, 29500)
+    assert commands == [[sys.executable, "-m", "verifier_service"]] * (count - 1)
+    for rank, place in enumerate(places, start=1):
+        with monkeypatch.context() as patch:
+            for variable, value in place.items():
+                patch.setenv(variable, value)
+            other = load_settings(VerifierSettings, [])
+            assert (other.device, other.tensor_parallel, other.rank) == ("cuda", count, rank)
+        assert other.model == settings.model
+
+
+def test_a_number_of_gpus_is_valid(tmp_path: Path) -> None:
+    """Compose takes the text of a variable for a number of devices, or refuses it."""
+    resolved = tmp_path / "resolved.yml"
+    resolved.write_text(yaml.safe_dump(read_compose(FILE, {"DRAFTWIRE_VERIFIER_GPUS": "4"})))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(resolved)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("file", ["prometheus.yml", "prometheus.tls.yml"])
