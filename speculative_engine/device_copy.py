@@ -6,7 +6,7 @@ queued like everything else; torch keeps such memory and uses it again once the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -34,14 +34,20 @@ def to_device_together(hosts: Sequence[Tensor], device: torch.device | str) -> l
     return apart(to_device(together(hosts), device), hosts)
 
 
+Wait = Callable[[Callable[[], bool]], None]
+"""Waits until its argument, asked repeatedly, says that the device is as far as awaited; may raise an error instead."""
+
+
 class HostCopy:
     """A copy on the host of a device's tensor, queued behind all that was launched before it."""
 
-    def __init__(self, source: Tensor):
+    def __init__(self, source: Tensor, wait: Wait | None = None):
+        """wait: used where the device may never get there, as when it waits for another device."""
         on_gpu = source.device.type == "cuda"
         self._host = torch.empty(source.shape, dtype=source.dtype, pin_memory=on_gpu)
         self._host.copy_(source, non_blocking=True)
         self._made: torch.cuda.Event | None = None
+        self._wait = wait
         if on_gpu:
             self._made = torch.cuda.Event()
             self._made.record(torch.cuda.current_stream(source.device))
@@ -49,6 +55,8 @@ class HostCopy:
     def get(self) -> Tensor:
         """The copy; waits until it has been made."""
         if self._made is not None:
+            if self._wait is not None:
+                self._wait(self._made.query)
             self._made.synchronize()
         return self._host
 

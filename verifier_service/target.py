@@ -102,10 +102,10 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
                 least=LEAST_SLOTS,
                 most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
             )
-        if settings.cuda_graphs:
-            model.capture_graphs()
         if ranks is not None:
             ranks.lead()
+        if settings.cuda_graphs:
+            model.capture_graphs()
         numerics = model_numerics(model, settings.tensor_parallel)
         cost = measure_step_cost(model, rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     kernels, advice = kernels_of(str(model.device)), faster(str(model.device), model.weight_type)

@@ -78,7 +78,8 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     its traceback. SIGTERM and SIGINT request a shutdown; a second signal exits immediately with 128 + its number.
     Before the service serves, the first signal exits immediately with 0: no request is lost, and a library that is
     loading or downloading a model is not waited for. If a thread is left behind, the process exits here: at interpreter
-    shutdown that thread would be torn out of foreign code, which aborts the process.
+    shutdown that thread would be torn out of foreign code, which aborts the process. So it does after a fault: a GPU
+    that waits for a lost rank would be waited for.
     """
     configure_logs(settings.log_format, settings.log_level)
     log_start(settings)
@@ -96,6 +97,7 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
             log.exception("service failed")
     if shutdown.left_behind:
         log.info("leaving work undone", threads=[thread.name for thread in shutdown.left_behind])
+    if shutdown.left_behind or shutdown.failure is not None:
         logging.shutdown()
         os._exit(status)
     return status

@@ -98,8 +98,8 @@ class PackedModel:
         row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
         weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only. kv_dtype:
         type of keys and values in the KV cache; all but "auto" are for CPUs only.
-        buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose
-        collectives are not captured. reproducible: give a row the same bits in any batch on GPUs as well; where the
+        buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose layers
+        are captured on the Triton kernels alone. reproducible: give a row the same bits in any batch on GPUs as well; where the
         Triton kernels do not compute the whole model, all passes then have the same number of rows, instead of buckets.
         ranks: the group of ranks that from_pretrained has split the model among, seen from this one. kernels: whether
         to run on the Triton kernels of GPUs; by default if they support the model, and no buckets are given.
@@ -232,6 +232,7 @@ class PackedModel:
             self.steps = FixedRows(_weak(self._run_whole))
         elif buckets is not None or not (on_cpu or ranks):
             self.steps = BucketedSteps(_weak(self._run_fixed), buckets or StepBuckets.within(slots), self.device)
+        self._watch(self.steps)
         if self.steps is not None:
             check_chunks(self.config, self.context_length, self.name)
         self.drafts = self._draft_steps()
@@ -301,6 +302,7 @@ class PackedModel:
             self.steps = BucketedSteps(_weak(self._run_fixed), StepBuckets.within(slots), self.device)
         elif isinstance(self.steps, SlotSteps):
             self.steps = SlotSteps(_weak(self._run_fixed), slots, self.device)
+        self._watch(self.steps)
         self.drafts = self._draft_steps()
 
     @contextmanager
@@ -392,7 +394,7 @@ class PackedModel:
         """
         self._announce(batch)
         if self.steps is not None:
-            return self.steps.forward(batch)[0]
+            return self._steps_forward(batch).logits
         with packed_context(batch, self.cache):
             return self._call(batch, batch.logit_rows)
 
@@ -400,7 +402,7 @@ class PackedModel:
     def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Runs `forward` and also returns the output head's inputs, the last hidden states [wanted rows, hidden]."""
         self._announce(batch)
-        rows = self._run(batch) if self.steps is None else self.steps.forward(batch)
+        rows = self._run(batch) if self.steps is None else self._steps_forward(batch)
         return rows.logits, rows.states
 
     @property
@@ -424,18 +426,18 @@ class PackedModel:
         return self.steps.forward_and_draw(batch, draws)
 
     def capture_graphs(self) -> None:
-        """Captures the bucketed steps as CUDA graphs, if there are any; see `graphs`.
+        """Captures the steps of fixed sizes as CUDA graphs, if there are any; see `graphs`. All ranks do so together.
 
-        Later passes must use the KV cache that exists now. Raises ModelLoadError if there is no memory for them.
+        Later passes must use the KV cache that exists now. Raises ModelLoadError if there is no memory for them, and
+        RankLostError if a rank is lost.
         """
         if not isinstance(self.steps, CapturedSteps):
             return
         if self._ranks is not None:
-            self.steps.unavailable = "the exchanges of ranks are not captured"
-            return
+            self._ranks.announce_capture()
         try:
             with torch.inference_mode():
-                self.steps.capture()
+                self.steps.capture(self._ranks)
                 if self.drafts is not None and self.steps.captured:
                     self.drafts.capture()
         except torch.OutOfMemoryError as error:
@@ -453,6 +455,22 @@ class PackedModel:
         unavailable = self.steps.unavailable if isinstance(self.steps, CapturedSteps) else None
         drafts = 0 if self.drafts is None else self.drafts.captured
         return unavailable or str(self.captured + drafts if self.device.type == "cuda" else 0)
+
+    def _watch(self, steps: BucketedSteps | SlotSteps | FixedRows | None) -> None:
+        """Lets those who wait for a step's tokens notice that another rank is lost."""
+        if self._ranks is not None and isinstance(steps, CapturedSteps):
+            steps.wait = self._ranks.await_device
+
+    def _steps_forward(self, batch: PackedBatch) -> Rows:
+        """Runs a pass of fixed size. Results that rank 0 is about to use are awaited here, where a lost rank is
+        noticed."""
+        assert self.steps is not None
+        rows = self.steps.forward(batch)
+        if self._ranks is not None and self._ranks.leads and batch.wanted and self.device.type == "cuda":
+            reached = torch.cuda.Event()
+            reached.record(torch.cuda.current_stream(self.device))
+            self._ranks.await_device(reached.query)
+        return rows
 
     def _run(self, batch: PackedBatch) -> Rows:
         with packed_context(batch, self.cache), self._states() as states:

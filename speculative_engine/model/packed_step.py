@@ -14,6 +14,8 @@ from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 _HEAD = 4
 _LANE = 5
+_SAME = -1
+"""In place of an earlier context: that of the lane before, in the same batch. Lanes of one sequence share it."""
 _MARK = 64
 """Contexts are matched by their slots at the last two multiples of this position."""
 
@@ -32,6 +34,11 @@ class StepEncoder:
         lanes = np.empty((len(batch.lanes), _LANE), dtype=np.int64)
         tails: list[np.ndarray] = []
         for index, lane in enumerate(batch.lanes):
+            if index and lane.context is batch.lanes[index - 1].context:
+                lanes[index] = _SAME, 0, 0, len(lane.rows), lane.first_query
+                known.append(known[-1])
+                told.append(told[-1])
+                continue
             reference, kept = _begun(lane.context, known, marks)
             tail = lane.context[kept:]
             lanes[index] = reference, kept, len(tail), len(lane.rows), lane.first_query
@@ -70,8 +77,11 @@ class StepDecoder:
         told: list[Lane] = []
         slot = row = 0
         for reference, kept, tail, count, first_query in lanes.tolist():
-            begun = known[reference][:kept] if kept else rest[:0]
-            context = np.concatenate([begun, rest[slot : slot + tail]]) if tail else begun
+            if reference == _SAME:
+                context = told[-1].context
+            else:
+                begun = known[reference][:kept] if kept else rest[:0]
+                context = np.concatenate([begun, rest[slot : slot + tail]]) if tail else begun
             known.append(context)
             told.append(Lane(context, lane_rows[row : row + count].tolist(), first_query))
             slot, row = slot + tail, row + count

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from speculative_engine.device_copy import HostCopy
+from speculative_engine.device_copy import HostCopy, Wait
 from speculative_engine.model.cuda.graph_capture import GraphCapture, Rows
 from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
 from speculative_engine.model.packed_batch import PackedBatch
@@ -23,6 +24,16 @@ class FixedTensors(Protocol):
     @property
     def wanted(self) -> Tensor:
         """The rows whose results the last batch wants, in its order, int64 [wanted]."""
+
+
+class Together(Protocol):
+    """Processes that capture the same graphs at the same time, such as ranks, whose graphs exchange data."""
+
+    def agreed(self, failure: str | None) -> str | None:
+        """Reports this process's failure, if any; returns what all processes find: a failure of any, or None."""
+
+    def capturing(self) -> AbstractContextManager[None]:
+        """A context in which exchanges may fail without an end of the processes."""
 
 
 Size = TypeVar("Size", bound=Hashable)
@@ -59,38 +70,52 @@ class CapturedSizes(Generic[Size, Tensors, Results]):
         """Number of sizes whose steps were captured."""
         return len(self._replays)
 
-    def capture(self) -> None:
+    def capture(self, together: Together | None = None) -> None:
         """Captures a graph for each size, in one memory pool, since only one runs at a time.
 
         A model that waits for the device during a pass cannot be captured; then only `unavailable` is set. On CPUs,
         which have no graphs, each step calls the function that would have been captured.
+
+        together: processes that all capture now. If one cannot, none keeps a graph, since a graph's exchanges need the
+        same graph at the others.
         """
+        self.unavailable = self._capture(together)
+        if self.unavailable is not None:
+            self.drop()
+
+    def _capture(self, together: Together | None) -> str | None:
+        """Captures all sizes, or up to the first that fails; returns why it does."""
         smallest = self._batch(self._sizes[-1])  # before, since its first numbers are copied to the device
+        failure: str | None = None
         try:
             with NoHostReads():
                 self._work(smallest)
         except HostReadError as error:
-            self.unavailable = str(error)
-            return
+            failure = str(error)
         cuda = self._device.type == "cuda"
         stream = torch.cuda.current_stream(self._device) if cuda else None
+        capture = GraphCapture(self._device) if cuda else None
         try:
-            capture = GraphCapture(self._device) if cuda else None
             for size in self._sizes:
+                if together is not None:
+                    failure = together.agreed(failure)
+                if failure is not None:
+                    break
                 run = partial(self._work, self._batch(size))
-                self._replays[size] = run if capture is None else capture.captured(run)
-        except torch.OutOfMemoryError:
-            self.drop()
-            raise
-        except RuntimeError as error:
-            self.drop()
-            cause: BaseException = error
-            while cause.__context__ is not None:  # ending a failed capture raises another error
-                cause = cause.__context__
-            self.unavailable = str(cause).strip().partition("\n")[0] or type(cause).__name__
+                try:
+                    with nullcontext() if together is None else together.capturing():
+                        self._replays[size] = run if capture is None else capture.captured(run)
+                except torch.OutOfMemoryError:
+                    self.drop()
+                    raise
+                except RuntimeError as error:
+                    failure = _cause(error)
+            if together is not None:
+                failure = together.agreed(failure)
         finally:
-            if stream is not None and not self._replays:
+            if stream is not None:
                 torch.cuda.set_stream(stream)  # a capture that fails leaves the thread on the stream of the capture
+        return failure
 
     def drop(self) -> None:
         """Discards all graphs."""
@@ -121,6 +146,8 @@ class CapturedSteps(ABC, CapturedSizes[Size, Batch, Rows]):
         """run: runs the model over a batch and returns the given rows, or all. For the others see CapturedSizes."""
         super().__init__(lambda batch: run(batch, None), sizes, make, device)
         self._run = run
+        self.wait: Wait | None = None
+        """Waits for what the steps draw, if it is not a matter of this device alone."""
 
     def forward(self, batch: PackedBatch) -> Rows:
         """Runs one forward pass: writes the rows' keys and values and returns the wanted rows."""
@@ -140,12 +167,18 @@ class CapturedSteps(ABC, CapturedSizes[Size, Batch, Rows]):
         fixed, size = self._filled(batch, draws)
         if size is None:
             rows = self._run(fixed, fixed.wanted)
-            return rows, _to_host(rows, draws)
+            return rows, self._to_host(rows, draws)
         rows = self._results(fixed, size)
-        drawn = _to_host(rows, draws)  # first, since the host waits for this alone
+        drawn = self._to_host(rows, draws)  # first, since the host waits for this alone
         # Copies, since the next replay overwrites this memory.
         return Rows(*(each.index_select(0, fixed.wanted) for each in rows[:2])), drawn
 
+    def _to_host(self, rows: Rows, draws: StepDraws | None) -> HostCopy | None:
+        return None if draws is None or rows.drawn is None else HostCopy(rows.drawn, self.wait)
 
-def _to_host(rows: Rows, draws: StepDraws | None) -> HostCopy | None:
-    return None if draws is None or rows.drawn is None else HostCopy(rows.drawn)
+
+def _cause(error: BaseException) -> str:
+    """The first line of the error that a capture failed with: ending a failed capture raises another one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -3,6 +3,9 @@
 All communication goes through torch.distributed, in the same order at every rank: the announcement of a pass by rank 0,
 then the collectives of its layers. When idle, rank 0 sends heartbeats, which all ranks answer. A lost rank is therefore
 noticed with and without work, and no rank waits forever.
+
+On GPUs the collectives may be parts of CUDA graphs, which all ranks capture together and replay for the same passes.
+Nobody but NCCL sees those, so whoever waits for a pass watches the other ranks meanwhile (`await_device`).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -26,7 +29,7 @@ from speculative_engine.model.packed_step import StepDecoder, StepEncoder
 if TYPE_CHECKING:
     from speculative_engine.model.packed_model import PackedModel
 
-_END, _HEARTBEAT, _PASS = range(3)
+_END, _HEARTBEAT, _PASS, _CAPTURE = range(4)
 _HEAD = 2
 """Numbers in an announcement's header: its kind and the count of numbers that follow."""
 _BROADCAST_NUMBERS = 1024
@@ -38,6 +41,10 @@ _JOIN_SECONDS = 600.0
 _GONE_SECONDS = 2.0
 """Time to wait, after connections broke, for a rank's process to be seen to have ended."""
 _POLL_SECONDS = 0.05
+_DEVICE_POLL_SECONDS = 2e-5
+"""Time between two looks at a device, in which other threads run."""
+_MOST_TOLD = 240
+"""Bytes of a reason that ranks tell each other."""
 
 
 class RankLostError(Exception):
@@ -65,7 +72,8 @@ class RankGroup:
         self._store = store
         self._beat = min(_BEAT_SECONDS, timeout_seconds / 4)
         self._spoken = time.monotonic()
-        self._leads = self._broken = False
+        self._leads = self._broken = self._capturing = False
+        self._timeout = timeout_seconds
         self._loads = 0
         self._encoder, self._decoder = StepEncoder(), StepDecoder()
         self._block = torch.empty(_BROADCAST_NUMBERS, dtype=torch.int64)
@@ -125,6 +133,32 @@ class RankGroup:
                 dist.all_gather_into_tensor(parts, part.contiguous())  # a list would be copied once more
         return parts
 
+    # Captures of CUDA graphs. All ranks capture the same ones at the same time.
+
+    def agreed(self, failure: str | None) -> str | None:
+        """Reports this rank's failure, if any, and returns the same at every rank: the first failure of any, with its
+        rank unless all have it; None if there is none. Raises RankLostError."""
+        own = torch.zeros(_MOST_TOLD, dtype=torch.uint8)
+        text = (failure or "").encode()[:_MOST_TOLD]
+        own[: len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+        told = [torch.empty_like(own) for _ in range(self.size)]
+        with self.exchange():
+            dist.all_gather(told, own)
+        failures = [bytes(each.tolist()).rstrip(b"\0").decode(errors="ignore") for each in told]
+        if len(set(failures)) == 1:
+            return failures[0] or None
+        rank = next(rank for rank, each in enumerate(failures) if each)
+        return f"rank {rank}: {failures[rank]}"
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """A context in which an error of an exchange is one of the capture, and not taken for the loss of a rank."""
+        self._capturing = True
+        try:
+            yield
+        finally:
+            self._capturing = False
+
     # Methods of rank 0.
 
     def lead(self) -> None:
@@ -139,6 +173,27 @@ class RankGroup:
         if self._leads:
             self.passes += 1
             self._say(_PASS, self._encoder.encode(batch))
+
+    def announce_capture(self) -> None:
+        """Announces that rank 0 is about to capture its graphs, for the others to capture theirs. Raises RankLostError.
+
+        Does nothing before `lead`, when all ranks capture by themselves.
+        """
+        if self._leads:
+            self._say(_CAPTURE, np.empty(0, dtype=np.int64))
+
+    def await_device(self, reached: Callable[[], bool]) -> None:
+        """Waits until the device has done what `reached` asks about. Raises RankLostError if a rank ends meanwhile, or
+        after the group's timeout: an exchange within a graph would otherwise wait forever."""
+        started = looked = time.monotonic()
+        while not reached():
+            now = time.monotonic()
+            if now - looked > _POLL_SECONDS:
+                looked = now
+                if self._gone() or now - started > self._timeout:
+                    self._broken = True
+                    raise self._loss(RuntimeError(f"a pass has not ended within {now - started:.1f} seconds"))
+            time.sleep(_DEVICE_POLL_SECONDS)
 
     def keep_alive(self) -> float:
         """Sends a heartbeat if it is time to; returns the seconds until the next one. Raises RankLostError."""
@@ -180,7 +235,8 @@ class RankGroup:
     # Methods of the other ranks.
 
     def follow(self, model: PackedModel) -> None:
-        """Runs the passes that rank 0 announces until it dismisses the ranks. Raises RankLostError."""
+        """Runs the passes that rank 0 announces until it dismisses the ranks. Raises RankLostError, and ModelLoadError
+        if there is no memory for graphs."""
         while True:
             with self.exchange():
                 dist.broadcast(self._block, 0)
@@ -196,6 +252,9 @@ class RankGroup:
                 return
             if kind == _HEARTBEAT:
                 self._answer()
+                continue
+            if kind == _CAPTURE:
+                model.capture_graphs()
                 continue
             self.passes += 1
             model.forward(self._decoder.decode(numbers.numpy(), model.device))
@@ -213,6 +272,8 @@ class RankGroup:
         try:
             yield
         except RuntimeError as error:
+            if self._capturing:
+                raise
             self._broken = True
             raise self._loss(error) from error
         self.exchange_seconds += time.perf_counter() - started

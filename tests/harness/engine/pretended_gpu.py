@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
@@ -186,6 +187,14 @@ def _device_of(args: Any, kwargs: dict[str, Any]) -> str | None:
     return None
 
 
+def _all_gather(parts: torch.Tensor, part: torch.Tensor) -> None:
+    """As NCCL's: one launch, among tensors of the device alone."""
+    assert isinstance(parts, GpuTensor) and isinstance(part, GpuTensor) and part.is_contiguous()
+    _gpu.count(_LAUNCHES)
+    with torch._C.DisableTorchFunction():
+        dist.all_gather(list(plain(parts).unbind()), plain(part))
+
+
 class _Event:
     def record(self, stream: object) -> None:
         pass
@@ -233,6 +242,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         patch.setattr(torch.cuda, "set_stream", lambda *_: None)
         patch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
         patch.setattr(captured_steps, "GraphCapture", _Capture)
+        patch.setattr(dist, "all_gather_into_tensor", _all_gather)
         if importlib.util.find_spec("triton"):
             from speculative_engine.model.cuda import kernel_linear
             from speculative_engine.model.cuda.kernels import (
@@ -242,6 +252,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 norm,
                 packed_product,
                 product,
+                rank_sum,
             )
             from speculative_engine.sampling.triton_kernels import draw, filters, rank
 
@@ -259,6 +270,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 (norm, "added_norm_kernel"),
                 (product, "product_kernel"),
                 (packed_product, "packed_product_kernel"),
+                (rank_sum, "rank_sum_kernel"),
                 (filters, "least_kept"),
                 (draw, "best_of_slices"),
                 (draw, "follow_best"),

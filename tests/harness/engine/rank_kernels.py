@@ -37,7 +37,8 @@ class KernelReport:
     compared: int
     same_bits: bool
     """Whether the rows compared have the same bits decoded one by one as in a batch of trees."""
-    graphs: str
+    captured: int
+    """Sizes of steps that were captured, before these rows were computed."""
 
 
 def report(directory: str, ranks: RankGroup) -> KernelReport:
@@ -54,7 +55,7 @@ def report(directory: str, ranks: RankGroup) -> KernelReport:
         check_against_plain(read_model(checkpoint, CPU, dtype="float32"), rows),
         len(same),
         all(torch.equal(rows[row], alone[row]) for row in same),
-        model.graphs,
+        model.captured,
     )
 
 

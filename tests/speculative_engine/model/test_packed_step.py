@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from speculative_engine.model.cuda.lane_paths import ranges_of
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_step import StepDecoder, StepEncoder
 
@@ -64,6 +65,18 @@ def test_branches_tell_their_context_once() -> None:
     alone = Wire().send(batch_of([(context, [1])]))
     branches = Wire().send(batch_of([(context, [1]), (context, [2]), (context.copy(), [3])]))
     assert branches < alone + 50
+
+
+def test_lanes_share_what_they_shared() -> None:
+    """Adjacent lanes of one context are one sequence, so that every rank lays out a step alike. Two sequences may have
+    equal contexts, by a prefix that both have."""
+    context = np.arange(1, 130)
+    wire = Wire()
+    for _ in range(2):
+        batch = batch_of([(context, [1]), (context, [2]), (context.copy(), [3]), (context[:60], [4]), (context, [5])])
+        same(found := wire.decoder.decode(wire.encoder.encode(batch), CPU), batch)
+        assert [len(lanes) for lanes in ranges_of(found.lanes)] == [2, 1, 1, 1]
+        assert [len(lanes) for lanes in ranges_of(batch.lanes)] == [2, 1, 1, 1]
 
 
 def test_what_is_told_does_not_grow_with_the_context() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -48,4 +49,68 @@ def test_a_row_of_a_split_model_has_the_same_bits_in_any_company(tmp_path: Path)
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["kernels"] == "yes" and report["error"] < 1e-4
     assert report["compared"] > 3 and report["same_bits"]
-    assert report["graphs"] == "the exchanges of ranks are not captured"
+    assert report["captured"] == 9
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks finds that capture their steps on a pretended GPU."""
+    checkpoint, output = tmp_path_factory.mktemp("checkpoint"), tmp_path_factory.mktemp("output")
+    tiny_model("Llama", num_hidden_layers=1).save_pretrained(checkpoint)
+    done = processes.run(
+        [sys.executable, "-m", "tests.harness.engine.rank_graphs", str(checkpoint), str(output)],
+        cwd=ROOT,
+        env=os.environ | processes.ENVIRONMENT | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        spares=1,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads((output / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.timeout(300)
+def test_ranks_capture_their_steps_together(graphs: list[dict[str, Any]]) -> None:
+    """A rank whose capture fails leaves the others without graphs, too: theirs would wait for its exchanges."""
+    leader, follower = graphs
+    assert leader["kernels"] == follower["kernels"] == "yes"
+    assert leader["captured"] == [0, 9, 0] and follower["captured"] == [9, 0]
+    assert leader["graphs"] == ["0", "9", "rank 1: NCCL cannot be captured"]
+    assert follower["graphs"] == leader["graphs"][1:]
+
+
+@pytest.mark.timeout(300)
+def test_graphs_change_no_token_of_ranks(graphs: list[dict[str, Any]]) -> None:
+    """Without graphs, with them, with drafts, and after a capture that failed."""
+    plain, *others = graphs[0]["tokens"]
+    assert len(others) == 3 and [len(tokens) for tokens in plain.values()] == [5, 5]
+    assert all(tokens == plain for tokens in others) and graphs[0]["accepted"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_a_step_of_a_rank_is_one_graph(graphs: list[dict[str, Any]]) -> None:
+    """With the exchanges in it. Two launches more keep logits and states from the next pass."""
+    leader, follower = graphs
+    assert len(leader["counts"]) > 4 and len(follower["counts"]) > len(leader["counts"])
+    for count in leader["counts"]:
+        assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
+    for count in follower["counts"]:
+        assert count == {"copies to the device": 1, "launches": 3}
+
+
+@pytest.mark.timeout(300)
+def test_who_waits_for_a_pass_notices_that_a_rank_is_lost() -> None:
+    done = processes.run(
+        [sys.executable, "-m", "tests.harness.engine.lost_rank"],
+        cwd=ROOT,
+        env=os.environ | processes.ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        spares=1,
+    )
+    assert done.returncode == 0, done.stderr
+    (hangs, waited), (killed, _) = json.loads(done.stdout.splitlines()[-1])
+    assert hangs.startswith("the exchange with rank 1 of 2 failed: a pass has not ended within 3.") and waited > 3
+    assert killed == "rank 1 of 2 has ended; the model is incomplete without it"
