@@ -19,6 +19,7 @@ import transformers
 from tests.harness.models.model_trial import (
     FUSED,
     NOT_TINY,
+    PARTLY,
     REFUSED,
     RUNS,
     Outcome,
@@ -28,13 +29,14 @@ from tests.harness.models.model_trial import (
 )
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "supported-models.md"
-_KINDS = (FUSED, RUNS, REFUSED, NOT_TINY)
+_KINDS = (FUSED, PARTLY, RUNS, REFUSED, NOT_TINY)
 _INTRODUCTION = """\
 Every class of transformers' `AutoModelForCausalLM` and `AutoModelForImageTextToText`, tried as a tiny random model:
 loaded on a CPU in float32 and in bfloat16, and put through the [self-test](engine.md#the-self-test-at-load) with its
-trees, rollbacks and batches. *Fused* layers run in the compiled library; others run transformers' code around compiled
-attention and products. Classes that run give a row the same bits in any company unless noted. A real checkpoint is
-tried again, with its own weights, whenever it is loaded."""
+trees, rollbacks and batches. *Fused* layers run in the compiled library. *Partly fused* ones do so but for blocks that
+stay transformers' code around compiled products, such as experts and recurrent mixers; others run transformers' code
+around compiled attention and products. Classes that run give a row the same bits in any company unless noted. A real
+checkpoint is tried again, with its own weights, whenever it is loaded."""
 _ROW = re.compile(r"\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$")
 
 FAMILIES: dict[str, str] = {

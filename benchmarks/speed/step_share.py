@@ -53,7 +53,9 @@ class Parts:
     def __init__(self, model: PackedModel, batch: PackedBatch):
         self._model = model
         layers = list(model.model.get_decoder().layers)
-        assert all(isinstance(layer, FusedLayer) for layer in layers), "only layers of the Llama kind"
+        assert all(isinstance(layer, FusedLayer) and layer.is_whole for layer in layers), (
+            "only layers of the Llama kind"
+        )
         linears = [each for layer in layers for each in (layer.project, layer.output, layer.gate_and_up, layer.down)]
         linears.append(model.model.get_output_embeddings())
         nothing = RowExactLinear(torch.zeros(_LEAST, _LEAST, dtype=model.dtype), None)

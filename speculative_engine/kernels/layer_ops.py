@@ -33,12 +33,16 @@ def rope(
     projected: torch.Tensor,
     cosines: torch.Tensor,
     sines: torch.Tensor,
-    norms: tuple[torch.Tensor, torch.Tensor, float] | None,
+    norms: tuple[torch.Tensor, torch.Tensor | None, float] | None,
     slots: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
     scale: float,
     rotary: int | None = None,
+    *,
+    value_norm: torch.Tensor | None = None,
+    gated: bool = False,
+    kv_parts: int = 2,
 ) -> torch.Tensor:
     """Applies rotary position embeddings to queries and keys (Su et al. 2021); writes keys and values to their slots.
 
@@ -46,23 +50,40 @@ def rope(
     [rows, rotary]. norms: weights of the norms of queries and keys, [dim] for norms of each head, or [heads * dim] and
     [kv_heads * dim] for norms of all heads at once, and their epsilon; None in models without these norms. slots: int64
     [rows]. keys and values: [kv_heads, capacity, dim], or rows of `kv_rows`. rotary: leading elements of a head that
-    are rotated, a multiple of 32; all by default, 0 for none. Returns queries times `scale`, float32 [heads, rows, dim]
+    are rotated, a multiple of 32; all by default, 0 for none. value_norm: weight [dim] of the norm of each head's
+    values, with the same epsilon. gated: whether a gate of `dim` elements follows each head's query. kv_parts: 2 for
+    keys and values, 1 for keys that are the values, too, 0 for queries alone. Returns queries times `scale`, float32
+    [heads, rows, dim]
     """
     rows, width = projected.shape
     kv_heads, capacity, _ = keys.shape
     dim = elements(keys)
-    heads = width // dim - 2 * kv_heads
+    heads = (width // dim - kv_parts * kv_heads) // (2 if gated else 1)
     query = torch.empty(heads, rows, dim, dtype=torch.float32)
-    query_weight, key_weight, eps = (norms[0].data_ptr(), norms[1].data_ptr(), norms[2]) if norms else (None, None, 0.0)
-    norms_whole = norms is not None and len(norms[0]) != dim
+    query_weight, key_weight, eps = norms or (None, None, 0.0)
+    norms_whole = query_weight is not None and len(query_weight) != dim
     call = Rope(
-        projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
-        query.data_ptr(), keys.data_ptr(), values.data_ptr(),
+        projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(),
+        *(None if each is None else each.data_ptr() for each in (query_weight, key_weight, value_norm)),
+        slots.data_ptr(), query.data_ptr(), keys.data_ptr(), values.data_ptr(),
         rows, heads, kv_heads, dim, dim if rotary is None else rotary, capacity, scale, eps,
-        BF16[projected.dtype], BF16[norms[0].dtype if norms else projected.dtype], norms_whole, KV_TYPES[keys.dtype],
+        BF16[projected.dtype], BF16[projected.dtype if query_weight is None else query_weight.dtype], norms_whole,
+        KV_TYPES[keys.dtype], gated, kv_parts,
     )  # fmt: skip
     loaded().draftwire_rope(ctypes.addressof(call), torch.get_num_threads())
     return query
+
+
+def gate_heads(projected: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    """Overwrites results of attention with themselves times the sigmoids of their gates, and returns them.
+
+    projected: float32 [rows, width], as for `rope` with gates. attended: float32 [rows, heads, dim]
+    """
+    rows, heads, dim = attended.shape
+    loaded().draftwire_gate_heads(
+        projected.data_ptr(), attended.data_ptr(), rows, heads, dim, projected.shape[1], torch.get_num_threads()
+    )
+    return attended
 
 
 def rotary_angles(

@@ -29,10 +29,10 @@ class Rope(ctypes.Structure):
     """Rotary position embedding of queries and keys; keys and values are written to their slots."""
 
     _fields_ = (
-        *_fields(POINTER, "projected cosines sines query_weight key_weight slots query keys values"),
+        *_fields(POINTER, "projected cosines sines query_weight key_weight value_weight slots query keys values"),
         *_fields(COUNT, "rows heads kv_heads dim rotary capacity"),
         *_fields(FLOAT, "scale eps"),
-        *_fields(FLAG, "bf16 weight_bf16 norms_whole kv_type"),
+        *_fields(FLAG, "bf16 weight_bf16 norms_whole kv_type gated kv_parts"),
     )
 
 
@@ -94,11 +94,12 @@ class Layer(ctypes.Structure):
     """The weights and sizes of a decoder layer, the same for all passes."""
 
     _fields_ = (
-        *_fields(Linear, "project output gate_and_up down"),
-        *_fields(POINTER, "input_norm output_norm attended_norm forwarded_norm query_norm key_norm"),
-        *_fields(COUNT, "heads kv_heads dim rotary window"),
-        *_fields(FLOAT, "input_eps output_eps head_eps scale softcap multiplier"),
-        *_fields(FLAG, "gate norms_whole kind"),
+        *_fields(Linear, "project output gate_and_up down token_gate token_output"),
+        *_fields(POINTER, "input_norm output_norm attended_norm forwarded_norm token_norm"),
+        *_fields(POINTER, "query_norm key_norm value_norm sinks"),
+        *_fields(COUNT, "width heads kv_heads dim rotary window"),
+        *_fields(FLOAT, "input_eps output_eps head_eps scale softcap multiplier factor"),
+        *_fields(FLAG, "gate norms_whole gated kv_parts kind"),
     )
 
 

@@ -29,6 +29,6 @@ def keep_logits_whole(model: PreTrainedModel) -> None:
     for module in head.modules():
         if isinstance(module, CompiledProduct):
             module.wide = True
-    norm = getattr(model.get_decoder(), "norm", None)
-    if isinstance(norm, FusedNorm):
-        norm.wide = are_compiled([head])
+    for module in model.get_decoder().children():
+        if isinstance(module, FusedNorm):  # the last one
+            module.wide = are_compiled([head])

@@ -1,5 +1,6 @@
-/* A decoder layer of attention and a gated feed-forward block in one call, with weights of any type and float32 between its products. It computes the
- * same bits as one call per operation, without the gaps between calls in which threads would wait. */
+/* The blocks of a decoder layer in one call, with weights of any type and float32 between its products: attention, a gated
+ * feed-forward block, and a gate of inputs that depend on a token's id. It computes the same bits as one call per
+ * operation, without the gaps between calls in which threads would wait. */
 #include "ops.h"
 #include "vectors.h"
 #include "thread_pool.h"
@@ -21,14 +22,14 @@ typedef struct {
     const float *added;
     float *residual;
     uint16_t *rounded; /* or NULL */
-    float multiplier;
+    float multiplier, factor;
 } Residual;
 
 INLINE void add_vectors_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Residual *a = call;
     (void)thread_id;
     for (int64_t at = first * LANES; at < last * LANES; at += LANES) {
-        const vec sum = load_vec(a->residual, at, 0) + load_vec(a->added, at, 0) * a->multiplier;
+        const vec sum = (load_vec(a->residual, at, 0) + load_vec(a->added, at, 0) * a->multiplier) * a->factor;
         store_vec(a->residual, at, sum, 0);
         if (a->rounded) store_vec(a->rounded, at, sum, 1);
     }
@@ -43,37 +44,81 @@ static const float *normed(const Pass *pass, const float *norm, int64_t width, f
     return pass->normed;
 }
 
-/* Adds a block's output, normed if it has a norm, to the residual stream. */
-static void add_output(const Layer *layer, const Pass *pass, const float *norm, int64_t width, uint16_t *rounded) {
-    if (norm)
-        draftwire_rms_norm(pass->product, norm, pass->product, pass->rows, width, layer->output_eps, 0, 0, 0, pass->threads);
-    const Residual call = {pass->product, pass->residual, rounded, layer->multiplier};
-    draftwire_parallel_for(add_vectors, &call, pass->rows * width / LANES, LEAST_ELEMENTS / LANES, pass->threads);
+/* Adds a block's output, normed if it has a norm, to the residual stream. last: whether the layer ends with this block */
+static void add_output(const Layer *layer, const Pass *pass, float *output, const float *norm, int last) {
+    const int64_t rows = pass->rows, width = layer->width;
+    if (norm) draftwire_rms_norm(output, norm, output, rows, width, layer->output_eps, 0, 0, 0, pass->threads);
+    const Residual call = {output, pass->residual, last ? pass->hidden : NULL, layer->multiplier, last ? layer->factor : 1};
+    draftwire_parallel_for(add_vectors, &call, rows * width / LANES, LEAST_ELEMENTS / LANES, pass->threads);
 }
 
-void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values) {
-    const int64_t rows = pass->rows, width = layer->project.inputs, dim = layer->dim;
+static void attend(const Layer *layer, const Pass *pass, void *keys, void *values) {
+    const int64_t rows = pass->rows, width = layer->width, dim = layer->dim, heads = layer->heads;
     const int32_t threads = pass->threads;
     multiply(layer, &layer->project, pass, normed(pass, layer->input_norm, width, layer->input_eps), pass->product);
     const Rope rope = {
-        pass->product, pass->cosines, pass->sines, layer->query_norm, layer->key_norm, pass->slots,
+        pass->product, pass->cosines, pass->sines, layer->query_norm, layer->key_norm, layer->value_norm, pass->slots,
         pass->query, keys, values,
-        rows, layer->heads, layer->kv_heads, dim, layer->rotary, pass->capacity,
-        layer->scale, layer->head_eps, 0, 0, layer->norms_whole, pass->kv_type,
+        rows, heads, layer->kv_heads, dim, layer->rotary, pass->capacity,
+        layer->scale, layer->head_eps, 0, 0, layer->norms_whole, pass->kv_type, layer->gated, layer->kv_parts,
     };
     draftwire_rope(&rope, threads);
     const Attention attention = {
-        pass->query, keys, values, pass->attended, pass->scores, 0,
+        pass->query, keys, values, pass->attended, pass->scores, layer->sinks,
         pass->seen, pass->lanes, pass->lane_rows, pass->counts,
-        rows, layer->kv_heads, layer->heads / layer->kv_heads, pass->capacity, dim, dim,
+        rows, layer->kv_heads, heads / layer->kv_heads, pass->capacity, dim, dim,
         pass->longest, layer->window, 0, pass->lane_count, pass->scratch_size,
         layer->softcap, pass->kv_type,
     };
     draftwire_attention(&attention, threads);
+    if (layer->gated)
+        draftwire_gate_heads(pass->product, pass->attended, rows, heads, dim,
+                             (2 * heads + layer->kv_parts * layer->kv_heads) * dim, threads);
     multiply(layer, &layer->output, pass, pass->attended, pass->product);
-    add_output(layer, pass, layer->attended_norm, width, NULL);
+    add_output(layer, pass, pass->product, layer->attended_norm, 0);
+}
+
+static void feed_forward(const Layer *layer, const Pass *pass) {
+    const int64_t width = layer->width;
     multiply(layer, &layer->gate_and_up, pass, normed(pass, layer->output_norm, width, layer->output_eps), pass->product);
-    draftwire_gate(pass->product, pass->gated, rows, layer->down.inputs, layer->gate, 0, threads);
+    draftwire_gate(pass->product, pass->gated, pass->rows, layer->down.inputs, layer->gate, 0, pass->threads);
     multiply(layer, &layer->down, pass, pass->gated, pass->product);
-    add_output(layer, pass, layer->forwarded_norm, width, pass->hidden);
+    add_output(layer, pass, pass->product, layer->forwarded_norm, !layer->token_gate.outputs);
+}
+
+/* The gates of a row and its token's inputs, side by side. */
+typedef struct {
+    const float *gates;
+    const uint16_t *tokens;
+    float *both;
+    int64_t width, stride;
+} TokenGates;
+
+INLINE void join_token_gates_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const TokenGates *a = call;
+    (void)thread_id;
+    for (int64_t row = first; row < last; row++)
+        for (int64_t c = 0; c < a->width; c += LANES) {
+            store_vec(a->both, 2 * row * a->width + c, load_vec(a->gates, row * a->width + c, 0), 0);
+            store_vec(a->both, (2 * row + 1) * a->width + c, load_vec(a->tokens, row * a->stride + c, 1), 0);
+        }
+}
+
+CLONED_TASK(join_token_gates)
+
+static void add_tokens(const Layer *layer, const Pass *pass, const uint16_t *tokens, int64_t stride) {
+    const int64_t width = layer->token_output.inputs;
+    multiply(layer, &layer->token_gate, pass, pass->residual, pass->product);
+    const TokenGates call = {pass->product, tokens, pass->gated, width, stride};
+    draftwire_parallel_for(join_token_gates, &call, pass->rows, (LEAST_ELEMENTS + width - 1) / width, pass->threads);
+    draftwire_gate(pass->gated, pass->product, pass->rows, width, layer->gate, 0, pass->threads);
+    multiply(layer, &layer->token_output, pass, pass->product, pass->normed);
+    add_output(layer, pass, pass->normed, layer->token_norm, 1);
+}
+
+void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *tokens,
+                             int64_t token_stride) {
+    if (layer->project.outputs) attend(layer, pass, keys, values);
+    if (layer->gate_and_up.outputs) feed_forward(layer, pass);
+    if (layer->token_gate.outputs) add_tokens(layer, pass, tokens, token_stride);
 }

@@ -60,6 +60,20 @@ void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t
     for_all_rows(rms_norm_rows, &call, rows, width, threads);
 }
 
+/* Norms a head in place, float32; rounds to bfloat16 where a norm of such rows does. */
+INLINE void rms_norm_head(float *head, const void *weight, int weight_bf16, int rounds, int64_t dim, float eps) {
+    vec squares = {0};
+    for (int64_t c = 0; c < dim; c += LANES) {
+        vec x = load_vec(head, c, 0);
+        squares = squares + x * x;
+    }
+    float scale = 1.0f / sqrtf(sum_vec(squares) / (float)dim + eps);
+    for (int64_t c = 0; c < dim; c += LANES) {
+        vec x = round_vec(load_vec(head, c, 0) * scale, rounds);
+        store_vec(head, c, round_vec(x * load_vec(weight, c, weight_bf16), rounds), 0);
+    }
+}
+
 /* Rotates 16 elements of the first half of a head's rotary part with the corresponding 16 of the second half. */
 INLINE void rope_pair(const Rope *a, int64_t at, int64_t row, int64_t c, int bf16, vec *low, vec *high) {
     int64_t middle = a->rotary / 2, angle = row * a->rotary + c;
@@ -83,8 +97,14 @@ INLINE void store_head(const float *head, void *rows, int64_t to, int64_t dim, i
         for (int64_t c = 0; c < dim; c += LANES) store_vec(rows, to * dim + c, load_vec(head, c, 0), type == BF16_KV);
 }
 
+/* Elements of a row of `projected`. */
+INLINE int64_t projected_width(const Rope *a) {
+    return (a->heads * (a->gated ? 2 : 1) + a->kv_heads * a->kv_parts) * a->dim;
+}
+
 INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
-    const int64_t dim = a->dim, middle = a->rotary / 2, start = row * (a->heads + 2 * a->kv_heads) * dim;
+    const int64_t dim = a->dim, middle = a->rotary / 2, start = row * projected_width(a);
+    const int64_t query_step = a->gated ? 2 * dim : dim, first_key = start + a->heads * query_step;
     float head[MOST_DIM];
     vec low, high;
     if (a->query_weight && a->norms_whole) {
@@ -93,7 +113,7 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
         rms_norm_row(a->projected, bf16, start + all, a->key_weight, weight_bf16, a->projected, bf16, keys, a->eps);
     }
     for (int64_t h = 0; h < a->heads; h++) {
-        int64_t at = start + h * dim, to = (h * a->rows + row) * dim;
+        int64_t at = start + h * query_step, to = (h * a->rows + row) * dim;
         if (a->query_weight && !a->norms_whole)
             rms_norm_row(a->projected, bf16, at, a->query_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
@@ -104,8 +124,13 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
         for (int64_t c = a->rotary; c < dim; c += LANES)
             store_vec(a->query, to + c, load_vec(a->projected, at + c, bf16) * a->scale, 0);
     }
-    for (int64_t h = 0; h < a->kv_heads; h++) {
-        int64_t at = start + (a->heads + h) * dim, to = h * a->capacity + a->slots[row];
+    for (int64_t h = 0; a->kv_parts && h < a->kv_heads; h++) {
+        int64_t at = first_key + h * dim, to = h * a->capacity + a->slots[row];
+        /* Before the key, which is normed in place and may be the value. */
+        int64_t value = first_key + ((a->kv_parts == 2 ? a->kv_heads : 0) + h) * dim;
+        for (int64_t c = 0; c < dim; c += LANES) store_vec(head, c, load_vec(a->projected, value + c, bf16), 0);
+        if (a->value_weight) rms_norm_head(head, a->value_weight, weight_bf16, bf16, dim, a->eps);
+        store_head(head, a->values, to, dim, a->kv_type);
         if (a->key_weight && !a->norms_whole)
             rms_norm_row(a->projected, bf16, at, a->key_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
@@ -115,9 +140,6 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
         }
         for (int64_t c = a->rotary; c < dim; c += LANES) store_vec(head, c, load_vec(a->projected, at + c, bf16), 0);
         store_head(head, a->keys, to, dim, a->kv_type);
-        int64_t value = start + (a->heads + a->kv_heads + h) * dim;
-        for (int64_t c = 0; c < dim; c += LANES) store_vec(head, c, load_vec(a->projected, value + c, bf16), 0);
-        store_head(head, a->values, to, dim, a->kv_type);
     }
 }
 
@@ -134,7 +156,7 @@ INLINE void rope_rows_body(const void *call, int64_t first, int64_t last, int32_
 CLONED_TASK(rope_rows)
 
 void draftwire_rope(const Rope *a, int32_t threads) {
-    for_all_rows(rope_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
+    for_all_rows(rope_rows, a, a->rows, projected_width(a), threads);
 }
 
 /* The argument of the sigmoid that x is multiplied by: x itself for SiLU, and for GELU by tanh (Hendrycks and Gimpel
@@ -143,14 +165,17 @@ INLINE vec gate_argument(vec x, int32_t gate) {
     return gate == GELU_TANH_GATE ? 1.5957691216057308f * (x + 0.044715f * (x * x * x)) : x;
 }
 
+INLINE vec sigmoid_vec(vec x) {
+    ivec negative = x < 0;
+    vec e = exp_vec((vec)((uvec)x | 0x80000000));
+    vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
+    return above / (1 + e);
+}
+
 INLINE void gate_row(const void *both, void *out, int64_t row, int64_t width, int bf16, int32_t gate) {
     for (int64_t c = 0; c < width; c += LANES) {
         vec x = load_vec(both, 2 * row * width + c, bf16), up = load_vec(both, (2 * row + 1) * width + c, bf16);
-        vec argument = gate_argument(x, gate);
-        ivec negative = argument < 0;
-        vec e = exp_vec((vec)((uvec)argument | 0x80000000));
-        vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
-        vec gated = round_vec(x * (above / (1 + e)), bf16);
+        vec gated = round_vec(x * sigmoid_vec(gate_argument(x, gate)), bf16);
         store_vec(out, row * width + c, gated * up, bf16);
     }
 }
@@ -177,4 +202,31 @@ void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, in
                     int32_t threads) {
     const Gate call = {both, out, width, gate, bf16};
     for_all_rows(gate_rows, &call, rows, width, threads);
+}
+
+typedef struct {
+    const float *projected;
+    float *attended;
+    int64_t heads, dim, stride;
+} HeadGates;
+
+INLINE void gate_heads_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const HeadGates *a = call;
+    (void)thread_id;
+    for (int64_t at = first; at < last; at++) {
+        const int64_t row = at / a->heads, head = at % a->heads;
+        const int64_t gate = row * a->stride + (2 * head + 1) * a->dim;
+        for (int64_t c = 0; c < a->dim; c += LANES) {
+            const vec open = sigmoid_vec(load_vec(a->projected, gate + c, 0));
+            store_vec(a->attended, at * a->dim + c, load_vec(a->attended, at * a->dim + c, 0) * open, 0);
+        }
+    }
+}
+
+CLONED_TASK(gate_heads)
+
+void draftwire_gate_heads(const float *projected, float *attended, int64_t rows, int64_t heads, int64_t dim,
+                          int64_t stride, int32_t threads) {
+    const HeadGates call = {projected, attended, heads, dim, stride};
+    for_all_rows(gate_heads, &call, rows * heads, dim, threads);
 }

@@ -57,11 +57,13 @@ enum { FLOAT32_KV, BF16_KV, Q8_0_KV, F16_KV };
 
 /* Rotary position embedding. Also scales queries, and writes keys and values to their slots. */
 typedef struct {
-    void *projected;          /* [rows, (heads + 2 * kv_heads) * dim]: queries, keys, values; overwritten */
+    void *projected;          /* [rows, heads of all kinds * dim]: queries, keys, values; overwritten. If `gated`, a gate
+                               * of dim elements follows each head's query */
     const void *cosines;      /* [rows, rotary] */
     const void *sines;        /* [rows, rotary] */
     const void *query_weight; /* [dim], weight of the query head norm, or NULL; [heads * dim] if `norms_whole` */
     const void *key_weight;   /* [dim], weight of the key head norm, or NULL; [kv_heads * dim] if `norms_whole` */
+    const void *value_weight; /* [dim], weight of the value head norm, or NULL */
     const int64_t *slots;     /* [rows] */
     float *query;             /* [heads, rows, dim], scaled */
     void *keys;               /* [kv_heads, capacity] rows */
@@ -75,9 +77,16 @@ typedef struct {
     int32_t weight_bf16;      /* of the norms' weights; set if bf16 is */
     int32_t norms_whole;      /* whether a norm is of all heads at once */
     int32_t kv_type;
+    int32_t gated;
+    int32_t kv_parts;         /* 2: keys and values; 1: keys that are the values, too; 0: queries alone */
 } Rope;
 
 void draftwire_rope(const Rope *a, int32_t threads);
+
+/* Multiplies results of attention, [rows, heads, dim], by the sigmoids of gates, which follow the queries of each head in
+ * rows of `stride` elements. */
+void draftwire_gate_heads(const float *projected, float *attended, int64_t rows, int64_t heads, int64_t dim,
+                          int64_t stride, int32_t threads);
 
 /* Writes keys or values of several heads to their slots as Q8_0_KV. */
 typedef struct {
@@ -160,17 +169,20 @@ typedef struct {
 /* kind: as for draftwire_gemm */
 void draftwire_expert_rows(const ExpertRows *a, int32_t kind, int32_t threads);
 
-/* The weights and sizes of a decoder layer, the same for all passes. */
+/* The weights and sizes of a decoder layer, the same for all passes. A block whose first linear layer has no outputs is
+ * left to the caller. The third block adds what depends on a token's id (per-layer inputs). */
 typedef struct {
-    Linear project, output, gate_and_up, down;
-    const float *input_norm, *output_norm;       /* [width], of the inputs of both blocks, or NULL */
-    const float *attended_norm, *forwarded_norm; /* [width], of the outputs of both blocks, or NULL */
-    const float *query_norm, *key_norm;          /* as for Rope */
-    int64_t heads, kv_heads, dim, rotary, window;
+    Linear project, output, gate_and_up, down, token_gate, token_output;
+    const float *input_norm, *output_norm;                   /* [width], of the inputs of the first blocks, or NULL */
+    const float *attended_norm, *forwarded_norm, *token_norm; /* [width], of the outputs of the blocks, or NULL */
+    const float *query_norm, *key_norm, *value_norm;          /* as for Rope */
+    const float *sinks;                                       /* as for Attention */
+    int64_t width, heads, kv_heads, dim, rotary, window;
     float input_eps, output_eps, head_eps, scale;
     float softcap;    /* 0 for none */
-    float multiplier; /* of the outputs of both blocks */
-    int32_t gate, norms_whole;
+    float multiplier; /* of the outputs of the blocks */
+    float factor;     /* of the residual stream, after the blocks */
+    int32_t gate, norms_whole, gated, kv_parts;
     int32_t kind; /* of the gemm kernels */
 } Layer;
 
@@ -182,7 +194,7 @@ typedef struct {
     const int64_t *slots, *seen, *lanes, *lane_rows, *counts; /* see Rope and Attention */
     float *normed;   /* [rows, width] */
     float *product;  /* [rows, most outputs of a linear layer] */
-    float *gated;    /* [rows, inputs of down] */
+    float *gated;    /* [rows, inputs of the second linear layer of a block without attention] */
     float *query;    /* [heads, rows, dim] */
     float *attended; /* [rows, heads, dim] */
     float *scores;   /* [threads, scratch_size] */
@@ -191,8 +203,10 @@ typedef struct {
     int32_t threads, kv_type;
 } Pass;
 
-/* keys and values: [kv_heads, capacity] rows of this layer */
-void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values);
+/* keys and values: [kv_heads, capacity] rows of this layer. tokens: the inputs of the third block, bfloat16, in rows of
+ * `token_stride` elements; NULL if the layer has none */
+void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *tokens,
+                             int64_t token_stride);
 
 /* Recurrent layers over the token trees of a batch. An item is a token of a path: a row of the batch, or a token of an
  * earlier pass whose inputs were stored. Each follows the items before it on its path. A group is a sequence. */

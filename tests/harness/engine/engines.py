@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -219,10 +219,15 @@ class _Run:
 
 def check_against_plain(model: PreTrainedModel, rows: Rows) -> float:
     """Returns the largest `error` of the rows against transformers' own forward passes of each path."""
-    worst = 0.0
+    expected = plain_rows(model, rows)
+    return max((error(row, expected[prefix]) for prefix, row in rows.items()), default=0.0)
+
+
+def plain_rows(model: PreTrainedModel, prefixes: Iterable[tuple[int, ...]]) -> Rows:
+    """Returns transformers' own logits after each of the prefixes, without any cache."""
     covered: dict[tuple[int, ...], tuple[int, int]] = {}
     paths: list[tuple[int, ...]] = []
-    for prefix in sorted(rows, key=len, reverse=True):
+    for prefix in sorted(prefixes, key=len, reverse=True):
         if prefix not in covered:
             covered.update({prefix[: end + 1]: (len(paths), end) for end in range(len(prefix))})
             paths.append(prefix)
@@ -230,10 +235,8 @@ def check_against_plain(model: PreTrainedModel, rows: Rows) -> float:
     longest = len(paths[0])
     with torch.inference_mode():
         batch = torch.tensor([[*path, *[0] * (longest - len(path))] for path in paths])
-        expected = model(input_ids=batch, use_cache=False).logits
-    for prefix, row in rows.items():
-        worst = max(worst, error(row, expected[covered[prefix]]))
-    return worst
+        logits = model(input_ids=batch, use_cache=False).logits
+    return {prefix: logits[place] for prefix, place in covered.items()}
 
 
 # ---- the engine ------------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
     TRITON_INTERPRET=1 python -m tests.harness.engine.rank_graphs DIRECTORY OUTPUT
 
-Each rank writes its `GraphReport` as JSON to OUTPUT/RANK.json. The Triton kernels run in their interpreter, on a pretended
-GPU whose gathers are gloo's.
+Each rank writes its `GraphReport` as JSON to OUTPUT/RANK.json. The Triton kernels run in their interpreter, on a
+pretended GPU whose gathers are gloo's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class GraphReport:
 
     kernels: str = ""
     graphs: list[str] = field(default_factory=list)
-    """What the log says of the graphs: before they are captured, after that, and after a capture that fails at one rank."""
+    """What the log says of the graphs: before they are captured, after that, and after a capture that one rank
+    fails."""
     captured: list[int] = field(default_factory=list)
     """Their number at the same times."""
     tokens: list[dict[int, list[int]]] = field(default_factory=list)

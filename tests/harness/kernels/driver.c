@@ -27,9 +27,9 @@ static void run(int64_t operation, int32_t kind) {
         draftwire_rms_norm(b[0], b[1], b[2], (int64_t)n[0], (int64_t)n[1], (float)n[2], (int32_t)n[3], (int32_t)n[3],
                            (int32_t)n[3], 1);
     } else if (operation == ROPE) {
-        const Rope p = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8],
+        const Rope p = {b[0], b[1], b[2], b[3], b[4], NULL, b[5], b[6], b[7], b[8],
                         (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[3], (int64_t)n[4],
-                        (float)n[5], (float)n[6], (int32_t)n[7], (int32_t)n[7], 0, (int32_t)n[8]};
+                        (float)n[5], (float)n[6], (int32_t)n[7], (int32_t)n[7], 0, (int32_t)n[8], 0, 2};
         draftwire_rope(&p, 1);
     } else if (operation == ANGLES) {
         const Angles p = {b[0], b[1], b[2], b[3], (int64_t)n[0], (int64_t)n[1], (float)n[2], (int32_t)n[3]};

@@ -23,7 +23,7 @@ from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.text_part import without_timm
 from tests.harness.models.shrunken import randomised, shrunken_config
 
-FUSED, RUNS, REFUSED, NOT_TINY = "fused", "runs", "refused", "cannot be made tiny"
+FUSED, PARTLY, RUNS, REFUSED, NOT_TINY = "fused", "partly fused", "runs", "refused", "cannot be made tiny"
 _SLOTS = 400
 _MOST_PARAMETERS = 40_000_000
 _TOKENS = 6
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     """What came of the trial of a class."""
 
     kind: str
-    """FUSED, RUNS, REFUSED or NOT_TINY"""
+    """FUSED, PARTLY, RUNS, REFUSED or NOT_TINY"""
     reason: str
     """Why it is refused or cannot be made tiny; for one that runs, what it lacks, or nothing."""
 
@@ -76,8 +76,14 @@ def tried(name: str) -> Outcome:
         if not found[1]:
             notes.append(f"rows of {dtype} differ by company in their last bits")
     packed = runs[1][0]
-    layers = getattr(packed.model.get_decoder(), "layers", None) or [None]
-    return Outcome(FUSED if all(isinstance(layer, FusedLayer) for layer in layers) else RUNS, "; ".join(notes))
+    return Outcome(_how_fused(packed), "; ".join(notes))
+
+
+def _how_fused(model: PackedModel) -> str:
+    layers = getattr(model.model.get_decoder(), "layers", None) or [None]
+    if not all(isinstance(layer, FusedLayer) for layer in layers):
+        return RUNS
+    return FUSED if all(layer.is_whole for layer in layers) else PARTLY
 
 
 def _tiny(name: str) -> PreTrainedModel:

@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY = 200
 CONTEXT = 256
+SPECIAL_TOKENS = ("<s>", "</s>", "<unk>")
 
 
 def write_checkpoint(
@@ -33,9 +34,14 @@ def write_checkpoint(
     with torch.no_grad():
         model.lm_head.weight.mul_(5)  # as confident as a trained model, so that trees grow deep
     model.save_pretrained(directory)
-    vocabulary = {"<s>": 0, "</s>": 1, "<unk>": 2} | {f"w{index}": index + 3 for index in range(words)}
-    backend = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    write_tokenizer(directory, words)
+    return directory
+
+
+def write_tokenizer(directory: Path, words: int) -> None:
+    """Writes a tokenizer of `words` words, "w0" and on, after the special tokens."""
+    names = [*SPECIAL_TOKENS, *(f"w{index}" for index in range(words))]
+    backend = Tokenizer(WordLevel({name: token for token, name in enumerate(names)}, unk_token="<unk>"))
     backend.pre_tokenizer = Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
     tokenizer.save_pretrained(directory)
-    return directory

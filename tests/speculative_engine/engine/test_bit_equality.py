@@ -7,6 +7,7 @@ from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kernels.library import kernels_in_use, use_kernels
 from speculative_engine.kv.kv_dtype import KvDtype
+from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
@@ -20,6 +21,7 @@ from tests.harness.engine.engines import (
     tiny_model,
     walk,
 )
+from tests.harness.engine.fused_models import fused_model
 
 FUSED = {"hidden_size": 128, "intermediate_size": 176, "head_dim": 32}
 """Sizes at which fused layers replace transformers' layers, if there is a C compiler."""
@@ -47,7 +49,6 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "learned positions": ("GPT2", {}),
     "partial rotation": ("GPTNeoX", {}),
 }
-"""Mixtures of experts are row-exact only in bfloat16."""
 DTYPES = [torch.float32, torch.bfloat16]
 
 
@@ -62,9 +63,25 @@ def assert_same_bits(found: Rows, expected: Rows) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -> None:
     name, changes = CASES[case]
-    if name == "GptOss" and dtype == torch.float32:
-        pytest.skip("mixtures of experts are not exact in float32; the self-test says so")
-    model = packed(tiny_model(name, dtype, **changes))
+    check_company(packed(tiny_model(name, dtype, **changes)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "inputs by token, shared keys",
+        "experts, sinks",
+        "experts, each with norms",
+        "gated attention, delta nets",
+        "short convolutions",
+    ],
+)
+def test_so_they_have_between_blocks_of_transformers(case: str, dtype: torch.dtype) -> None:
+    check_company(packed(fused_model(case, dtype)))
+
+
+def check_company(model: PackedModel) -> None:
     # Contexts that cross the first and the second block of 128 keys, and a short one.
     texts = [random_tokens(136, seed=1), random_tokens(265, seed=2), random_tokens(25, seed=3)]
     prompts = [118, 245, 5]

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from statistics import median
 
 import pytest
 import torch
@@ -12,85 +13,75 @@ from speculative_engine.model import fused_layer
 from speculative_engine.model.fused_layer import FusedLayer
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.weight_names import Weights
-from tests.harness.engine.engines import check_against_plain, packed, random_tokens, tiny_model, walk
+from tests.harness.engine.engines import (
+    Rows,
+    check_against_plain,
+    error,
+    packed,
+    plain_rows,
+    random_tokens,
+    tiny_model,
+    walk,
+)
+from tests.harness.engine.fused_models import FUSED_MODELS, PARTLY_FUSED, SIZES, fused_model
 
-_SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
-CASES: dict[str, tuple[str, dict[str, object]]] = {
-    "grouped heads": ("Llama", {}),
-    "a width without products of ours": ("Llama", {"intermediate_size": 176}),
-    "biases everywhere": ("Llama", {"attention_bias": True}),
-    "long heads": ("Llama", {"head_dim": 64, "tie_word_embeddings": True}),
-    "sliding window": ("Mistral", {"sliding_window": 8}),
-    "biases": ("Qwen2", {}),
-    "normed heads": ("Qwen3", {}),
-    "norms after blocks, softcap": ("Gemma2", {"sliding_window": 8, "query_pre_attn_scalar": 16}),
-    "two kinds of angles": (
-        "Gemma3",
-        {
-            "sliding_window": 8,
-            "query_pre_attn_scalar": 16,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        },
-    ),
-    "weights that 1 is added to": ("Gemma", {}),
-    "norms of all heads": ("Olmo2", {}),
-    "norms of all heads, windows": ("Olmo3", {"sliding_window": 8}),
-    "scaled blocks": ("Granite", {"attention_multiplier": 0.25, "residual_multiplier": 0.7}),
-    "layers without positions": ("SmolLM3", {"no_rope_layer_interval": 2}),
-    "positions in windows alone": (
-        "Exaone4",
-        {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
-    ),
-    "joined weights": ("Phi3", {}),
-    "partial rotary": (
-        "Phi3",
-        {"head_dim": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
-    ),
-    "windows of some layers": ("Ministral", {"sliding_window": 8}),
-    "biases of projections": ("SeedOss", {}),
-}
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 needs_library = pytest.mark.skipif(fused_layer.library() is None, reason="not built: there is no C compiler")
+
+
+ALL = [*FUSED_MODELS, *PARTLY_FUSED]
 
 
 def fused(model: PackedModel) -> bool:
     return all(isinstance(layer, FusedLayer) for layer in model.model.model.layers)
 
 
+def whole(model: PackedModel) -> bool:
+    return all(layer.is_whole for layer in model.model.model.layers)
+
+
 @needs_library
 @DTYPES
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ALL)
 def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
-    name, changes = CASES[case]
-    model = tiny_model(name, dtype, **{**_SIZES, **changes})
+    model = fused_model(case, dtype)
     ours = packed(copy.deepcopy(model))
     assert fused(ours)
+    assert whole(ours) == (case in FUSED_MODELS)
     rows = walk(ours, [random_tokens(40, seed=1), random_tokens(25, seed=2)], [20, 5])
-    # They round less than transformers' layers do in bfloat16, which are up to 0.25 away from float32.
-    assert check_against_plain(model.float(), rows) < (1e-4 if dtype == torch.float32 else 0.18)
+    theirs = {prefix: row for prefix, row in plain_rows(model, rows).items() if prefix in rows}
+    expected = plain_rows(model.float(), rows)
+    if dtype == torch.float32:
+        assert max(errors(rows, expected)) < 2e-4
+    elif case in FUSED_MODELS:  # they round less than transformers' layers do
+        assert max(errors(rows, expected)) < max(0.2, 1.1 * max(errors(theirs, expected)))
+    else:  # rounding chooses other experts in some rows, which are then far off
+        assert median(errors(rows, expected)) < max(0.15, 2 * median(errors(theirs, expected)))
+
+
+def errors(found: Rows, expected: Rows) -> list[float]:
+    return [error(row, expected[prefix]) for prefix, row in found.items()]
 
 
 @needs_library
 @DTYPES
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ALL)
 def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.dtype) -> None:
-    name, changes = CASES[case]
-    model = packed(tiny_model(name, dtype, **{**_SIZES, **changes}))
+    model = packed(fused_model(case, dtype))
     assert run_self_test(model).bit_exact
     layer = model.model.model.layers[1]
-    layer._parts = dataclasses.replace(layer._parts, multiplier=0.2)  # transformers' layer keeps its own value
+    layer._parts = dataclasses.replace(layer._parts, multiplier=-2.0)  # transformers' layer keeps its own value
     if layer.compiled is not None:
-        layer.compiled.call.multiplier = 0.2
+        layer.compiled.call.multiplier = -2.0
     with pytest.raises(UnsupportedModelError, match="cannot be served"):
         run_self_test(model)
 
 
 @needs_library
 @pytest.mark.parametrize("weights", ["checkpoint", "int8"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ALL)
 def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> None:
-    name, changes = CASES[case]
-    model = tiny_model(name, torch.bfloat16, **{**_SIZES, **changes})
+    model = fused_model(case, torch.bfloat16)
     ours = PackedModel(model, 400, row_exact=weights == "checkpoint", weights=weights)
     layers = ours.model.model.layers
     if layers[0].compiled is None:
@@ -122,16 +113,11 @@ def test_threads_change_no_bit() -> None:
     [
         ("Glm", {}),
         ("Starcoder2", {}),
-        ("Gemma2", {"hidden_activation": "gelu"}),
-        ("Llama", {"head_dim": 16}),
-        ("Llama", {"head_dim": 544}),
-        ("Llama", {"intermediate_size": 172}),
         ("Llama", {"hidden_size": 72}),
-        ("Llama", {"hidden_act": "gelu"}),
     ],
 )
 def test_other_layers_are_left_as_they_are(name: str, changes: dict[str, object]) -> None:
-    model = tiny_model(name, **{**_SIZES, **changes})
+    model = tiny_model(name, **{**SIZES, **changes})
     ours = packed(model)
     assert not fused(ours)
     assert check_against_plain(model, walk(ours, [random_tokens(30)], [20])) < 1e-3
@@ -139,11 +125,11 @@ def test_other_layers_are_left_as_they_are(name: str, changes: dict[str, object]
 
 def test_without_the_library_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_layer, "library", lambda: None)
-    assert not fused(packed(tiny_model("Llama", **_SIZES)))
+    assert not fused(packed(tiny_model("Llama", **SIZES)))
 
 
 def test_all_weights_count_once() -> None:
-    model = tiny_model("Llama", **_SIZES)
+    model = tiny_model("Llama", **SIZES)
     weights = sum(parameter.numel() for parameter in model.parameters())
     ours = packed(model)
     assert ours.parameters == weights
