@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
 from llama import config_of
 from train import DRAFT, TARGET
@@ -18,12 +18,11 @@ from train import DRAFT, TARGET
 HERE = Path(__file__).parent
 
 
-def write_model(directory: Path, shape: dict[str, int], weights: dict[str, Tensor], tokenizer: Path) -> None:
+def write_model(directory: Path, config: PreTrainedConfig, weights: dict[str, Tensor], tokenizer: Path) -> None:
     """Replace `directory` by a bfloat16 checkpoint with the tokenizer files found in `tokenizer`."""
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as scratch:
         new = Path(scratch) / directory.name
         new.mkdir()
-        config = config_of(**shape, vocabulary=len(weights["model.embed_tokens.weight"]))
         config.save_pretrained(new)
         GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0, do_sample=False).save_pretrained(new)
         tensors = {name: value.to(torch.bfloat16).contiguous() for name, value in weights.items()}
@@ -35,6 +34,10 @@ def write_model(directory: Path, shape: dict[str, int], weights: dict[str, Tenso
         if directory.exists():
             directory.rename(Path(scratch) / "old")
         new.rename(directory)
+
+
+def _config(shape: dict[str, int], weights: dict[str, Tensor]) -> PreTrainedConfig:
+    return config_of(**shape, vocabulary=len(weights["model.embed_tokens.weight"]))
 
 
 def main() -> None:
@@ -49,9 +52,9 @@ def main() -> None:
     if not options.draft_only:
         drafts["draft-early"] = torch.load(options.run / f"draft-{options.early}.pt")
         drafts["draft-untrained"] = torch.load(options.run / "draft-untrained.pt")
-        write_model(options.into / "target", TARGET, state["target"], options.run)
+        write_model(options.into / "target", _config(TARGET, state["target"]), state["target"], options.run)
     for name, weights in drafts.items():
-        write_model(options.into / name, DRAFT, weights, options.run)
+        write_model(options.into / name, _config(DRAFT, weights), weights, options.run)
     print(f"written at {state['at']}")
 
 

@@ -1,7 +1,7 @@
-"""Grow a Llama checkpoint without changing what it computes: a memory-bound target for benchmarks on a CPU.
+"""Grow a checkpoint without changing what it computes: a memory-bound target for benchmarks on a CPU.
 
-    python models/inflate.py models/target /tmp/target-400m --parameters 400M
-    python models/inflate.py models/target /tmp/target-400m --parameters 400M --heads heads /tmp/heads-400m
+    python -m models.inflate models/target /tmp/target-400m --parameters 400M
+    python -m models.inflate models/target /tmp/target-400m --parameters 400M --heads heads /tmp/heads-400m
 
 The bundled target is small enough to sit in a processor's cache, where a verification of eight tokens costs about
 eight times as much as one; a model of realistic size reads its weights from memory, and verifies them for the price of
@@ -12,7 +12,7 @@ one. The grown model has that size and the small one's outputs:
 - more heads and wider feed-forward layers, whose results are multiplied by zero;
 - more layers, which add zero to the residual stream.
 
-Weights that cannot reach the output are random numbers, so that the arithmetic is that of a real model. Activations are
+Hybrids with gated delta nets grow otherwise (hybrid_growth.py). Weights that cannot reach the output are random numbers, so that the arithmetic is that of a real model. Activations are
 zero where the small model has no dimension, which neither GEMM kernels nor memory traffic take notice of.
 
 Medusa heads that were trained for the small model grow the same way, and guess what they guessed before.
@@ -29,14 +29,16 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import LlamaConfig
+from transformers import AutoConfig, LlamaConfig
+
+from models.filler import Filler
+from models.hybrid_growth import HybridShape, choose_hybrid, grow_hybrid, resize_hybrid
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
 _DEPTH = 12  # layers; what a shape should be near, because a call's fixed costs grow with the depth
 _MLP_RATIO = 8 / 3  # feed-forward width over hidden size, as in Llama
 _MLP_STEP = 256
 """Multiple that wide feed-forward layers are of: superblocks of quantised weights have 256 inputs."""
-_SPREAD = 0.02  # standard deviation of the weights that do not matter
 
 
 @dataclass(frozen=True)
@@ -91,42 +93,11 @@ def choose_shape(small: Shape, parameters: int, embeddings: int, layers: int | N
     return candidates[min(candidates)]
 
 
-class _Filler:
-    """Makes large weights around small ones."""
-
-    def __init__(self, seed: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
-        self.generator = torch.Generator(device).manual_seed(seed)
-        self.dtype = dtype
-        self.device = device
-
-    def random(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
-        """[rows, columns] with `corner` at the top left and random values elsewhere."""
-        values = torch.empty(rows, columns, device=self.device).normal_(0, _SPREAD, generator=self.generator)
-        return _with_corner(values.to(self.dtype), corner)
-
-    def zero(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
-        """[rows, columns] with `corner` at the top left and zeros elsewhere."""
-        return _with_corner(torch.zeros(rows, columns, dtype=self.dtype, device=self.device), corner)
-
-    def norm(self, size: int, small: Tensor | None = None) -> Tensor:
-        """[size] RMSNorm weights: `small` rescaled for the average over `size` dimensions, then ones."""
-        values = torch.ones(size, device=self.device)
-        if small is not None:
-            values[: len(small)] = small.float() * math.sqrt(len(small) / size)
-        return values.to(self.dtype)
-
-
-def _with_corner(values: Tensor, corner: Tensor | None) -> Tensor:
-    if corner is not None:
-        values[: corner.shape[0], : corner.shape[1]] = corner
-    return values
-
-
 def grow(
     weights: dict[str, Tensor], small: Shape, large: Shape, seed: int, device: torch.device | str = "cpu"
 ) -> dict[str, Tensor]:
     """The weights of a model of shape `large` with the outputs of `weights`, made on `device`."""
-    fill = _Filler(seed, weights["model.embed_tokens.weight"].dtype, device)
+    fill = Filler(seed, weights["model.embed_tokens.weight"].dtype, device)
     grown = {
         "model.embed_tokens.weight": fill.zero(
             len(weights["model.embed_tokens.weight"]), large.hidden, weights["model.embed_tokens.weight"]
@@ -172,24 +143,31 @@ def inflate(
     parameters: int = 400_000_000,
     seed: int = 0,
     layers: int | None = None,
-) -> Shape:
+) -> Shape | HybridShape:
     """Write to `out_dir` a model of about `parameters` parameters with the outputs and tokenizer of `model_dir`.
 
-    `layers` fixes the depth, which otherwise follows from the size. Raises ValueError for a model that is not a plain
-    Llama without biases, and for sizes below the model's own.
+    `layers` fixes the depth, which otherwise follows from the size. Raises ValueError for a model that is neither a
+    plain Llama nor a Qwen3.5 with delta nets, without biases, and for sizes below the model's own.
     """
     source, out = Path(model_dir), Path(out_dir)
-    config = LlamaConfig.from_pretrained(source)
-    if config.model_type != "llama" or config.attention_bias or config.mlp_bias:
-        raise ValueError(f"{source} is not a Llama checkpoint without biases")
+    config = AutoConfig.from_pretrained(source)
+    if config.model_type not in ("llama", "qwen3_5_text") or config.attention_bias or getattr(config, "mlp_bias", False):
+        raise ValueError(f"{source} is neither a Llama checkpoint without biases nor a Qwen3.5")
     weights = load_file(source / "model.safetensors")
-    embeddings = config.vocab_size * (1 if config.tie_word_embeddings else 2)
-    small = Shape.of(config)
-    large = choose_shape(small, parameters, embeddings, layers)
+    large: Shape | HybridShape
+    if config.model_type == "llama":
+        small = Shape.of(config)
+        large = choose_shape(small, parameters, config.vocab_size * (1 if config.tie_word_embeddings else 2), layers)
+        grown = grow(weights, small, large, seed)
+        resize(config, large)
+    else:
+        hybrid = HybridShape.of(config)
+        large = choose_hybrid(hybrid, parameters, config.vocab_size, layers)
+        grown = grow_hybrid(weights, hybrid, large, seed)
+        resize_hybrid(config, large)
     out.mkdir(parents=True, exist_ok=True)
-    save_file(grow(weights, small, large, seed), out / "model.safetensors", metadata={"format": "pt"})
+    save_file(grown, out / "model.safetensors", metadata={"format": "pt"})
     (out / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner alone
-    resize(config, large)
     config.save_pretrained(out)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         if (source / name).exists():
@@ -200,7 +178,7 @@ def inflate(
 def grow_heads(tensors: dict[str, Tensor], hidden: int, seed: int) -> dict[str, Tensor]:
     """Medusa heads with the guesses of `tensors` for a model that has grown to `hidden` dimensions."""
     grown = {}
-    fill = _Filler(seed, next(iter(tensors.values())).dtype)
+    fill = Filler(seed, next(iter(tensors.values())).dtype)
     for name, value in tensors.items():
         if name.endswith(".bias"):
             grown[name] = torch.cat([value, value.new_zeros(hidden - len(value))])

@@ -27,8 +27,9 @@ from torch import Tensor
 import tokenizer as tokenizer_recipe
 from corpus import SEED, documents
 from export import write_model
+from learner import Learner
 from llama import Llama, config_of
-from train import ADAM_RATE, DRAFT, MUON_DECAY, MUON_RATE, REPLAYS, TARGET, imitate, logits_of
+from train import DRAFT, REPLAYS, TARGET, imitate, logits_of
 
 HERE = Path(__file__).parent
 VOCABULARY = 3072
@@ -114,26 +115,6 @@ def transplanted(target: Tokenizer, other: Tokenizer) -> Llama:
     return model
 
 
-class Learner:
-    """The draft and its optimizers."""
-
-    def __init__(self, model: Llama) -> None:
-        self.model = model
-        hidden = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
-        rest = [p for name, p in model.named_parameters() if p.dim() == 1 or "embed" in name]
-        self.muon = torch.optim.Muon(hidden, momentum=0.95, nesterov=True, weight_decay=MUON_DECAY)
-        self.adam = torch.optim.AdamW(rest, betas=(0.9, 0.95), weight_decay=0.0)
-
-    def follow(self, batch: Batch, positions: Tensor, probabilities: Tensor, scale: float) -> None:
-        """One step towards the `probabilities` at `positions`."""
-        imitate(logits_of(self.model, batch.ids)[positions], probabilities)
-        for optimizer, rate in ((self.muon, MUON_RATE), (self.adam, ADAM_RATE)):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * scale
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=15)
@@ -161,7 +142,9 @@ def main() -> None:
         # The target's answers cost more than learning from them: go back to some that were given before.
         for given in (answer, *(chance.choice(answers) for _ in range(REPLAYS if answers else 0))):
             share = min(1.0, (time.monotonic() - began) / (60 * options.minutes))
-            learner.follow(*given, RATE * min(1.0, (step + 1) / 40) * (1 - share))
+            learned, positions, wished = given
+            imitate(logits_of(learner.model, learned.ids)[positions], wished)
+            learner.update(RATE * min(1.0, (step + 1) / 40) * (1 - share))
             step += 1
         if len(answers) == KEPT_ANSWERS:
             answers.pop(chance.randrange(KEPT_ANSWERS))
@@ -172,7 +155,7 @@ def main() -> None:
             print(f"step {step} at {100 * share:.1f} %: {100 * float(right.float().mean()):.1f} % right", flush=True)
         if share >= 1:
             break
-    write_model(options.into, DRAFT, learner.model.state_dict(), options.out)
+    write_model(options.into, learner.model.config, learner.model.state_dict(), options.out)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from models.hybrid_growth import HybridShape, choose_hybrid  # noqa: E402
 from models.inflate import Shape, choose_shape, inflate, inflate_heads  # noqa: E402
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads  # noqa: E402
 
@@ -25,6 +26,27 @@ def tiny_model(directory: Path, dtype: "torch.dtype" = torch.float32, **changes:
     for name, parameter in model.named_parameters():
         if name.endswith("norm.weight"):
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        else:
+            torch.nn.init.normal_(parameter, std=0.2)
+    model.to(dtype).save_pretrained(directory)
+    return directory
+
+
+def tiny_hybrid(directory: Path, dtype: "torch.dtype" = torch.float32, **changes: object) -> Path:
+    """Writes a random Qwen3.5 with grouped heads to `directory`."""
+    sizes: dict[str, object] = {
+        "vocab_size": 97, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16, "linear_value_head_dim": 32, "max_position_embeddings": 64,
+        "tie_word_embeddings": True, "rms_norm_eps": 1e-3, "bos_token_id": 0, "eos_token_id": 0,
+    }  # fmt: skip
+    torch.manual_seed(3)
+    model = transformers.Qwen3_5ForCausalLM(transformers.Qwen3_5TextConfig(**(sizes | changes)))
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):
+            torch.nn.init.uniform_(parameter, -0.5, 0.5)
+        elif name.endswith(("A_log", "dt_bias")):
+            torch.nn.init.uniform_(parameter, -2, 0)
         else:
             torch.nn.init.normal_(parameter, std=0.2)
     model.to(dtype).save_pretrained(directory)
@@ -52,6 +74,44 @@ def test_the_rescaling_is_exact_in_bfloat16(tmp_path: Path) -> None:
     small = tiny_model(tmp_path / "small", torch.bfloat16)
     inflate(small, tmp_path / "large", 700_000)
     torch.testing.assert_close(logits_of(tmp_path / "large", IDS), logits_of(small, IDS), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("parameters", "layers"), [(200_000, None), (2_000_000, None), (3_000_000, 8)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_grown_hybrid_has_the_same_logits(
+    tmp_path: Path, tied: bool, parameters: int, layers: int | None, dtype: "torch.dtype"
+) -> None:
+    small = tiny_hybrid(tmp_path / "small", dtype, tie_word_embeddings=tied)
+    shape = inflate(small, tmp_path / "large", parameters, layers=layers)
+    assert isinstance(shape, HybridShape) and shape.layers % 4 == 0
+    grown = transformers.AutoConfig.from_pretrained(tmp_path / "large")
+    assert grown.layer_types == [*["linear_attention"] * 3, "full_attention"] * (shape.layers // 4)
+    # Computed in float32: all factors are powers of two, which bfloat16 weights hold exactly.
+    torch.testing.assert_close(logits_of(tmp_path / "large", IDS), logits_of(small, IDS), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("parameters", [150_000, 700_000, 5_000_000])
+def test_a_grown_hybrid_has_the_size_asked_for(tmp_path: Path, parameters: int) -> None:
+    shape = inflate(tiny_hybrid(tmp_path / "small"), tmp_path / "large", parameters)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "large")
+    assert model.num_parameters() == shape.parameters(embeddings=2 * 97)
+    assert model.num_parameters() == pytest.approx(parameters, rel=0.1)
+
+
+def test_the_layers_of_a_hybrid_repeat_as_a_whole(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no multiple of 4"):
+        inflate(tiny_hybrid(tmp_path / "small"), tmp_path / "large", 700_000, layers=6)
+    with pytest.raises(ValueError, match="try more"):
+        inflate(tmp_path / "small", tmp_path / "large", 1000)
+
+
+def test_a_large_hybrid_is_wide_as_well() -> None:
+    config = transformers.AutoConfig.from_pretrained(MODELS / "hybrid-target")
+    for parameters, layers in ((4e8, 12), (1.5e9, 24)):
+        shape = choose_hybrid(HybridShape.of(config), int(parameters), 4096)
+        assert shape.hidden == 1536 and shape.layers <= layers and shape.mlp % 256 == 0
+        assert shape.parameters(2 * 4096) == pytest.approx(parameters, rel=0.03)
 
 
 @pytest.mark.parametrize("parameters", [100_000, 700_000, 5_000_000])
@@ -92,13 +152,13 @@ def test_a_size_below_the_models_own_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_with_biases_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="without biases"):
+    with pytest.raises(ValueError, match="biases"):
         inflate(tiny_model(tmp_path / "small", attention_bias=True), tmp_path / "large", 700_000)
 
 
-@pytest.mark.parametrize("name", ["target", "draft"])
+@pytest.mark.parametrize("name", ["target", "draft", "hybrid-target"])
 def test_the_bundled_models_can_be_grown(tmp_path: Path, name: str) -> None:
-    inflate(MODELS / name, tmp_path, 24_000_000)
+    inflate(MODELS / name, tmp_path, 60_000_000 if name == "hybrid-target" else 24_000_000)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ids = tokenizer("def read(self, path):\n    with open(path) as file:\n", return_tensors="pt").input_ids
     small, large = logits_of(MODELS / name, ids), logits_of(tmp_path, ids)
