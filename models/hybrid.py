@@ -129,9 +129,7 @@ def distil(teacher: nn.Module, student: nn.Module, out: Path, minutes: float, re
     began, batch, step, share = time.process_time(), 0, 0, 0.0
     while share < 1:
         length = (
-            next(length for until, length in LENGTHS if share < until)
-            if lengths
-            else LENGTHS[batch % len(LENGTHS)][1]
+            next(length for until, length in LENGTHS if share < until) if lengths else LENGTHS[batch % len(LENGTHS)][1]
         )
         ids = stream.batch(batch * STEP_TOKENS, length)
         with torch.no_grad():

@@ -1,9 +1,9 @@
 """Growth of a hybrid, a Qwen3.5 with gated delta nets, that does not change what it computes.
 
-The residual stream has more dimensions, which are zero throughout, and is scaled: embedding and the layers that write it
-by a power of two, layers that read it by its inverse. Its mean square stays the same, and with it what norms compute.
-Further heads, feed-forward dimensions and layers write zeros. The input and output embeddings are no longer tied, as
-their factors differ.
+The residual stream has more dimensions, which are zero throughout, and is scaled: embedding and the layers that write
+it by a power of two, layers that read it by its inverse. Its mean square stays the same, and with it what norms
+compute. Further heads, feed-forward dimensions and layers write zeros. The input and output embeddings are no longer
+tied, as their factors differ.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ one. The grown model has that size and the small one's outputs:
 - more heads and wider feed-forward layers, whose results are multiplied by zero;
 - more layers, which add zero to the residual stream.
 
-Hybrids with gated delta nets grow otherwise (hybrid_growth.py). Weights that cannot reach the output are random numbers, so that the arithmetic is that of a real model. Activations are
-zero where the small model has no dimension, which neither GEMM kernels nor memory traffic take notice of.
+Hybrids with gated delta nets grow in another way (hybrid_growth.py). Weights that cannot reach the output are random
+numbers, so that the arithmetic is that of a real model. Activations are zero where the small model has no dimension,
+which neither GEMM kernels nor memory traffic take notice of.
 
 Medusa heads that were trained for the small model grow the same way, and guess what they guessed before.
 """
@@ -151,7 +152,11 @@ def inflate(
     """
     source, out = Path(model_dir), Path(out_dir)
     config = AutoConfig.from_pretrained(source)
-    if config.model_type not in ("llama", "qwen3_5_text") or config.attention_bias or getattr(config, "mlp_bias", False):
+    if (
+        config.model_type not in ("llama", "qwen3_5_text")
+        or config.attention_bias
+        or getattr(config, "mlp_bias", False)
+    ):
         raise ValueError(f"{source} is neither a Llama checkpoint without biases nor a Qwen3.5")
     weights = load_file(source / "model.safetensors")
     large: Shape | HybridShape

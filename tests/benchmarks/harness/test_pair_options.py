@@ -6,7 +6,7 @@ import pytest
 from transformers import LlamaConfig
 
 from benchmarks.harness.inflated_models import LAYERS
-from benchmarks.harness.pair_options import PAIRS, add_size_options
+from benchmarks.harness.pair_options import FAMILIES, PAIRS, add_family_option, add_size_options
 from models.inflate import Shape, choose_shape
 from tests.harness.checkout import MODELS
 
@@ -35,3 +35,12 @@ def test_pairs_have_shapes_that_superblocks_divide(name: str) -> None:
         assert shape.parameters(config.vocab_size) == pytest.approx(millions * 1e6, rel=0.05)
         assert shape.layers == LAYERS.get(millions, shape.layers)
         assert all(width % 256 == 0 for width in (shape.hidden, shape.mlp, shape.heads * shape.head_dim)), shape
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_has_models_with_one_tokenizer(family: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_family_option(parser)
+    assert parser.parse_args([]).family == "bundled"
+    target, draft = FAMILIES[parser.parse_args(["--family", family]).family]
+    assert (MODELS / target / "tokenizer.json").read_bytes() == (MODELS / draft / "tokenizer.json").read_bytes()
