@@ -1,4 +1,4 @@
-"""Exports a Llama checkpoint to llama.cpp's format, in bfloat16 or quantised."""
+"""Exports a Llama checkpoint, or a Qwen3.5 one, to llama.cpp's format, in bfloat16 or quantised."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import gguf.quants
 import numpy as np
 
 from benchmarks.peers.llama_programs import llama_program
+from benchmarks.peers.runners import gguf_hybrid
 
 WEIGHTS = ("bf16", "q8_0", "q4_0", "q4_k", "q4_k_m")
 """Types of all matrices; q4_k_m is llama.cpp's mixture of Q4_K and Q6_K."""
@@ -60,7 +61,8 @@ def _quantise(program: Path, source: Path, out: Path, *options: str) -> None:
 def _export(model: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:
     config = json.loads((model / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    writer = gguf.GGUFWriter(str(out), "llama")
+    hybrid = config["model_type"] == "qwen3_5_text"
+    writer = gguf.GGUFWriter(str(out), gguf_hybrid.ARCHITECTURE if hybrid else "llama")
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind.name}"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -71,18 +73,25 @@ def _export(model: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:
     writer.add_head_count_kv(kv_heads)
     writer.add_key_length(config["head_dim"])
     writer.add_value_length(config["head_dim"])
-    writer.add_rope_dimension_count(config["head_dim"])
+    rotated = config["rope_parameters"].get("partial_rotary_factor", 1.0) if hybrid else 1.0
+    writer.add_rope_dimension_count(int(config["head_dim"] * rotated))
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if hybrid:
+        gguf_hybrid.describe(writer, config)
     _add_vocabulary(writer, model, config)
     for name, values in _weights(model / "model.safetensors"):
-        if "norm" in name:
-            writer.add_tensor(_named(name), (values.astype(np.uint32) << 16).view(np.float32))
+        vector = gguf_hybrid.vector(name, _floats(values)) if hybrid else None
+        if vector is not None:
+            writer.add_tensor(*vector)
             continue
-        if "q_proj" in name or "k_proj" in name:
+        if "norm" in name:
+            writer.add_tensor(_named(name), _floats(values))
+            continue
+        if not hybrid and ("q_proj" in name or "k_proj" in name):
             values = _interleaved(values, heads if "q_proj" in name else kv_heads)
         if kind != gguf.GGMLQuantizationType.BF16:
-            found = gguf.quants.quantize((values.astype(np.uint32) << 16).view(np.float32), kind)
+            found = gguf.quants.quantize(_floats(values), kind)
         else:
             found = values.view(np.uint8)
         writer.add_tensor(_named(name), found, raw_dtype=kind)
@@ -127,12 +136,16 @@ def _weights(path: Path) -> list[tuple[str, Any]]:
     return found
 
 
+def _floats(bits: Any) -> Any:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def _named(name: str) -> str:
     base = name.removesuffix(".weight")
     if base in _WHOLE:
         return f"{_WHOLE[base]}.weight"
     _, _, layer, part = base.split(".", 3)
-    return f"blk.{layer}.{_LAYER[part]}.weight"
+    return f"blk.{layer}.{_LAYER.get(part) or gguf_hybrid.NAMES[part]}.weight"
 
 
 def _interleaved(values: Any, heads: int) -> Any:

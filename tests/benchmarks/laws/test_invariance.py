@@ -1,6 +1,5 @@
 """The cases of the invariance check with real services: that their events happen, and what is compared."""
 
-
 import pytest
 
 from benchmarks.harness.services import Services
