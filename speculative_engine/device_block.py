@@ -30,6 +30,8 @@ class DeviceBlock:
         self._host = torch.zeros(size, dtype=torch.uint8, pin_memory=self._on_gpu)
         self._device = torch.zeros(size, dtype=torch.uint8, device=device)
         self._sent: torch.cuda.Event | None = None
+        self.sent_bytes = 0
+        """Bytes of the last copy."""
         self.host: dict[str, np.ndarray] = {}
         """The arrays, to be written between `begin` and `send`."""
         self.device: dict[str, Tensor] = {}
@@ -51,6 +53,7 @@ class DeviceBlock:
         if used is not None:
             end = begin + used * next(reversed(self.device.values())).itemsize
         self._device[:end].copy_(self._host[:end], non_blocking=True)
+        self.sent_bytes = end
         if self._on_gpu:
             self._sent = self._sent or torch.cuda.Event()
             self._sent.record(torch.cuda.current_stream(self._device.device))

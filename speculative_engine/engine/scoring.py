@@ -138,7 +138,7 @@ class Scoring:
                 builder.add_row(text.spec.tokens[position], position, slot, position >= text.told)
                 for position, slot in enumerate(slots.tolist(), start)
             ]
-            builder.add_lane(text.slots.array(), chain, 0, LaneState(text.state))
+            builder.add_lane(text.slots.array(), chain, 0, LaneState(text.state), owner=text.slots)
             parts.append(_Part(text, slots, max(0, start + rows - max(start, text.told))))
         return parts
 

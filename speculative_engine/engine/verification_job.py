@@ -104,9 +104,12 @@ class VerificationJob:
             fresh = next(i for i, row in enumerate(path) if row not in asked)
             asked.update(path)
             state = LaneState(sequence.state, chained + len(path))
-            builder.add_lane(context, chain + path, 0 if index == 0 else len(chain) + fresh, state)
+            builder.add_lane(
+                context, chain + path, 0 if index == 0 else len(chain) + fresh, state, owner=sequence.slots
+            )
         if not leaves:
-            builder.add_lane(context, chain, 0, LaneState(sequence.state, 0, sequence.kept_positions(start, end)))
+            state = LaneState(sequence.state, 0, sequence.kept_positions(start, end))
+            builder.add_lane(context, chain, 0, state, owner=sequence.slots)
 
     def tree_rows(self) -> TreeRows:
         """Describes the rows after the chain and after each node, from which tokens are drawn; probes are left out."""

@@ -147,6 +147,8 @@ class SlotList:
     def __init__(self) -> None:
         self._slots = np.empty(64, dtype=np.int64)
         self._length = 0
+        self.generation = 0
+        """Changes when slots that were there no longer are; otherwise the list only grows."""
 
     def __len__(self) -> int:
         return self._length
@@ -174,6 +176,7 @@ class SlotList:
         """Removes all slots and returns them."""
         slots = self.array().copy()
         self._length = 0
+        self.generation += 1
         return slots
 
 

@@ -12,7 +12,7 @@ import torch
 
 from speculative_engine.device_copy import to_device
 from speculative_engine.kernels.attention import SlotLanes
-from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotList
 from speculative_engine.kv.recurrent_states import LaneState
 from speculative_engine.model.taps import Tap
 
@@ -35,6 +35,8 @@ class Lane:
     first_query: int = 0
     state: LaneState | None = None
     """What recurrent layers need to know; without it they start at the first row as if nothing preceded it."""
+    owner: SlotList | None = None
+    """The list that the context begins with, so that what is known of it from earlier steps need not be told again."""
 
 
 @dataclass(slots=True)
@@ -199,10 +201,15 @@ class BatchBuilder:
         self._logit_rows.append(row)
 
     def add_lane(
-        self, context: np.ndarray, rows: list[int], first_query: int = 0, state: LaneState | None = None
+        self,
+        context: np.ndarray,
+        rows: list[int],
+        first_query: int = 0,
+        state: LaneState | None = None,
+        owner: SlotList | None = None,
     ) -> None:
         """Adds a `Lane` over rows added before."""
-        self._lanes.append(Lane(context, rows, first_query, state))
+        self._lanes.append(Lane(context, rows, first_query, state, owner))
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
         """Lays out the batch. group_size: query heads per key-value head of the model; device: the model's."""

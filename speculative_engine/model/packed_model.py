@@ -99,10 +99,10 @@ class PackedModel:
         row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
         weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only. kv_dtype:
         type of keys and values in the KV cache; all but "auto" are for CPUs only.
-        buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose layers are
-        captured on the Triton kernels alone. reproducible: give a row the same bits in any batch on GPUs as well; where
-        the Triton kernels do not compute the whole model, all passes then have the same number of rows, instead of
-        buckets.
+        buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose layers
+        are captured on the Triton kernels alone. reproducible: give a row the same bits in any batch on GPUs as well;
+        where the Triton kernels do not compute the whole model, all passes then have the same number of rows, instead
+        of buckets.
         ranks: the group of ranks that from_pretrained has split the model among, seen from this one. kernels: whether
         to run on the Triton kernels of GPUs; by default if they support the model, and no buckets are given.
         context_length: of the longest sequence, see `context_of`; by default as the model declares.

@@ -302,7 +302,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
         row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
         context = np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)])
-        builder.add_lane(context, [row], 0, LaneState(draft.state, len(ancestors) + 1))
+        builder.add_lane(context, [row], 0, LaneState(draft.state, len(ancestors) + 1), owner=draft.slots)
 
     def _draw(
         self, logits: torch.Tensor, specs: Sequence[DraftSpec], sampling: SamplingBatch

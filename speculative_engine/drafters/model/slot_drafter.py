@@ -64,7 +64,7 @@ class SlotDraft(TreeDraft):
             builder.add_row(self.tokens[at], at, int(slot), reaches and at == end - 1)
             for at, slot in zip(range(start, end), taken, strict=True)
         ]
-        builder.add_lane(self.slots.array().copy(), rows, 0, LaneState(self.state))
+        builder.add_lane(self.slots.array().copy(), rows, 0, LaneState(self.state), owner=self.slots)
         self.slots.extend(taken)
         return reaches
 

@@ -129,7 +129,10 @@ class _Launches(NoHostReads):
         except HostReadError:
             _gpu.read()
             return call(*args, **(kwargs or {}))
-        if not call.is_view and call.overloadpacket.__name__ not in _ALLOCATIONS:
+        name = call.overloadpacket.__name__
+        # A conversion is a view, to torch, if there is nothing to convert.
+        converts = name == "to" and found.data_ptr() != args[0].data_ptr()
+        if converts or not (call.is_view or name in _ALLOCATIONS):
             _gpu.count(_LAUNCHES)
         return found
 
@@ -253,6 +256,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 packed_product,
                 product,
                 rank_sum,
+                slot_moves,
             )
             from speculative_engine.sampling.triton_kernels import draw, filters, rank
 
@@ -271,6 +275,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 (product, "product_kernel"),
                 (packed_product, "packed_product_kernel"),
                 (rank_sum, "rank_sum_kernel"),
+                (slot_moves, "move_slots_kernel"),
                 (filters, "least_kept"),
                 (draw, "best_of_slices"),
                 (draw, "follow_best"),

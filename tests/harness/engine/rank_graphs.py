@@ -43,8 +43,7 @@ class GraphReport:
 
     kernels: str = ""
     graphs: list[str] = field(default_factory=list)
-    """What the log says of the graphs: before they are captured, after that, and after a capture that one rank
-    fails."""
+    """What the log says of them: before they are captured, after that, and after a capture that fails at one rank."""
     captured: list[int] = field(default_factory=list)
     """Their number at the same times."""
     tokens: list[dict[int, list[int]]] = field(default_factory=list)

@@ -30,6 +30,8 @@ from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, wri
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
 from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
 from speculative_engine.model.cuda.kernels.product import multiply
+from speculative_engine.model.cuda.kernels.rank_sum import add_ranks
+from speculative_engine.model.cuda.kernels.slot_moves import move_slots
 from speculative_engine.model.cuda.slots.slot_batch import PlacedWork
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 
@@ -75,13 +77,15 @@ def launches() -> None:
     add_norm(hidden, tensor(WIDTH), residual, 1e-5, 1.0, tensor(WIDTH))
     slots, numbers = tensor(rows, dtype=torch.int64), tensor(4096, dtype=torch.int32)
     take_tokens(numbers, slots, slots)
+    move_slots(numbers, numbers, 100, 3)
+    add_ranks(tensor(4, rows, WIDTH), None, residual)
     for dim in (DIM, 256):
         keys, values = tensor(SLOTS, KV_HEADS, dim), tensor(SLOTS, KV_HEADS, dim)
         projected, angles = tensor(rows, (HEADS + 2 * KV_HEADS) * dim), tensor(rows, dim)
         rotate_and_write(projected, angles, angles, None, keys, values, slots)
         rotate_and_write(projected, angles, angles, (angles[0], angles[0], 1e-5, 0.0), keys, values, slots)
         write_keys(tensor(KV_HEADS, rows, dim), tensor(KV_HEADS, rows, dim), keys, values, slots)
-        work = PlacedWork(numbers, numbers, numbers, numbers, numbers, 0, rows, 512, 512)
+        work = PlacedWork(numbers, numbers, numbers, numbers, numbers, numbers, 0, rows, 512, 512)
         query = tensor(rows, HEADS, dim)
         for window, softcap, sinks in ((None, None, None), (1024, 50.0, tensor(HEADS))):
             attend_slots(work, query, keys, values, query, 0.1, window, softcap, sinks)

@@ -11,7 +11,7 @@ from speculative_engine.model.cuda.kernels.attention_parts import attention_part
 from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
 from speculative_engine.model.cuda.kernels.device_size import processors
 from speculative_engine.model.cuda.slots.slot_batch import PlacedWork
-from speculative_engine.model.cuda.slots.slot_layout import ASKED, ITEM, PART, SEGMENT, TILE_KEYS, TILE_QUERIES
+from speculative_engine.model.cuda.slots.slot_work import ASKED, ITEM, PART, RESIDENT, SEGMENT, TILE_KEYS, TILE_QUERIES
 
 _LEAST_BLOCK = 16
 """The least inner size of a product."""
@@ -52,6 +52,7 @@ def attend_slots(
         work.segments,
         work.asked,
         work.seen,
+        work.tables,
         query.stride(0),
         query.stride(1),
         keys.stride(0),
@@ -70,6 +71,7 @@ def attend_slots(
         WINDOWED=window is not None,
         ITEM_SIZE=ITEM,
         SEGMENT_SIZE=SEGMENT,
+        IN_TABLES=RESIDENT,
         ASKED_SIZE=ASKED,
         KEYS=TILE_KEYS,
         **attention_parts.OPTIONS,

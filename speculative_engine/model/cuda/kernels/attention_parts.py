@@ -32,6 +32,7 @@ def attention_parts_kernel(
     segments,
     asked,
     seen,
+    tables,
     query_row,
     query_head,
     key_slot,
@@ -50,6 +51,7 @@ def attention_parts_kernel(
     WINDOWED: tl.constexpr,
     ITEM_SIZE: tl.constexpr,
     SEGMENT_SIZE: tl.constexpr,
+    IN_TABLES: tl.constexpr,
     ASKED_SIZE: tl.constexpr,
     KEYS: tl.constexpr,
 ):
@@ -90,12 +92,13 @@ def attention_parts_kernel(
             first = tl.load(told + 1)
             last = tl.load(told + 2)
             owner = tl.load(told + 3)
+            listed = tl.where(owner == IN_TABLES, tables, seen) + base
             if WINDOWED:
                 first = tl.maximum(first, (lowest - window + 1) // KEYS * KEYS)
             for begin in range(first, last, KEYS):
                 at = begin + key
                 inside = at < last
-                slot = tl.load(seen + base + at, mask=inside, other=0).to(tl.int64)
+                slot = tl.load(listed + at, mask=inside, other=0).to(tl.int64)
                 stored = tl.load(
                     keys + slot[:, None] * key_slot + kv_head * DIM + dim[None, :],
                     mask=(dim < DIM)[None, :],

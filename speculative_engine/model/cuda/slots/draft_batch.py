@@ -14,7 +14,7 @@ from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.slots.draft_layout import Candidate, DraftLayout, DraftRow
 from speculative_engine.model.cuda.slots.slot_batch import PlacedWork, Room, SlotRows
-from speculative_engine.model.cuda.slots.slot_layout import ASKED, ITEM, SEGMENT
+from speculative_engine.model.cuda.slots.slot_work import ASKED, ITEM, SEGMENT
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
@@ -69,6 +69,8 @@ class DraftBatch:
         """seen: most slots that are listed."""
         self.size = size
         self._room = room = Room.of_step(size.rows, seen)
+        self._segments = 2 * room.partials  # of a step
+        self._seen = seen
         int32, int64 = torch.int32, torch.int64
         self._block = DeviceBlock(
             {
@@ -80,8 +82,8 @@ class DraftBatch:
                 "ranges": ((size.steps, 2), int32),
                 "asked": ((*size, ASKED), int32),
                 "items": ((size.steps * room.items, ITEM), int32),
-                "segments": ((size.steps * room.segments, SEGMENT), int32),
-                "seen": ((room.seen,), int32),  # last, so that unused ones are not copied
+                "segments": ((size.steps * self._segments, SEGMENT), int32),
+                "seen": ((seen,), int32),  # last, so that unused ones are not copied
             },
             device,
         )
@@ -102,6 +104,7 @@ class DraftBatch:
                     placed["segments"],
                     placed["asked"][step],
                     placed["seen"],
+                    placed["seen"],
                     first_place=0,
                     places=size.rows,
                     most_items=room.items,
@@ -117,8 +120,8 @@ class DraftBatch:
         """Whether a layout of as many steps, with no more rows, fits."""
         return (
             len(layout.items) <= self.size.steps * self._room.items
-            and len(layout.segments) <= self.size.steps * self._room.segments
-            and len(layout.seen) <= self._room.seen
+            and len(layout.segments) <= self.size.steps * self._segments
+            and len(layout.seen) <= self._seen
             and max(each.partials for each in layout.steps) <= self._room.partials
         )
 

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative_engine.model.cuda.slots.slot_layout import (
+from speculative_engine.model.cuda.slots.slot_work import (
     ASKED,
     TILE_KEYS,
+    Pieces,
     Tiles,
     place_partials,
     segments_and_items,
@@ -76,7 +77,7 @@ class DraftLayout:
         """
         lengths = np.array([len(context) for context in contexts], dtype=np.int64)
         shared = lengths // TILE_KEYS * TILE_KEYS
-        bases = shared.cumsum() - shared
+        pieces = Pieces.listed(shared, shared.cumsum() - shared)
         seen = [context[:begun] for context, begun in zip(contexts, shared.tolist(), strict=True)]
         count = int(shared.sum())
         works: list[StepWork] = []
@@ -98,7 +99,7 @@ class DraftLayout:
             rounds = place_partials(tiles, asked)
             if len(rounds) > 1:
                 return None
-            own_segments, own_items = segments_and_items(tiles, lane, position, shared, bases, np.array(tails))
+            own_segments, own_items, *_ = segments_and_items(tiles, lane, position, shared, pieces, np.array(tails))
             own_items[:, 2:4] += segment_count
             works.append(
                 StepWork(

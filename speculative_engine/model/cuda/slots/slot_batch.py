@@ -12,14 +12,26 @@ from torch import Tensor
 
 from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.model.cuda.slots.slot_layout import ASKED, ITEM, MOST_PARTIALS, PART, SEGMENT, Round, SlotLayout
+from speculative_engine.model.cuda.slots.slot_layout import Move, SlotLayout
+from speculative_engine.model.cuda.slots.slot_work import (
+    ASKED,
+    ITEM,
+    MOST_PARTIALS,
+    MOVE,
+    PART,
+    RESIDENT,
+    SEGMENT,
+    Round,
+    segments_at,
+    work_numbers,
+)
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedWork:
-    """The work of a round of attention (`slot_layout.py`), int32 tensors on the device."""
+    """The work of a round of attention (`slot_work.py`), int32 tensors on the device."""
 
     ranges: Tensor
     """The round's first item, and the one after the last, [2]."""
@@ -27,6 +39,8 @@ class PlacedWork:
     segments: Tensor
     asked: Tensor
     seen: Tensor
+    tables: Tensor
+    """What segments of slots that were listed by earlier steps refer to."""
     first_place: int
     places: int
     """Places of queries, from `first_place` on."""
@@ -41,8 +55,8 @@ class Room(NamedTuple):
 
     rows: int
     items: int
-    segments: int
-    seen: int
+    numbers: int
+    """Numbers of items, segments, slots and moves together."""
     rounds: int = 1
     partials: int = MOST_PARTIALS
     """Partial sums of a round."""
@@ -51,22 +65,22 @@ class Room(NamedTuple):
     def of_step(cls, rows: int, seen: int) -> Room:
         """Room for steps of up to `rows` rows that see up to `seen` slots, except very many rows with long contexts."""
         partials = min(MOST_PARTIALS, rows * (-(-seen // PART) + 1))
-        return cls(rows, partials, 2 * partials, seen, partials=partials)
+        numbers = work_numbers(partials, 3 * partials + rows, seen, -(-seen // PART) + rows)
+        return cls(rows, partials, numbers, partials=partials)
 
     @classmethod
     def of_layout(cls, rows: int, layout: SlotLayout) -> Room:
         """Room for one layout, with `rows` rows."""
         rounds = layout.rounds
         partials = max(each.partials for each in rounds)
-        return cls(rows, len(layout.items), len(layout.segments), len(layout.seen), len(rounds), partials)
+        return cls(rows, len(layout.items), layout.numbers, len(rounds), partials)
 
     def holds(self, layout: SlotLayout) -> bool:
         """Whether a layout fits."""
         return (
             len(layout.asked) <= self.rows
             and len(layout.items) <= self.items
-            and len(layout.segments) <= self.segments
-            and len(layout.seen) <= self.seen
+            and layout.numbers <= self.numbers
             and len(layout.rounds) <= self.rounds
             and max(each.partials for each in layout.rounds) <= self.partials
         )
@@ -105,7 +119,8 @@ class SlotBatch(SlotRows):
     Rows keep their order. Padding rows come last; each writes to the padding slot and sees nothing.
     """
 
-    def __init__(self, room: Room, device: torch.device):
+    def __init__(self, room: Room, device: torch.device, tables: Tensor | None = None):
+        """tables: of the slots that earlier steps have listed, int32; needed for layouts that refer to them."""
         self.room = room
         rows = room.rows
         int32, int64 = torch.int32, torch.int64
@@ -118,16 +133,20 @@ class SlotBatch(SlotRows):
                 "draws": ((NUMBERS, rows), int64),
                 "ranges": ((room.rounds, 2), int32),
                 "asked": ((rows, ASKED), int32),
-                "items": ((room.items, ITEM), int32),
-                "segments": ((room.segments, SEGMENT), int32),
-                "seen": ((room.seen,), int32),  # last, so that unused ones are not copied
+                # Items, segments, slots and moves, one after the other: what is not used of it is not copied.
+                "work": ((room.numbers,), int32),
             },
             device,
         )
         placed = self._block.device
         super().__init__(placed["token_ids"], placed["positions"], placed["slots"], placed["draws"])
+        self._tables = placed["work"] if tables is None else tables
         self._wanted = 0
         self._rounds = [Round(0, 0, 0, rows, 0)]
+        self.moves: list[Move] = []
+        """What of the last batch's slots is to be copied into the tables after the pass."""
+        self.first_move = 0
+        """Where they are listed in `numbers`."""
         self._pad(0)
         write_none(self._block.host["draws"])
         self._block.send()
@@ -159,13 +178,40 @@ class SlotBatch(SlotRows):
             rows = host["wanted"] if whole else np.arange(self._wanted)
             draws.write(host["draws"], rows[: len(draws)])
         host["asked"][:count] = layout.asked
-        host["items"][: len(layout.items)] = layout.items
-        host["segments"][: len(layout.segments)] = layout.segments
-        host["seen"][: len(layout.seen)] = layout.seen
         self._rounds = layout.rounds
         host["ranges"][: len(self._rounds)] = [(each.first_item, each.last_item) for each in self._rounds]
         self._pad(count)
-        self._block.send(len(layout.seen))
+        self._block.send(self._write(host["work"], layout))
+
+    def _write(self, work: np.ndarray, layout: SlotLayout) -> int:
+        """Writes items, segments, slots and moves; returns how many numbers these are. Indices are those of `work`."""
+        segments = segments_at(len(layout.items))
+        seen = segments + layout.segments.size
+        self.first_move = seen + len(layout.seen)
+        end = self.first_move + MOVE * len(layout.moves)
+        items = work[: layout.items.size].reshape(-1, ITEM)
+        items[:] = layout.items
+        items[:, 2:4] += segments // SEGMENT
+        told = work[segments:seen].reshape(-1, SEGMENT)
+        told[:] = layout.segments
+        told[told[:, 3] != RESIDENT, 0] += seen
+        work[seen : self.first_move] = layout.seen
+        self.moves = layout.moves
+        if self.moves:
+            work[self.first_move : end] = [
+                number for move in self.moves for number in (seen + move.source, move.target, move.slots)
+            ]
+        return end
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of the last batch's numbers, which one copy has sent."""
+        return self._block.sent_bytes
+
+    @property
+    def numbers(self) -> Tensor:
+        """Items, segments, slots and moves on the device, int32."""
+        return self._block.device["work"]
 
     @property
     def work(self) -> list[PlacedWork]:
@@ -177,10 +223,11 @@ class SlotBatch(SlotRows):
             last = len(self) if index + 1 == len(self._rounds) else each.last_place
             work = PlacedWork(
                 placed["ranges"][index],
-                placed["items"],
-                placed["segments"],
+                placed["work"],
+                placed["work"],
                 placed["asked"],
-                placed["seen"],
+                placed["work"],
+                self._tables,
                 first_place=each.first_place,
                 places=last - each.first_place,
                 most_items=self.room.items if whole else each.last_item - each.first_item,

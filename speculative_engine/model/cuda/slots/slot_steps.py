@@ -11,6 +11,7 @@ from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch, most_seen
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots.slot_tables import SlotTables
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.sampling.step_draws import StepDraws
 
@@ -32,15 +33,27 @@ class SlotSteps(CapturedSteps[int, SlotBatch]):
     ):
         """slots: of the KV cache. rows: ascending. For `run` see CapturedSteps."""
         seen = most_seen(slots)
-        super().__init__(run, list(reversed(rows)), lambda size: SlotBatch(Room.of_step(size, seen), device), device)
+        self.tables = tables = SlotTables(seen, device)
+        """What the steps know of sequences from earlier ones."""
+        super().__init__(
+            run, list(reversed(rows)), lambda size: SlotBatch(Room.of_step(size, seen), device, tables.tensor), device
+        )
 
     def _filled(self, batch: PackedBatch, draws: StepDraws | None) -> tuple[SlotBatch, int | None]:
         count = len(batch)
-        layout = SlotLayout.of(batch)
+        layout = SlotLayout.of(batch, self.tables)
         size = next((each for each in reversed(self._sizes) if each >= count), None)
         rows = -(-count // _ROWS_STEP) * _ROWS_STEP if size is None else size
         if size is not None and not self._batch(size).room.holds(layout):
             size = None
-        fixed = SlotBatch(Room.of_layout(rows, layout), self._device) if size is None else self._batch(size)
+        if size is None:
+            fixed = SlotBatch(Room.of_layout(rows, layout), self._device, self.tables.tensor)
+        else:
+            fixed = self._batch(size)
         fixed.fill(batch, layout, draws, whole=size is not None)
         return fixed, size
+
+    def _launched(self, batch: SlotBatch) -> None:
+        moves, batch.moves = batch.moves, []
+        if moves:
+            self.tables.move(batch.numbers, batch.first_move, moves)

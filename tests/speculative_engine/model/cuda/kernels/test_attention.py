@@ -7,9 +7,10 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.slots import slot_layout
+from speculative_engine.model.cuda.slots import slot_work
 from speculative_engine.model.cuda.slots.slot_batch import Room
-from speculative_engine.model.cuda.slots.slot_layout import PART, SlotLayout
+from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots.slot_work import PART
 from speculative_engine.model.packed_batch import BatchBuilder
 from tests.harness.kernels.attended import CPU, by_kernels, chain, in_float64
 
@@ -156,7 +157,7 @@ def test_rounds_of_partial_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = builder.build(2, CPU)
     query = draw(len(batch), HEADS, DIM)
     whole = by_kernels(batch, query, keys, values, SCALING)
-    monkeypatch.setattr(slot_layout, "MOST_PARTIALS", 50)
+    monkeypatch.setattr(slot_work, "MOST_PARTIALS", 50)
     rounds = SlotLayout.of(batch).rounds
     assert len(rounds) == 3 and all(each.partials <= 50 for each in rounds)
     room = Room.of_layout(64, SlotLayout.of(batch))

@@ -34,6 +34,8 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
         "attention_parts",
         "attention_sum",
         "take_tokens",
+        "move_slots",
+        "rank_sum",
     }
     assert {(each["kernel"], each["capability"]) for each in kernels} == {
         (f"{name}_kernel", capability) for name in names for capability in SHARED

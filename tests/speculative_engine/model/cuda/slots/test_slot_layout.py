@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
-from speculative_engine.model.cuda.slots.slot_layout import PART, TILE_KEYS, SlotLayout, tile_rows
+from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots.slot_work import ITEM, PART, TILE_KEYS, tile_rows
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 
 CPU = torch.device("cpu")
@@ -70,7 +71,7 @@ def test_rooms() -> None:
     assert room.partials == 4 * 5
     assert room.holds(SlotLayout.of(batch_of((700, 4))))
     assert not room.holds(SlotLayout.of(batch_of((700, 5))))
-    assert not room.holds(SlotLayout.of(batch_of((2100, 1))))
+    assert not room.holds(SlotLayout.of(batch_of((2300, 1))))
     assert not room.holds(SlotLayout.of(batch_of(*[(600, 1)] * 4)))
 
 
@@ -88,7 +89,11 @@ def test_tensors_are_filled_again() -> None:
         work = fixed.work[0]
         assert work.ranges.tolist() == [0, len(layout.items)] and work.places == 8
         asked = work.asked.view(-1, 4)
+        items = work.items[: layout.items.size].view(-1, ITEM)
         assert asked[:count].tolist() == layout.asked.tolist()
         assert asked[count:].tolist() == [[row, -1, -1, 0] for row in range(count, 8)]
-        assert work.seen[: len(layout.seen)].tolist() == layout.seen.tolist()
+        for item, (first, last) in enumerate(items[:, 2:4].tolist()):
+            told = work.segments.view(-1)[: len(work.segments) // 4 * 4].view(-1, 4)[first:last].tolist()
+            found = [work.seen[base + begin : base + end].tolist() for base, begin, end, _ in told if begin < end]
+            assert found == seen(layout, item)
     assert fresh.work[0].asked.view(-1, 4)[:, 2].tolist() == [-1] * 8
