@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from speculative_engine.kernels.library import BF16, LANES, library, loaded
-from speculative_engine.kernels.structs import Recurrence
+from speculative_engine.kernels.structs import DECAYS, Recurrence
 
+Decays = Literal["head", "value", "rate"]
 SOURCE, FROM, TO, OUT, COPY = range(5)
 """Fields of an item, see `Recurrence` in `csrc/ops.h`."""
 
@@ -47,16 +48,22 @@ class RecurrenceShape:
     """Delta rule: whether what the key finds in the state is subtracted from the value."""
     decay_each_key: bool = False
     """Whether there is a decay for each element of the key, instead of one for each head."""
+    decays: Decays = "head"
+    """What an element of the state decays by: a factor of its head, or of its head's key; a factor of its value; or
+    e^(step of its value * its own rate), where values are multiplied by their steps, too."""
 
     @property
-    def decays(self) -> int:
-        """Decays of a head."""
+    def head_decays(self) -> int:
+        """Decays, or steps, of a head."""
+        if self.decays != "head":
+            return self.value_dim
         return self.key_dim if self.decay_each_key else 1
 
     @property
     def gates(self) -> int:
-        """Gates of a token: the decays of all heads, then a beta for each head."""
-        return self.value_heads * (self.decays + 1) if self.value_heads else 0
+        """Gates of a token: the decays of all heads, then a beta for each head unless each value has a decay."""
+        betas = 1 if self.decays == "head" else 0
+        return self.value_heads * (self.head_decays + betas) if self.value_heads else 0
 
     def state_bytes(self, dtype: torch.dtype) -> int:
         """Memory of a sequence's state. dtype: of the convolution's inputs."""
@@ -76,7 +83,10 @@ class RecurrenceWeights(NamedTuple):
     bias: torch.Tensor | None = None
     """Of the convolution, [channels]."""
     direct: torch.Tensor | None = None
-    """The share of a value that is added to its own result, [value_heads]."""
+    """The share of a value that is added to its own result, [value_heads]; with a decay for each value,
+    [value_heads * value_dim]."""
+    rates: torch.Tensor | None = None
+    """Of elements of the state that have rates, at most 0, [value_heads, key_dim, value_dim]."""
 
 
 @dataclass(slots=True)
@@ -123,7 +133,9 @@ def run(
 
 
 def _fits(shape: RecurrenceShape, inputs: torch.Tensor) -> bool:
-    widths = (shape.channels, shape.key_dim, shape.value_dim, shape.query_at, shape.key_at, shape.value_at)
+    widths = [shape.channels, shape.value_dim]
+    if shape.normalises:
+        widths += [shape.key_dim, shape.query_at, shape.key_at]
     return (
         inputs.device.type == "cpu"
         and inputs.dtype in BF16
@@ -148,14 +160,14 @@ def _run_compiled(
     call = Recurrence(
         inputs.data_ptr(), gates.data_ptr(), memory.inputs.data_ptr(), memory.gates.data_ptr(),
         memory.windows.data_ptr(), memory.states.data_ptr(), weights.convolution.data_ptr(),
-        *(None if each is None else each.data_ptr() for each in (weights.bias, weights.direct)),
+        *(None if each is None else each.data_ptr() for each in (weights.bias, weights.direct, weights.rates)),
         mixed.data_ptr(), out.data_ptr(), scratch.data_ptr(), gathered.data_ptr(),
         work.items.ctypes.data, work.taps.ctypes.data, work.groups.ctypes.data, work.saves.ctypes.data,
         count, len(work.groups) - 1, len(work.saves), shape.channels, shape.taps,
         shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim,
         shape.query_at, shape.key_at, shape.value_at, work.levels,
         shape.eps, shape.scale, BF16[inputs.dtype],
-        shape.activates, shape.normalises, shape.corrects, shape.decay_each_key,
+        shape.activates, shape.normalises, shape.corrects, shape.decay_each_key, DECAYS.index(shape.decays),
     )  # fmt: skip
     loaded().draftwire_recurrence(ctypes.addressof(call), threads)
     return out if shape.value_heads else _by_row(mixed, work, rows)
@@ -208,7 +220,7 @@ def _run_torch(
     if shape.value_heads:
         out = torch.zeros(len(inputs), shape.value_heads, shape.value_dim, device=inputs.device)
         _advance_torch(
-            shape, weights.direct, work, [source(int(each))[1] for each in work.items[:, SOURCE]], mixed, memory, out
+            shape, weights, work, [source(int(each))[1] for each in work.items[:, SOURCE]], mixed, memory, out
         )
     else:
         out = _by_row(torch.stack(mixed), work, len(inputs))
@@ -219,7 +231,7 @@ def _run_torch(
 
 def _advance_torch(
     shape: RecurrenceShape,
-    direct: torch.Tensor | None,
+    weights: RecurrenceWeights,
     work: PassItems,
     gates: list[torch.Tensor],
     mixed: list[torch.Tensor],
@@ -238,9 +250,14 @@ def _advance_torch(
     for (_, begin, end, row, copy), gate, one in zip(work.items.tolist(), gates, mixed, strict=True):
         query, key = of_keys(one, shape.query_at, shape.scale), of_keys(one, shape.key_at, 1.0)
         value = one[shape.value_at : shape.value_at + heads * shape.value_dim].view(heads, 1, shape.value_dim)
-        decay = gate[: heads * shape.decays].view(heads, shape.decays, 1)
-        beta = gate[heads * shape.decays :].view(heads, 1, 1)
         state = levels[begin] if begin < 0 else memory.states[begin]
+        if shape.decays == "head":
+            decay = gate[: heads * shape.head_decays].view(heads, shape.head_decays, 1)
+            beta = gate[heads * shape.head_decays :].view(heads, 1, 1)
+        else:
+            steps = gate.view(heads, 1, shape.value_dim)
+            decay = steps if weights.rates is None else torch.exp(steps * weights.rates)
+            beta = torch.ones_like(steps) if weights.rates is None else steps
         found = (state * (key * decay)).sum(1, keepdim=True) if shape.corrects else 0.0
         state = state * decay + (value - found) * beta * key
         if end < 0:
@@ -249,7 +266,7 @@ def _advance_torch(
             memory.states[end] = state
         if row >= 0:
             out[row] = (state * query).sum(1)
-            if direct is not None:
-                out[row] += value[:, 0] * direct.unsqueeze(1)
+            if weights.direct is not None:
+                out[row] += value[:, 0] * weights.direct.view(heads, -1)
         if copy >= 0:
             memory.states[copy] = state

@@ -118,12 +118,12 @@ class Recurrence(ctypes.Structure):
     """Recurrent layers over the token trees of a batch."""
 
     _fields_ = (
-        *_fields(POINTER, "inputs gates stored_inputs stored_gates windows states weight bias direct"),
+        *_fields(POINTER, "inputs gates stored_inputs stored_gates windows states weight bias direct rates"),
         *_fields(POINTER, "mixed out scratch gathered items tap_sources groups saves"),
         *_fields(COUNT, "item_count group_count save_count channels taps"),
         *_fields(COUNT, "value_heads key_heads key_dim value_dim query_at key_at value_at levels"),
         *_fields(FLOAT, "eps scale"),
-        *_fields(FLAG, "bf16 activates normalises corrects decay_each_key"),
+        *_fields(FLAG, "bf16 activates normalises corrects decay_each_key decays"),
     )
 
 
@@ -147,6 +147,9 @@ WEIGHT_TYPES = (
     "bf16", "f16", "int8", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "group4", "group8", "fp8"
 )  # fmt: skip
 """The types of weights; the index is the library's number."""
+
+DECAYS = ("head", "value", "rate")
+"""What an element of a recurrent state decays by; the index is the library's number."""
 
 GATES = ("silu", "gelu_tanh")
 """What gates are activated by; the index is the library's number."""

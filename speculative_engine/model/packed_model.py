@@ -224,7 +224,8 @@ class PackedModel:
         self._compiled = CompiledPass.of(model) if ranks is None else None
         self._is_target = row_exact
         self.pool = SlotPool(slots)
-        states = RecurrentStates([mixer.shape for mixer in mixers], self.dtype, slots) if mixers else None
+        shapes = [each.shape for mixer in mixers for each in mixer.recurrences]
+        states = RecurrentStates(shapes, self.dtype, slots) if mixers else None
         self.cache = KvCache(slots, kv_dtype, slots_first=kernels, states=states)
         self.pool.states = states
         self.steps: BucketedSteps | SlotSteps | FixedRows | None = None

@@ -208,17 +208,24 @@ typedef struct {
 void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *tokens,
                              int64_t token_stride);
 
+/* How an element of a recurrent state decays: by a factor of its head or its head's key, by a factor of its value, or by
+ * e^(step of its value * its own rate), where the value is multiplied by the step as well. */
+enum { HEAD_DECAYS, VALUE_DECAYS, RATE_DECAYS };
+
 /* Recurrent layers over the token trees of a batch. An item is a token of a path: a row of the batch, or a token of an
  * earlier pass whose inputs were stored. Each follows the items before it on its path. A group is a sequence. */
 typedef struct {
     const void *inputs;           /* [rows, channels]: inputs of the convolution */
-    const float *gates;           /* [rows, value_heads * (decays of a head + 1)]: all decays, then a beta for each head */
+    const float *gates;           /* [rows, value_heads * (decays of a head + 1)]: all decays, then a beta for each head;
+                                   * [rows, value_heads * value_dim] where `decays` is of each value: factors or steps */
     const void *stored_inputs;    /* as inputs, of tokens of earlier passes */
     const float *stored_gates;    /* as gates */
     void *windows;                /* [states, taps - 1, channels]: the last inputs before each state, oldest first */
     float *states;                /* [states, value_heads, key_dim, value_dim] */
     const float *weight, *bias;   /* [taps, channels], the row's own tap last; [channels] or NULL */
-    const float *direct;          /* [value_heads] or NULL: the share of a value that is added to its result */
+    const float *direct;          /* [value_heads] or NULL: the share of a value that is added to its result; for each
+                                   * value, [value_heads * value_dim], where `decays` is */
+    const float *rates;           /* [value_heads, key_dim, value_dim], at most 0, or NULL */
     float *mixed;                 /* [items, channels]: working memory; the convolution's results */
     float *out;                   /* [rows, value_heads, value_dim] */
     float *scratch;               /* [threads, levels * key_dim * value_dim + key_dim]: working memory */
@@ -241,6 +248,7 @@ typedef struct {
     int32_t normalises;           /* keys and queries have length 1 */
     int32_t corrects;             /* delta rule: what the key finds in the state is subtracted from the value */
     int32_t decay_each_key;       /* a decay for each element of the key instead of one for each head */
+    int32_t decays;
 } Recurrence;
 
 void draftwire_recurrence(const Recurrence *a, int32_t threads);

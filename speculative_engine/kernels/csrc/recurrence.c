@@ -1,5 +1,5 @@
 /* Recurrent layers over the token trees of a batch: a causal convolution of each path's inputs, and a state per head that
- * each token updates by an outer product (gated delta rule, Mamba-2).
+ * each token updates by an outer product (gated delta rule, Mamba-2 and, with a decay for each element, Mamba).
  *
  * Tokens are processed in turn, each from the state of the token before it on its path. The order of an element's
  * operations depends on its path alone: no chunks, no sums split among threads. Heads are independent of each other, and
@@ -83,36 +83,75 @@ INLINE void convolve_body(const void *call, int64_t first, int64_t last, int32_t
 
 CLONED_TASK(convolve)
 
-/* Updates `vectors` vectors of columns of a head's state, and multiplies them by the query. keys: the key, and the key
- * times the decays. */
-INLINE void advance_columns(const Recurrence *a, const float *from, float *to, const float *key, const float *decayed,
-                            const float *query, const float *value, const float *decay, int64_t decay_step, float beta,
-                            float direct, float *out, const int vectors) {
+/* A head's parts for a token; those of columns begin with the first of the columns. */
+typedef struct {
+    const float *from; /* state before the token or NULL */
+    float *to, *out;   /* out: or NULL */
+    const float *key, *decayed, *query, *value;
+    const float *decay; /* HEAD_DECAYS */
+    int64_t decay_step;
+    const float *steps;   /* of columns; factors VALUE_DECAYS */
+    const float *rates;   /* of columns, RATE_DECAYS */
+    const float *directs; /* of columns, or NULL */
+    float beta, direct;
+} Head;
+
+/* Updates `vectors` vectors of columns of a head's state, and multiplies them by the query. decayed: the key times the
+ * decays */
+INLINE void advance_columns(const Recurrence *a, const Head *head, int64_t column, const int vectors, const int decays) {
     const int64_t width = a->value_dim;
-    vec change[WIDE], sum[WIDE];
-    for (int b = 0; b < vectors; b++) change[b] = sum[b] = (vec){0};
+    const float *from = head->from ? head->from + column : NULL;
+    float *to = head->to + column;
+    vec change[WIDE], sum[WIDE], step[WIDE];
+    for (int b = 0; b < vectors; b++) {
+        change[b] = sum[b] = (vec){0};
+        if (decays != HEAD_DECAYS) step[b] = load_vec(head->steps, column + b * LANES, 0);
+    }
     if (a->corrects && from)
         for (int64_t i = 0; i < a->key_dim; i++)
             for (int b = 0; b < vectors; b++)
-                change[b] = change[b] + load_vec(from + i * width, b * LANES, 0) * decayed[i];
-    for (int b = 0; b < vectors; b++) change[b] = (load_vec(value, b * LANES, 0) - change[b]) * beta;
+                change[b] = change[b] + load_vec(from + i * width, b * LANES, 0) * head->decayed[i];
+    for (int b = 0; b < vectors; b++) {
+        const vec value = load_vec(head->value, column + b * LANES, 0);
+        change[b] = decays == HEAD_DECAYS   ? (value - change[b]) * head->beta
+                    : decays == RATE_DECAYS ? value * step[b]
+                                            : value;
+    }
     for (int64_t i = 0; i < a->key_dim; i++) {
-        const float factor = decay[i * decay_step];
+        const float factor = decays == HEAD_DECAYS ? head->decay[i * head->decay_step] : 0;
         for (int b = 0; b < vectors; b++) {
-            vec state = change[b] * key[i];
-            if (from) state = load_vec(from + i * width, b * LANES, 0) * factor + state;
+            vec state = change[b] * head->key[i];
+            if (from) {
+                const vec before = load_vec(from + i * width, b * LANES, 0);
+                if (decays == HEAD_DECAYS) state = before * factor + state;
+                else if (decays == VALUE_DECAYS) state = before * step[b] + state;
+                else state = before * exp_vec(step[b] * load_vec(head->rates + i * width, column + b * LANES, 0)) + state;
+            }
             store_vec(to + i * width, b * LANES, state, 0);
-            sum[b] = sum[b] + state * query[i];
+            sum[b] = sum[b] + state * head->query[i];
         }
     }
-    if (out)
-        for (int b = 0; b < vectors; b++) store_vec(out, b * LANES, sum[b] + load_vec(value, b * LANES, 0) * direct, 0);
+    if (head->out)
+        for (int b = 0; b < vectors; b++) {
+            const int64_t at = column + b * LANES;
+            const vec value = load_vec(head->value, at, 0);
+            store_vec(head->out, at,
+                      head->directs ? sum[b] + value * load_vec(head->directs, at, 0) : sum[b] + value * head->direct, 0);
+        }
+}
+
+INLINE void advance_head(const Recurrence *a, const Head *head, const int decays) {
+    int64_t c = 0;
+    for (; c + WIDE * LANES <= a->value_dim; c += WIDE * LANES) advance_columns(a, head, c, WIDE, decays);
+    for (; c < a->value_dim; c += LANES) advance_columns(a, head, c, 1, decays);
 }
 
 INLINE void advance_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Recurrence *a = call;
     const int64_t size = a->key_dim * a->value_dim, heads = a->value_heads;
-    const int64_t decay_width = a->decay_each_key ? a->key_dim : 1, gates = heads * (decay_width + 1);
+    const int each_value = a->decays != HEAD_DECAYS;
+    const int64_t decay_width = each_value ? a->value_dim : a->decay_each_key ? a->key_dim : 1;
+    const int64_t gates = heads * (decay_width + (each_value ? 0 : 1));
     float *scratch = a->scratch + thread_id * (a->levels * size + a->key_dim), *decayed = scratch + a->levels * size;
     for (int64_t task = first; task < last; task++) {
         const int64_t group = task / heads, h = task % heads, key_head = h / (heads / a->key_heads);
@@ -121,25 +160,33 @@ INLINE void advance_body(const void *call, int64_t first, int64_t last, int32_t 
             const float *mixed = a->mixed + i * a->channels;
             const float *own_gates = item[SOURCE] >= 0 ? a->gates + item[SOURCE] * gates
                                                        : a->stored_gates + ~item[SOURCE] * gates;
-            const float *key = mixed + a->key_at + key_head * a->key_dim, *decay = own_gates + h * decay_width;
-            const float *query = mixed + a->query_at + key_head * a->key_dim;
-            const float *value = mixed + a->value_at + h * a->value_dim;
-            const float beta = own_gates[heads * decay_width + h], direct = a->direct ? a->direct[h] : 0;
-            const float *from = item[FROM] == -1  ? NULL
-                                : item[FROM] >= 0 ? a->states + (item[FROM] * heads + h) * size
-                                                  : scratch + (-item[FROM] - 2) * size;
-            float *to = item[TO] >= 0 ? a->states + (item[TO] * heads + h) * size : scratch + (-item[TO] - 2) * size;
-            float *out = item[OUT] >= 0 ? a->out + (item[OUT] * heads + h) * a->value_dim : NULL;
-            const int64_t step = a->decay_each_key;
-            for (int64_t k = 0; k < a->key_dim; k++) decayed[k] = key[k] * decay[k * step];
-            int64_t c = 0;
-            for (; c + WIDE * LANES <= a->value_dim; c += WIDE * LANES)
-                advance_columns(a, from ? from + c : NULL, to + c, key, decayed, query, value + c, decay, step, beta,
-                                direct, out ? out + c : NULL, WIDE);
-            for (; c < a->value_dim; c += LANES)
-                advance_columns(a, from ? from + c : NULL, to + c, key, decayed, query, value + c, decay, step, beta,
-                                direct, out ? out + c : NULL, 1);
-            if (item[COPY] >= 0) memcpy(a->states + (item[COPY] * heads + h) * size, to, size * sizeof *to);
+            const float *decay = own_gates + h * decay_width;
+            Head head = {
+                .from = item[FROM] == -1  ? NULL
+                        : item[FROM] >= 0 ? a->states + (item[FROM] * heads + h) * size
+                                          : scratch + (-item[FROM] - 2) * size,
+                .to = item[TO] >= 0 ? a->states + (item[TO] * heads + h) * size : scratch + (-item[TO] - 2) * size,
+                .out = item[OUT] >= 0 ? a->out + (item[OUT] * heads + h) * a->value_dim : NULL,
+                .key = mixed + a->key_at + key_head * a->key_dim,
+                .decayed = decayed,
+                .query = mixed + a->query_at + key_head * a->key_dim,
+                .value = mixed + a->value_at + h * a->value_dim,
+            };
+            if (each_value) {
+                head.steps = decay;
+                head.rates = a->rates ? a->rates + h * size : NULL;
+                head.directs = a->direct ? a->direct + h * a->value_dim : NULL;
+                if (a->decays == RATE_DECAYS) advance_head(a, &head, RATE_DECAYS);
+                else advance_head(a, &head, VALUE_DECAYS);
+            } else {
+                head.decay = decay;
+                head.decay_step = a->decay_each_key;
+                head.beta = own_gates[heads * decay_width + h];
+                head.direct = a->direct ? a->direct[h] : 0;
+                for (int64_t k = 0; k < a->key_dim; k++) decayed[k] = head.key[k] * decay[k * head.decay_step];
+                advance_head(a, &head, HEAD_DECAYS);
+            }
+            if (item[COPY] >= 0) memcpy(a->states + (item[COPY] * heads + h) * size, head.to, size * sizeof *head.to);
         }
     }
 }

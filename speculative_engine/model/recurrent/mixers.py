@@ -1,13 +1,8 @@
-"""Kinds of recurrent mixers: how each gets inputs and gates from hidden states, and an output from results.
-
-A mixer keeps the modules of transformers' own, whose linear layers are replaced like all others.
-"""
+"""Mixers with one recurrence, whose gates come from hidden states: delta nets, short convolutions, Mamba-2."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -15,48 +10,19 @@ from torch import nn
 from speculative_engine.kernels.layer_ops import gate as activate
 from speculative_engine.kernels.layer_ops import rms_norm
 from speculative_engine.kernels.library import BF16, LANES, library
-from speculative_engine.kernels.recurrence import RecurrenceShape, RecurrenceWeights
+from speculative_engine.kernels.recurrence import RecurrenceShape
 from speculative_engine.model.linear.row_exact import in_whole_vectors
-
-Rest: TypeAlias = torch.Tensor | None
-
-
-def _silu(inputs: torch.Tensor) -> torch.Tensor:
-    return in_whole_vectors(nn.functional.silu, inputs)
+from speculative_engine.model.recurrent.mixer import OneRecurrence, Rest, convolution_of, silu, unit_rms
 
 
-class Mixer(ABC):
-    """A mixer of one layer, around a recurrence of its `shape`."""
-
-    shape: RecurrenceShape
-
-    def __init__(self, module: nn.Module, convolution: nn.Conv1d, direct: torch.Tensor | None = None):
-        self.module = module
-        self.weights = RecurrenceWeights(
-            convolution.weight.detach().squeeze(1).t().float().contiguous(),
-            None if convolution.bias is None else convolution.bias.detach().float().contiguous(),
-            None if direct is None else direct.detach().float().contiguous(),
-        )
-
-    @abstractmethod
-    def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
-        """Returns the rows' inputs of the convolution [rows, channels], in the model's dtype, their gates, float32
-        [rows, gates], and what `finish` needs. hidden: [rows, width]."""
-
-    @abstractmethod
-    def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
-        """Returns the mixer's output [rows, width]. results: of the recurrence, float32."""
-
-
-class DeltaMixer(Mixer):
+class DeltaMixer(OneRecurrence):
     """Gated delta net (Yang et al. 2024): Qwen3-Next, Qwen3.5, OLMo hybrid."""
 
     def __init__(self, module: nn.Module, read: Callable[[nn.Module, torch.Tensor], tuple[torch.Tensor, ...]]):
         """read: returns queries, keys and values joined [rows, channels], output gates [rows, values], and what decays
         and betas are computed from [rows, value heads]."""
-        super().__init__(module, module.conv1d)
         self._read = read
-        self.shape = RecurrenceShape(
+        shape = RecurrenceShape(
             channels=2 * module.key_dim + module.value_dim,
             taps=module.conv_kernel_size,
             value_heads=module.num_v_heads,
@@ -70,6 +36,7 @@ class DeltaMixer(Mixer):
             scale=module.head_k_dim**-0.5,
             corrects=True,
         )
+        super().__init__(module, shape, convolution_of(module.conv1d))
         self._rates = -module.A_log.detach().float().exp()
         self._bias = module.dt_bias.detach()
         self._twice = bool(getattr(module, "allow_neg_eigval", False))
@@ -92,13 +59,13 @@ class DeltaMixer(Mixer):
             normal = rms_norm(results.view(gates.shape), self._factors, eps)
             gated = activate(torch.cat([gates, normal], 1)).view(len(results), -1)
         else:
-            normal = _normal(results.to(inputs.dtype).float(), eps).to(inputs.dtype)
-            gated = (self._norm.weight * normal * _silu(rest.reshape(results.shape).float())).flatten(1)
+            normal = unit_rms(results.to(inputs.dtype).float(), eps).to(inputs.dtype)
+            gated = (self._norm.weight * normal * silu(rest.reshape(results.shape).float())).flatten(1)
         out: torch.Tensor = getattr(self.module, self._output)(gated.to(inputs.dtype))
         return out
 
 
-def _interleaved(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def interleaved(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Projections whose outputs are sorted by key head."""
     rows, key, value = len(hidden), module.head_k_dim, module.head_v_dim
     shared = module.num_v_heads // module.num_k_heads
@@ -111,7 +78,8 @@ def _interleaved(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor,
     return inputs, gate.flatten(1), steps.flatten(1), strengths.flatten(1)
 
 
-def _joined(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def joined(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Projections of which queries, keys and values are one."""
     return _projected(module, hidden, ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b"))
 
 
@@ -124,18 +92,18 @@ def _projected(module: nn.Module, hidden: torch.Tensor, names: tuple[str, ...]) 
     return tuple(whole(hidden).split([layer.out_features for layer in layers], 1))
 
 
-def _separate(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def separate(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A projection each."""
     inputs = torch.cat([module.q_proj(hidden), module.k_proj(hidden), module.v_proj(hidden)], 1)
     return inputs, module.g_proj(hidden), module.a_proj(hidden), module.b_proj(hidden)
 
 
-class KimiMixer(Mixer):
+class KimiMixer(OneRecurrence):
     """Kimi delta attention: a gated delta net with a decay for each element of the key."""
 
     def __init__(self, module: nn.Module):
-        super().__init__(module, module.conv1d)
         heads, dim = module.num_heads, module.head_dim
-        self.shape = RecurrenceShape(
+        shape = RecurrenceShape(
             channels=3 * heads * dim,
             taps=module.conv_kernel_size,
             value_heads=heads,
@@ -150,6 +118,7 @@ class KimiMixer(Mixer):
             corrects=True,
             decay_each_key=True,
         )
+        super().__init__(module, shape, convolution_of(module.conv1d))
         forget = module.forget_gate
         self._rates = -forget.A_log.detach().float().exp().flatten().repeat_interleave(dim)
         self._bias = forget.dt_bias.detach().float()
@@ -165,17 +134,17 @@ class KimiMixer(Mixer):
     def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
         assert rest is not None
         norm, gate = self.module.o_norm, in_whole_vectors(torch.sigmoid, rest.reshape(results.shape).float())
-        normal = _normal(results.to(inputs.dtype).float(), float(norm.variance_epsilon))
+        normal = unit_rms(results.to(inputs.dtype).float(), float(norm.variance_epsilon))
         out: torch.Tensor = self.module.o_proj((norm.weight.float() * normal * gate).to(inputs.dtype).flatten(1))
         return out
 
 
-class ShortConvMixer(Mixer):
+class ShortConvMixer(OneRecurrence):
     """Gated short convolution, without another state: LFM2."""
 
     def __init__(self, module: nn.Module):
-        super().__init__(module, module.conv)
-        self.shape = RecurrenceShape(channels=module.conv.in_channels, taps=module.conv.kernel_size[0], activates=False)
+        shape = RecurrenceShape(channels=module.conv.in_channels, taps=module.conv.kernel_size[0], activates=False)
+        super().__init__(module, shape, convolution_of(module.conv))
 
     def project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
         before, after, values = self.module.in_proj(hidden).chunk(3, 1)
@@ -187,13 +156,12 @@ class ShortConvMixer(Mixer):
         return out
 
 
-class Mamba2Mixer(Mixer):
+class Mamba2Mixer(OneRecurrence):
     """Mamba-2 (Dao and Gu 2024): a state that decays and gets an outer product, without the delta rule's correction."""
 
     def __init__(self, module: nn.Module):
-        super().__init__(module, module.conv1d, module.D)
         values, keys = module.intermediate_size, module.n_groups * module.ssm_state_size
-        self.shape = RecurrenceShape(
+        shape = RecurrenceShape(
             channels=values + 2 * keys,
             taps=module.conv_kernel_size,
             value_heads=module.num_heads,
@@ -203,6 +171,7 @@ class Mamba2Mixer(Mixer):
             key_at=values,
             query_at=values + keys,
         )
+        super().__init__(module, shape, convolution_of(module.conv1d, module.D))
         self._rates = -module.A_log.detach().float().exp()
         self._limits = tuple(map(float, module.time_step_limit))
         self._norm = getattr(module, "norm", None)
@@ -222,39 +191,16 @@ class Mamba2Mixer(Mixer):
 
     def finish(self, results: torch.Tensor, inputs: torch.Tensor, rest: Rest) -> torch.Tensor:
         assert rest is not None
-        gate, norm, dtype = _silu(rest.float().contiguous()), self._norm, inputs.dtype
+        gate, norm, dtype = silu(rest.float().contiguous()), self._norm, inputs.dtype
         mixed = results.flatten(1)
         if isinstance(norm, nn.Module) and hasattr(norm, "variance_epsilon"):
             after = bool(getattr(norm, "norm_before_gate", False))
             values = mixed if after else mixed * gate
             groups = self.shape.key_heads
-            values = _normal(values.view(len(values), groups, -1), float(norm.variance_epsilon)).flatten(1)
+            values = unit_rms(values.view(len(values), groups, -1), float(norm.variance_epsilon)).flatten(1)
             values = norm.weight * values.to(norm.weight.dtype)
             mixed = values * gate if after else values
         else:
             mixed = mixed * gate
         out: torch.Tensor = self.module.out_proj(mixed.to(dtype))
         return out
-
-
-def _normal(values: torch.Tensor, eps: float) -> torch.Tensor:
-    return values * torch.rsqrt(values.pow(2).mean(-1, keepdim=True) + eps)
-
-
-MIXERS: dict[str, Callable[[nn.Module], Mixer]] = {
-    "Qwen3NextGatedDeltaNet": lambda module: DeltaMixer(module, _interleaved),
-    "Qwen3_5GatedDeltaNet": lambda module: DeltaMixer(module, _joined),
-    "Qwen3_5MoeGatedDeltaNet": lambda module: DeltaMixer(module, _joined),
-    "OlmoHybridGatedDeltaNet": lambda module: DeltaMixer(module, _separate),
-    "KimiLinearDeltaAttention": KimiMixer,
-    "Lfm2ShortConv": ShortConvMixer,
-    "Lfm2MoeShortConv": ShortConvMixer,
-    "Lfm3ShortConv": ShortConvMixer,
-    "Mamba2Mixer": Mamba2Mixer,
-    "NemotronHMamba2Mixer": Mamba2Mixer,
-    "GraniteMoeHybridMambaLayer": Mamba2Mixer,
-    "FalconH1Mixer": Mamba2Mixer,
-    "BambaMixer": Mamba2Mixer,
-    "Zamba2MambaMixer": Mamba2Mixer,
-}
-"""The supported mixers of transformers, by class name."""

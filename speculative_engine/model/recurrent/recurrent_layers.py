@@ -10,7 +10,8 @@ from torch import nn
 
 from speculative_engine.kernels.recurrence import run
 from speculative_engine.model.packed_attention import current_pass, in_packed_pass
-from speculative_engine.model.recurrent.mixers import MIXERS, Mixer
+from speculative_engine.model.recurrent.mixer import Mixer
+from speculative_engine.model.recurrent.mixer_kinds import MIXERS
 
 _SHARED_ATTENTION = ("Zamba2Attention",)
 """Attention of which one module serves several layers, and is told by its caller which one it is."""
@@ -22,15 +23,17 @@ def use_packed_mixers(model: nn.Module) -> list[Mixer]:
     Outside of packed passes they still run transformers' own code. Their linear layers may be replaced later.
     """
     mixers: list[Mixer] = []
-    for module in model.modules():
+    first = 0
+    for module in list(model.modules()):
         make = MIXERS.get(type(module).__name__)
         if make is not None:
             mixer = make(module)
             # Not a module of its own: weights keep their names.
-            object.__setattr__(module, "_packed_mixer", (mixer, len(mixers)))
+            object.__setattr__(module, "_packed_mixer", (mixer, first))
             kind: Any = type(module)
             module.__class__ = _packed(kind)
             mixers.append(mixer)
+            first += len(mixer.recurrences)
         elif type(module).__name__ in _SHARED_ATTENTION:
             module.register_forward_pre_hook(_take_layer, with_kwargs=True)
     return mixers
@@ -38,7 +41,15 @@ def use_packed_mixers(model: nn.Module) -> list[Mixer]:
 
 def recurrent_layers(model: nn.Module) -> set[int]:
     """Indices of the layers of a model that have a packed mixer."""
-    return {int(module.layer_idx) for module in model.modules() if hasattr(module, "_packed_mixer")}
+    found = {name: module for name, module in model.named_modules() if hasattr(module, "_packed_mixer")}
+    return {
+        int(module.layer_idx) if hasattr(module, "layer_idx") else _layer_of(name) for name, module in found.items()
+    }
+
+
+def _layer_of(name: str) -> int:
+    """The layer that a module is in, by its name."""
+    return int(next(part for part in name.split(".") if part.isdigit()))
 
 
 def _take_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -51,21 +62,26 @@ def _packed(kind: Any) -> Any:
     def forward(self: nn.Module, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not in_packed_pass():
             return kind.forward(self, hidden_states, *args, **kwargs)
-        mixer, index = self._packed_mixer
+        mixer, first = self._packed_mixer
         with torch._C.DisableTorchFunction():  # RowExactFunctions of the caller; mixers are row-exact themselves
-            return _mix(mixer, index, hidden_states[0]).unsqueeze(0)
+            mixed = _mix(mixer, first, hidden_states[0]).unsqueeze(0)
+        return (mixed, None) if mixer.returns_pair else mixed
 
     return type(kind.__name__, (kind,), {"forward": forward, "__doc__": kind.__doc__, "__module__": __name__})
 
 
-def _mix(mixer: Mixer, index: int, hidden: torch.Tensor) -> torch.Tensor:
-    """The output [rows, width] of a mixer for the rows of the running pass."""
+def _mix(mixer: Mixer, first: int, hidden: torch.Tensor) -> torch.Tensor:
+    """The output [rows, width] of a mixer for the rows of the running pass. first: number of its first recurrence"""
     plan = current_pass().plan
     assert plan is not None, "a model with recurrent layers plans its passes"
-    inputs, gates, rest = mixer.project(hidden)
-    memory = plan.states.layer(index)
-    results = run(mixer.shape, mixer.weights, plan.work(mixer.shape.taps), inputs, gates, memory)
-    if len(plan.stored_rows):
-        memory.inputs[plan.stored_at] = inputs[plan.stored_rows]
-        memory.gates[plan.stored_at] = gates[plan.stored_rows]
-    return mixer.finish(results, inputs, rest)
+
+    def advance(number: int, inputs: torch.Tensor, gates: torch.Tensor) -> torch.Tensor:
+        shape, weights = mixer.recurrences[number]
+        memory = plan.states.layer(first + number)
+        results = run(shape, weights, plan.work(shape.taps), inputs, gates, memory)
+        if len(plan.stored_rows):
+            memory.inputs[plan.stored_at] = inputs[plan.stored_rows]
+            memory.gates[plan.stored_at] = gates[plan.stored_rows]
+        return results
+
+    return mixer.mix(hidden, advance)

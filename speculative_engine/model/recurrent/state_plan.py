@@ -103,7 +103,7 @@ class StatePlan:
             else:
                 state = self._starts[~parent]
                 found.append([-3 - 2 * (state * before + tap) if state >= 0 else _NONE for tap in range(before)])
-        return np.array(found, dtype=np.int64).reshape(-1, before)
+        return np.array(found, dtype=np.int64).reshape(len(found), before)
 
     def _add(self, lanes: list[Lane]) -> None:
         """Adds the tokens of a sequence."""

@@ -63,6 +63,20 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
         "state_size": 16,
         "n_groups": 2,
     },
+    "Mamba": {**SIZES, "intermediate_size": 128, "state_size": 16, "time_step_rank": 8},
+    "FalconMamba": {**SIZES, "intermediate_size": 128, "state_size": 16, "time_step_rank": 8},
+    "Jamba": {
+        **SIZES,
+        "mamba_d_state": 16,
+        "mamba_dt_rank": 8,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "num_experts": 4,
+        "use_mamba_kernels": False,
+    },
+    "RecurrentGemma": {**SIZES, "lru_width": 64, "attention_window_size": 24, "num_hidden_layers": 4},
     "NemotronH": {
         **SIZES,
         "head_dim": 16,
@@ -94,7 +108,7 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
     },
 }
 """Maps transformers' class prefix to the arguments of its configuration."""
-KINDS = ("Qwen3_5", "Lfm2", "Mamba2", "FalconH1")
+KINDS = ("Qwen3_5", "Lfm2", "Mamba2", "Mamba", "RecurrentGemma", "FalconH1")
 """A model of each kind of recurrence, and one with attention and a recurrence in the same layer."""
 
 

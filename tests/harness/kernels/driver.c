@@ -10,10 +10,10 @@
 
 #include "ops.h"
 
-enum { GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE };
+enum { GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE, RECURRENCE };
 
-static double n[16];
-static void *b[16];
+static double n[24];
+static void *b[24];
 
 static void run(int64_t operation, int32_t kind) {
     if (operation == GEMM) {
@@ -41,6 +41,14 @@ static void run(int64_t operation, int32_t kind) {
                              (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[4], (int64_t)n[5],
                              (int64_t)n[6], (int64_t)n[7], 0, (int64_t)n[8], (int64_t)n[9], (float)n[10], (int32_t)n[11]};
         draftwire_attention(&p, 1);
+    } else if (operation == RECURRENCE) {
+        const Recurrence p = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                              b[14], b[15], b[16], b[17],
+                              (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int64_t)n[4], (int64_t)n[5],
+                              (int64_t)n[6], (int64_t)n[7], (int64_t)n[8], (int64_t)n[9], (int64_t)n[10], (int64_t)n[11],
+                              (int64_t)n[12], (float)n[13], (float)n[14], (int32_t)n[15], (int32_t)n[16], (int32_t)n[17],
+                              (int32_t)n[18], (int32_t)n[19], (int32_t)n[20]};
+        draftwire_recurrence(&p, 1);
     } else {
         const Sample p = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8],
                           (int64_t)n[0], (int64_t)n[1], (int64_t)n[2], (int64_t)n[3], (int32_t)n[4]};
@@ -62,7 +70,7 @@ int main(int count, char **arguments) {
     draftwire_use_vectors(draftwire_vector_kind() < kind ? draftwire_vector_kind() : kind);
     for (;;) {
         const int64_t operation = whole(calls), numbers = whole(calls);
-        int64_t sizes[16];
+        int64_t sizes[24];
         if (fread(n, sizeof *n, (size_t)numbers, calls) != (size_t)numbers) return 1;
         const int64_t buffers = whole(calls);
         for (int64_t i = 0; i < buffers; i++) {

@@ -11,7 +11,7 @@ from speculative_engine.kernels.compiled_product import CompiledProduct
 from tests.harness.checkout import ROOT
 
 DRIVER = ROOT / "tests" / "harness" / "kernels" / "driver.c"
-GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE = range(7)
+GEMM, NORM, ROPE, ANGLES, SILU, ATTENTION, SAMPLE, RECURRENCE = range(8)
 ROW_COUNTS = 1, 3, 11, 33
 
 

@@ -79,6 +79,9 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "qwen2_5_omni_text": _SECTIONS,
     "qwen2_5_vl_text": _SECTIONS,
     "qwen2_vl_text": _SECTIONS,
+    "qwen3_5_moe_text": {"head_dim": 128},
+    "qwen3_5_text": {"head_dim": 128},
+    "qwen3_next": {"head_dim": 128},
     "qwen4_exp_text": {
         "indexer_n_heads": 4,
         "indexer_kv_heads": 1,

@@ -34,6 +34,7 @@ from tests.harness.kernels.driver import (
     random,
 )
 from tests.harness.kernels.gemm_kinds import NUMBERS
+from tests.harness.kernels.recurrences import SHAPES, RandomRecurrence
 from tests.harness.wheels import build_wheels
 
 COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
@@ -146,6 +147,7 @@ def operations(bf16: bool) -> list[bytes]:
                 torch.arange(SLOTS - rows, SLOTS) + 1,
             )
         )
+    found += [RandomRecurrence.of(shape, dtype).encoded() for shape in SHAPES.values()]
     return found
 
 
@@ -161,7 +163,7 @@ def here(calls: Path) -> bytes:
     """The results of this machine's library."""
     program = calls.with_name("native")
     subprocess.run([str(NATIVE), f"-I{build.SOURCES}", str(DRIVER), str(build.LIBRARY), "-o", str(program)], check=True)
-    kinds = [str(NUMBERS[name]) for name in ("baseline", "avx2", "avxvnni") if name in NUMBERS]
+    kinds = [str(NUMBERS[name]) for name in ("baseline", "avx2", "avxvnni", "avx512", "avx512vnni") if name in NUMBERS]
     found = {subprocess.run([program, calls, kind], check=True, capture_output=True).stdout for kind in kinds}
     (same,) = found
     assert same
