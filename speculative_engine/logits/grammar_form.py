@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from llguidance import LLMatcher
 
+from speculative_engine.device_copy import to_device
 from speculative_engine.logits.grammar_library import allows_any
 from speculative_engine.logits.logit_editor import TreeRows
 
@@ -104,7 +105,7 @@ class GrammarForm:
         """Sets the logits of disallowed tokens to -inf; see LogitEditor.edit."""
         assert self._blocked is not None
         blocked = self._blocked.result() if isinstance(self._blocked, Future) else self._blocked
-        logits.masked_fill_(blocked.to(logits.device), -math.inf)
+        logits.masked_fill_(to_device(blocked, logits.device), -math.inf)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Appends committed tokens; those after the end of the form are ignored. See LogitEditor.commit."""

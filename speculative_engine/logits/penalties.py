@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speculative_engine.device_copy import to_device_together
 from speculative_engine.logits.logit_changes import LogitChanges
 from speculative_engine.logits.logit_editor import TreeRows
 
@@ -58,15 +59,16 @@ class Penalties:
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
         """Applies the penalties to all rows."""
         device, count = logits.device, len(self._places)
-        ids = torch.from_numpy(self._ids[:count]).to(device)
-        amounts = torch.from_numpy(self._amounts[:count]).to(device)
+        committed = [torch.from_numpy(each[:count]) for each in (self._ids, self._amounts)]
+        on_path = [torch.from_numpy(each) for each in (self._path_places, self._path_amounts)]
+        ids, amounts, places, path_amounts = to_device_together([*committed, *on_path], device)
         penalized = self._penalized(logits.index_select(1, ids), amounts)
         if len(rows) == 1:
             logits.index_copy_(1, ids, penalized)
             return
-        row, token = torch.from_numpy(self._path_places).to(device)
+        row, token = places
         # Read before the first change, since a token may be both in the committed text and on a row's path.
-        on_paths = self._penalized(logits[row, token], torch.from_numpy(self._path_amounts).to(device))
+        on_paths = self._penalized(logits[row, token], path_amounts)
         logits.index_copy_(1, ids, penalized)
         logits[row, token] = on_paths
 

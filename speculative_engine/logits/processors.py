@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from speculative_engine.device_copy import to_device
 from speculative_engine.logits.logit_changes import LogitChanges
 from speculative_engine.logits.logit_editor import LogitEditor, TreeRows
 from speculative_engine.logits.penalties import Penalties
@@ -32,7 +33,7 @@ class LogitBias(ConstantEditor):
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
         """Adds the biases."""
-        self._ids, self._bias = self._ids.to(logits.device), self._bias.to(logits.device)
+        self._ids, self._bias = _once(self._ids, logits), _once(self._bias, logits)
         logits.index_add_(1, self._ids, self._bias.expand(len(rows), -1))
 
 
@@ -44,7 +45,7 @@ class AllowedTokens(ConstantEditor):
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
         """Sets the logits of all other tokens to -inf."""
-        self._ids = self._ids.to(logits.device)
+        self._ids = _once(self._ids, logits)
         allowed = logits.index_select(1, self._ids)
         logits.fill_(-torch.inf).index_copy_(1, self._ids, allowed)
 
@@ -57,7 +58,7 @@ class BannedTokens(ConstantEditor):
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
         """Sets the logits of the banned tokens to -inf."""
-        self._ids = self._ids.to(logits.device)
+        self._ids = _once(self._ids, logits)
         logits.index_fill_(1, self._ids, -torch.inf)
 
 
@@ -88,7 +89,7 @@ class BadWords:
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
         """Sets the logits of the tokens that `prepare` found to -inf."""
         if self._masked:
-            places = torch.tensor(self._masked, dtype=torch.int64, device=logits.device)
+            places = to_device(torch.tensor(self._masked, dtype=torch.int64), logits.device)
             logits[places[:, 0], places[:, 1]] = -torch.inf
 
     def commit(self, tokens: Sequence[int]) -> None:
@@ -119,12 +120,18 @@ class MinTokens:
         """Sets the logits of the ending tokens to -inf in the rows that `prepare` found."""
         if len(self._rows):
             # A checkpoint may name end tokens that its vocabulary lacks.
-            self._ends = self._ends[self._ends < logits.shape[1]].to(logits.device)
-            logits[self._rows.to(logits.device).unsqueeze(1), self._ends] = -torch.inf
+            if self._ends.device.type == "cpu":
+                self._ends = to_device(self._ends[self._ends < logits.shape[1]], logits.device)
+            logits[to_device(self._rows, logits.device).unsqueeze(1), self._ends] = -torch.inf
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Counts the committed tokens."""
         self._missing -= len(tokens)
+
+
+def _once(numbers: Tensor, logits: Tensor) -> Tensor:
+    """An editor's numbers on the device of the logits, copied there the first time."""
+    return numbers if numbers.device == logits.device else to_device(numbers, logits.device)
 
 
 def editors_of(

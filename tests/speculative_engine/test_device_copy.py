@@ -1,5 +1,6 @@
 """Copies to a device: several tensors in one."""
 
+import numpy as np
 import torch
 
 from speculative_engine.device_copy import HostCopy, apart, copy_into, to_device, to_device_together, together
@@ -21,6 +22,16 @@ def test_tensors_travel_together() -> None:
     for found, host in zip(apart(raw, HOSTS), HOSTS, strict=True):
         assert found.dtype == host.dtype and torch.equal(found, host)
         assert not len(found) or found.untyped_storage().data_ptr() == raw.untyped_storage().data_ptr()
+
+
+def test_tensors_without_elements() -> None:
+    hosts = [
+        torch.from_numpy(np.empty((2, 0), dtype=np.int64)),
+        torch.ones(3),
+        torch.from_numpy(np.zeros(0, np.float32)),
+    ]
+    found = apart(together(hosts), hosts)
+    assert [each.shape for each in found] == [(2, 0), (3,), (0,)] and found[1].tolist() == [1, 1, 1]
 
 
 def test_tensors_that_are_not_contiguous() -> None:

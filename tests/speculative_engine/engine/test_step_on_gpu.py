@@ -13,7 +13,10 @@ import torch
 from speculative_engine.engine import step_draw
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import StepResult
-from speculative_engine.logits.processors import LogitBias
+from speculative_engine.logits.logit_changes import LogitChanges
+from speculative_engine.logits.processors import LogitBias, editors_of
+from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
+from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -146,9 +149,69 @@ def test_edited_logits(gpu: PretendedGpu) -> None:
     assert found == expected_of(specs()) and found[0][0] != expected[0]
 
 
+def test_changes_to_the_logits_add_no_wait(gpu: PretendedGpu) -> None:
+    """They are sent without waiting for the pass, and the step waits at its end alone."""
+    changes = LogitChanges(
+        repetition_penalty=1.3,
+        presence_penalty=0.5,
+        frequency_penalty=0.2,
+        logit_bias={7: 3.0, 9: -2.0},
+        banned_token_ids=(11, 12),
+        bad_words=((5, 6), (20,)),
+        min_tokens=4,
+    )
+
+    def specs() -> list[SequenceSpec]:
+        first, *others = specs_of([PROMPTS[0][:5], PROMPTS[1]], 6, SAMPLINGS)
+        return [replace(first, editors=editors_of(changes, PROMPTS[0][:5], [], {2, 10_000})), *others]
+
+    expected = expected_of(specs())
+    assert expected[0] != expected_of(specs_of([PROMPTS[0][:5]], 6, SAMPLINGS))[0]
+    engine = engine_of(on_gpu(buckets=StepBuckets(rows=(1, 4, 32), keys=(128,))))
+    step = engine.step
+    counts: list[Counter[str]] = []
+
+    def counted() -> StepResult:
+        with gpu.counted() as count:
+            result = step()
+        counts.append(count)
+        return result
+
+    engine.step = counted  # type: ignore[method-assign]
+    assert generate(engine, specs(), ScriptedDrafter(expected)).tokens == expected
+    assert counts and all(count["waits"] == count["copies back"] == 1 for count in counts), counts
+
+
 def test_reproducible_steps(gpu: PretendedGpu) -> None:
     specs = specs_of(PROMPTS[:2], 3, SAMPLINGS[1:])
     assert generate(engine_of(on_gpu(reproducible=True)), specs).tokens == expected_of(specs)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+def test_slots_are_sent_once(gpu: PretendedGpu) -> None:
+    """A step that has a further whole tile of committed tokens queues a copy of its slots; those after it read that."""
+    quicken()
+    moved = tiny_model("Llama", torch.float16, num_hidden_layers=1)
+    to_gpu(moved)
+    model = PackedModel(moved, 400)
+    model.capture_graphs()
+    assert isinstance(model.steps, SlotSteps)
+    layouts: list[SlotLayout] = []
+    of = SlotLayout.of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SlotLayout, "of", lambda *given: layouts.append(of(*given)) or layouts[-1])
+        engine = engine_of(model)
+        (spec,) = specs_of([random_tokens(62, seed=1)], 6, GREEDY)
+        engine.add(spec)
+        while engine.running:
+            with gpu.counted() as count:
+                engine.step()
+            launches = 3 + bool(layouts[-1].moves)
+            assert count == {"copies to the device": 1, "launches": launches, "copies back": 1, "waits": 1}
+    listed = [len(layout.seen) for layout in layouts]
+    assert listed == [62, 63, 64, 65, 2, 3]  # behind 0, 62, 63, 64, 65 and 66 committed tokens, with the step's own row
+    assert [len(layout.moves) for layout in layouts] == [0, 0, 0, 1, 0, 0]
+    assert model.steps.tables.used == 1
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
