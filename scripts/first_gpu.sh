@@ -33,14 +33,14 @@ if [ -d wheels ]; then
   export PYTHONPATH="$PYTHONPATH:$packages"
 fi
 
-part 70  1-probe       python3 -m benchmarks.gpu.probe
+part 60  1-probe       python3 -m benchmarks.gpu.probe
 # Whether products have the same bits for any number of rows once cuBLAS cannot split sums.
-part 40  2-no-split-k  env CUBLAS_WORKSPACE_CONFIG=:16:8 CUBLASLT_WORKSPACE_SIZE=1 python3 -m benchmarks.gpu.probe
+part 35  2-no-split-k  env CUBLAS_WORKSPACE_CONFIG=:16:8 CUBLASLT_WORKSPACE_SIZE=1 python3 -m benchmarks.gpu.probe
 # The first one with models also compiles the kernels.
-part 100 3-small       python3 -m benchmarks.gpu --target-parameters 400M --draft-parameters 60M --prompts 2 --tokens 24 \
+part 90  3-small       python3 -m benchmarks.gpu --target-parameters 400M --draft-parameters 60M --prompts 2 --tokens 24 \
   --runs 5 --part-seconds 70 --json
-part 200 4-8B          python3 -m benchmarks.gpu --prompts 3 --tokens 48 --runs 10 --part-seconds 80 --json
-part 50  5-profile     python3 -m benchmarks.gpu.kernel_profile
-part 70  6-llama       python3 -m benchmarks.gpu --parts check,cost --shape llama-8b --context 512,4000,16000 --slots 40000 \
+part 190 4-8B          python3 -m benchmarks.gpu --prompts 3 --tokens 48 --runs 10 --part-seconds 80 --json
+part 45  5-profile     python3 -m benchmarks.gpu.kernel_profile
+part 75  6-llama       python3 -m benchmarks.gpu --parts check,cost --shape llama-8b --context 512,4000,16000,32000 --slots 40000 \
   --runs 5 --json
-part 60  7-services    python3 -m benchmarks.gpu.services --json
+part 95  7-services    python3 -m benchmarks.gpu.services --json

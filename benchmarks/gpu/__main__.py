@@ -121,6 +121,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=8, help="number of held-out prompts")
     parser.add_argument("--tokens", type=int, default=128, help="tokens generated from each prompt")
     parser.add_argument("--context", type=_counts, default=[512], help="context lengths at which steps are timed")
+    parser.add_argument("--prompt-tokens", type=int, default=4096, help="length of the prompt whose reading is timed")
     parser.add_argument("--slots", type=int, default=4096, help="KV slots of each model")
     parser.add_argument("--vocabulary", type=int, default=LARGE_VOCABULARY, help="large vocabulary to sample from")
     parser.add_argument("--runs", type=int, default=20, help="repetitions of each timing")

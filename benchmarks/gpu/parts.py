@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from benchmarks.gpu.checks import flip_figures
 from benchmarks.gpu.figure_log import Figures
 from benchmarks.gpu.models import described, grown, packed, shaped
-from benchmarks.gpu.steps import Generator, batch_seconds, milliseconds, several_passes, step_seconds
+from benchmarks.gpu.steps import Generator, batch_seconds, milliseconds, prompt_seconds, several_passes, step_seconds
 from benchmarks.harness.held_out import held_out_prompts
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost
@@ -24,7 +24,7 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SEQUENCES = (4, 16, 64)
 PAIR = "pair"
 """The shape of the bundled pair, inflated."""
@@ -63,6 +63,7 @@ class ModelParts:
             model = self._model(name, kind)
             for context in self._options.context:
                 yield from cost_figures(name, model, context, self._options.runs, kind)
+        yield from prompt_figures(name, self._model(name, "graphs"), self._options.prompt_tokens, self._options.runs)
 
     def flips(self) -> Iterator[Figures]:
         """Counts rows that differ between batches in the fast mode."""
@@ -147,6 +148,16 @@ class ModelParts:
         parameters = getattr(self._options, f"{name}_parameters") if self._device.type == "cuda" else None
         layers = _LAYERS[name] if self._device.type == "cuda" else None
         return grown(MODELS / name, parameters, layers, self._device)
+
+
+def prompt_figures(name: str, model: PackedModel, tokens: int, runs: int) -> Iterator[Figures]:
+    """Measures how fast a prompt is read, in chunks as a verifier reads it."""
+    tokens = min(tokens, model.pool.capacity, model.context_length)
+    times = prompt_seconds(model, tokens, runs)
+    yield {
+        f"{name}: prompt of {tokens} tokens, ms": milliseconds(times),
+        f"{name}: prompt tokens/s": round(tokens / statistics.median(times), 1),
+    }
 
 
 def cost_figures(name: str, model: PackedModel, context: int, runs: int, kind: str) -> Iterator[Figures]:

@@ -1,9 +1,12 @@
-"""Runs both services on one GPU, as processes: outputs and token rates, plainly and with the drafter.
+"""Runs both services on one GPU, as processes: outputs and token rates, plainly, with the drafter, while it changes.
 
-    python -m benchmarks.gpu.services [--prompts 4] [--tokens 64] [--flags=--no-cuda-graphs]
+    python -m benchmarks.gpu.services [--prompts 4] [--tokens 64] [--swaps 10] [--flags=--no-cuda-graphs]
 
 Uses the bundled pair as it is, so the figures are those of event loop, gRPC and engine around short passes, not of a
-large model. Needs the services' packages; scripts/service_wheels.py collects them for a machine without a network.
+large model. Then the drafter's model is replaced ten times while requests run, and the drafter is killed: figures are
+the memory after each swap, and whether outputs stay the plain ones.
+
+Needs the services' packages; scripts/service_wheels.py collects them for a machine without a network.
 --device cpu tries the code.
 """
 
@@ -15,6 +18,7 @@ import shlex
 from collections.abc import Sequence
 
 from benchmarks.gpu.figure_log import FigureLog
+from benchmarks.gpu.model_swaps import ModelSwaps
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options
 from benchmarks.harness.results import save
@@ -47,6 +51,10 @@ async def measure(options: argparse.Namespace, services: Services, log: FigureLo
                 "outputs that are the plain ones": f"{same} of {len(prompts)}",
             }
         )
+        if options.swaps:
+            swaps = ModelSwaps(client, drafter, prompts, options.tokens, options.device)
+            models = (MODELS / "draft-early", MODELS / "draft")
+            await swaps.run([timing.token_ids for timing in plain], models, options.swaps, log)
 
 
 async def _run(client: AsyncClient, prompts: Sequence[Sequence[int]], tokens: int, drafted: bool) -> list[Timing]:
@@ -70,6 +78,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cuda, or cpu to try the code")
     parser.add_argument("--prompts", type=int, default=4, help="number of held-out prompts")
     parser.add_argument("--tokens", type=int, default=64, help="tokens generated from each prompt")
+    parser.add_argument("--swaps", type=int, default=10, help="changes of the drafter's model; 0 to leave it alive")
     parser.add_argument("--flags", type=shlex.split, default=[], help="further flags of both services")
     add_report_options(parser)
     options = parser.parse_args()

@@ -91,6 +91,27 @@ def batch_seconds(model: PackedModel, context: int, sequences: int, runs: int) -
         model.pool.give_back(slots)
 
 
+def prompt_seconds(model: PackedModel, tokens: int, runs: int) -> list[float]:
+    """Returns the time of reading a prompt in chunks of the model's usual size, with the logits of its last token."""
+    slots = model.pool.take(tokens)
+
+    def read() -> None:
+        for first in range(0, tokens, model.most_rows):
+            last = min(tokens, first + model.most_rows)
+            builder = BatchBuilder()
+            rows = [
+                builder.add_row(at % model.vocab_size, at, int(slots[at]), at + 1 == tokens)
+                for at in range(first, last)
+            ]
+            builder.add_lane(slots[:first], rows)
+            model.forward(builder.build(model.group_size, model.device))
+
+    try:
+        return seconds(read, model.device, runs)
+    finally:
+        model.pool.give_back(slots)
+
+
 def several_passes(model: PackedModel, context: int) -> list[torch.Tensor]:
     """Returns the logits of passes of 16, 3 and 1 rows after a context: [rows, vocabulary] each.
 

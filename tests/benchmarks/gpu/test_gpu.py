@@ -69,6 +69,7 @@ def test_the_whole_benchmark_on_a_cpu(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert figures["target: captured steps have the same bits"] is True
     assert figures["draft, graphs, context 16: ms of 5 rows"]["runs"] == 1
     assert figures["target, no graphs, context 16: ms of 3 sequences"]["median"] > 0
+    assert figures["target: prompt of 512 tokens, ms"]["runs"] == 1 and figures["draft: prompt tokens/s"] > 0
     for kind in ("graphs", "no graphs"):
         for temperature in (0, 1):
             assert figures[f"{kind}, T = {temperature}: drafted tokens that are the plain ones"].endswith(" of 4")
