@@ -1,6 +1,8 @@
 #!/bin/sh
 # The first ten minutes on a GPU: OUT=DIRECTORY sh scripts/first_gpu.sh
 #
+# DEVICE=cpu rehearses it without one: the bundled pair takes the place of the large models, and no figure means anything.
+#
 # Needs Python with torch and transformers, and no network. Each part has a limit of its own, which add up to 590 s, and a
 # file of its own in $OUT; every figure is in it as soon as it is found. The parts are in an order in which each one shows
 # whether the next makes sense. docs/gpu.md says what to compare the figures with.
@@ -10,6 +12,9 @@
 set -u
 cd "$(dirname "$0")/.."
 OUT=${OUT:-first-gpu}
+DEVICE=${DEVICE:-cuda}
+SHAPE=llama-8b
+[ "$DEVICE" = cpu ] && SHAPE=pair
 mkdir -p "$OUT"
 export PYTHONUNBUFFERED=1 PYTHONPATH="$PWD:$PWD/sdk"
 
@@ -33,14 +38,14 @@ if [ -d wheels ]; then
   export PYTHONPATH="$PYTHONPATH:$packages"
 fi
 
-part 60  1-probe       python3 -m benchmarks.gpu.probe
+part 60  1-probe       python3 -m benchmarks.gpu.probe "$DEVICE"
 # Whether products have the same bits for any number of rows once cuBLAS cannot split sums.
-part 35  2-no-split-k  env CUBLAS_WORKSPACE_CONFIG=:16:8 CUBLASLT_WORKSPACE_SIZE=1 python3 -m benchmarks.gpu.probe
+part 35  2-no-split-k  env CUBLAS_WORKSPACE_CONFIG=:16:8 CUBLASLT_WORKSPACE_SIZE=1 python3 -m benchmarks.gpu.probe "$DEVICE"
 # The first one with models also compiles the kernels.
-part 90  3-small       python3 -m benchmarks.gpu --target-parameters 400M --draft-parameters 60M --prompts 2 --tokens 24 \
-  --runs 5 --part-seconds 70 --json
-part 190 4-8B          python3 -m benchmarks.gpu --prompts 3 --tokens 48 --runs 10 --part-seconds 80 --json
-part 45  5-profile     python3 -m benchmarks.gpu.kernel_profile
-part 75  6-llama       python3 -m benchmarks.gpu --parts check,cost --shape llama-8b --context 512,4000,16000,32000 --slots 40000 \
-  --runs 5 --json
-part 95  7-services    python3 -m benchmarks.gpu.services --json
+part 90  3-small       python3 -m benchmarks.gpu --device "$DEVICE" --target-parameters 400M --draft-parameters 60M --prompts 2 \
+  --tokens 24 --runs 5 --part-seconds 70 --json
+part 190 4-8B          python3 -m benchmarks.gpu --device "$DEVICE" --prompts 3 --tokens 48 --runs 10 --part-seconds 80 --json
+part 45  5-profile     python3 -m benchmarks.gpu.kernel_profile --device "$DEVICE" --shape "$SHAPE"
+part 75  6-llama       python3 -m benchmarks.gpu --device "$DEVICE" --parts check,cost --shape "$SHAPE" \
+  --context 512,4000,16000,32000 --slots 40000 --runs 5 --json
+part 95  7-services    python3 -m benchmarks.gpu.services --device "$DEVICE" --json
