@@ -144,9 +144,11 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = call.overloadpacket.__name__
-        if name not in NO_KERNELS:
+        out = call(*args, **(kwargs or {}))
+        converted = name != "to" or out.data_ptr() != args[0].data_ptr()
+        if converted and name not in NO_KERNELS:
             self.found[name] += 1
-        return call(*args, **(kwargs or {}))
+        return out
 
 
 @contextmanager
@@ -179,7 +181,7 @@ def kernels_of(name: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> Count
     return found
 
 
-@pytest.mark.parametrize(("name", "each", "others"), [("Llama", 9, 14), ("Qwen3", 9, 14), ("Gemma2", 10, 19)])
+@pytest.mark.parametrize(("name", "each", "others"), [("Llama", 9, 14), ("Qwen3", 9, 14), ("Gemma2", 10, 18)])
 def test_kernels_of_a_pass(name: str, each: int, others: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/gpu.md has these figures."""
     two, four = (kernels_of(name, layers, monkeypatch) for layers in (2, 4))
