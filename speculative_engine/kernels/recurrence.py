@@ -17,7 +17,7 @@ import torch
 from speculative_engine.kernels.library import BF16, LANES, library, loaded
 from speculative_engine.kernels.structs import DECAYS, Recurrence
 
-Decays = Literal["head", "value", "rate"]
+Decays = Literal["head", "value", "rate", "mean"]
 SOURCE, FROM, TO, OUT, COPY = range(5)
 """Fields of an item, see `Recurrence` in `csrc/ops.h`."""
 
@@ -50,11 +50,14 @@ class RecurrenceShape:
     """Whether there is a decay for each element of the key, instead of one for each head."""
     decays: Decays = "head"
     """What an element of the state decays by: a factor of its head, or of its head's key; a factor of its value; or
-    e^(step of its value * its own rate), where values are multiplied by their steps, too."""
+    e^(step of its value * its own rate), where values are multiplied by their steps, too. With "mean", the result is
+    the mean of a channel's values, weighted by e^key, which decays at the channel's rate (`csrc/ops.h`)."""
 
     @property
     def head_decays(self) -> int:
         """Decays, or steps, of a head."""
+        if self.decays == "mean":
+            return 0
         if self.decays != "head":
             return self.value_dim
         return self.key_dim if self.decay_each_key else 1
@@ -86,7 +89,8 @@ class RecurrenceWeights(NamedTuple):
     """The share of a value that is added to its own result, [value_heads]; with a decay for each value,
     [value_heads * value_dim]."""
     rates: torch.Tensor | None = None
-    """Of elements of the state that have rates, at most 0, [value_heads, key_dim, value_dim]."""
+    """Of elements of the state that have rates, at most 0, [value_heads, key_dim, value_dim]; with "mean", rates and
+    bonuses of channels, [value_heads, 3, value_dim], of which the last third is not used."""
 
 
 @dataclass(slots=True)
@@ -248,6 +252,16 @@ def _advance_torch(
         return each.repeat_interleave(shared, 0).unsqueeze(2)
 
     for (_, begin, end, row, copy), gate, one in zip(work.items.tolist(), gates, mixed, strict=True):
+        if shape.decays == "mean":
+            assert weights.rates is not None
+            values = heads, shape.value_dim
+            key, value = (one[at : at + heads * shape.value_dim].view(values) for at in (shape.key_at, shape.value_at))
+            before = None if begin == -1 else levels[begin] if begin < 0 else memory.states[begin]
+            state, result = _mean_torch(key, value, weights.rates, before)
+            _keep(state, end, copy, levels, memory)
+            if row >= 0:
+                out[row] = result
+            continue
         query, key = of_keys(one, shape.query_at, shape.scale), of_keys(one, shape.key_at, 1.0)
         value = one[shape.value_at : shape.value_at + heads * shape.value_dim].view(heads, 1, shape.value_dim)
         state = levels[begin] if begin < 0 else memory.states[begin]
@@ -260,13 +274,36 @@ def _advance_torch(
             beta = torch.ones_like(steps) if weights.rates is None else steps
         found = (state * (key * decay)).sum(1, keepdim=True) if shape.corrects else 0.0
         state = state * decay + (value - found) * beta * key
-        if end < 0:
-            levels[end] = state
-        else:
-            memory.states[end] = state
+        _keep(state, end, copy, levels, memory)
         if row >= 0:
             out[row] = (state * query).sum(1)
             if weights.direct is not None:
                 out[row] += value[:, 0] * weights.direct.view(heads, -1)
-        if copy >= 0:
-            memory.states[copy] = state
+
+
+def _keep(state: torch.Tensor, end: int, copy: int, levels: dict[int, torch.Tensor], memory: LayerMemory) -> None:
+    """Stores the state after an item."""
+    if end < 0:
+        levels[end] = state
+    else:
+        memory.states[end] = state
+    if copy >= 0:
+        memory.states[copy] = state
+
+
+def _mean_torch(
+    key: torch.Tensor, value: torch.Tensor, rates: torch.Tensor, before: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The state after a token [heads, 3, values] and its result [heads, values]. before: the state before it"""
+    if before is None:
+        nothing = torch.zeros_like(key)
+        before = torch.stack([nothing, nothing, nothing - 1e38], 1)
+    total, weight, exponent = before.unbind(1)
+    own = key + rates[:, 1]
+    top = torch.maximum(exponent, own)
+    past, now = torch.exp(exponent - top), torch.exp(own - top)
+    result = (past * total + now * value) / (past * weight + now)
+    exponent = exponent + rates[:, 0]
+    top = torch.maximum(exponent, key)
+    past, now = torch.exp(exponent - top), torch.exp(key - top)
+    return torch.stack([past * total + now * value, past * weight + now, top], 1), result

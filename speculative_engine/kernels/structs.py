@@ -148,7 +148,7 @@ WEIGHT_TYPES = (
 )  # fmt: skip
 """The types of weights; the index is the library's number."""
 
-DECAYS = ("head", "value", "rate")
+DECAYS = ("head", "value", "rate", "mean")
 """What an element of a recurrent state decays by; the index is the library's number."""
 
 GATES = ("silu", "gelu_tanh")

@@ -209,8 +209,11 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, v
                              int64_t token_stride);
 
 /* How an element of a recurrent state decays: by a factor of its head or its head's key, by a factor of its value, or by
- * e^(step of its value * its own rate), where the value is multiplied by the step as well. */
-enum { HEAD_DECAYS, VALUE_DECAYS, RATE_DECAYS };
+ * e^(step of its value * its own rate), where the value is multiplied by the step as well. MEAN_DECAYS: the result is the
+ * mean of all values of a channel, weighted by e^key, which decays at the channel's rate; e^(key + bonus) for the token's
+ * own. There are no gates, and a key for each value. The state is the sum of weighted values, that of the weights, and
+ * the exponent that both are divided by e to the power of; rates: [rate, bonus, unused]. */
+enum { HEAD_DECAYS, VALUE_DECAYS, RATE_DECAYS, MEAN_DECAYS };
 
 /* Recurrent layers over the token trees of a batch. An item is a token of a path: a row of the batch, or a token of an
  * earlier pass whose inputs were stored. Each follows the items before it on its path. A group is a sequence. */

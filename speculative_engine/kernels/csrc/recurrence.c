@@ -140,6 +140,34 @@ INLINE void advance_columns(const Recurrence *a, const Head *head, int64_t colum
         }
 }
 
+INLINE vec greater_vec(vec a, vec b) {
+    const ivec above = a > b;
+    return (vec)(((ivec)a & above) | ((ivec)b & ~above));
+}
+
+/* Updates a vector of columns of a mean (RWKV). */
+INLINE void advance_mean(const Recurrence *a, const Head *head, int64_t column) {
+    const int64_t width = a->value_dim;
+    const vec key = load_vec(head->key, column, 0), value = load_vec(head->value, column, 0);
+    const vec rate = load_vec(head->rates, column, 0), bonus = load_vec(head->rates + width, column, 0);
+    vec sum = {0}, weights = {0}, exponent = sum - 1e38f;
+    if (head->from) {
+        sum = load_vec(head->from, column, 0);
+        weights = load_vec(head->from + width, column, 0);
+        exponent = load_vec(head->from + 2 * width, column, 0);
+    }
+    if (head->out) {
+        const vec own = key + bonus, top = greater_vec(exponent, own);
+        const vec before = exp_vec(exponent - top), now = exp_vec(own - top);
+        store_vec(head->out, column, (before * sum + now * value) / (before * weights + now), 0);
+    }
+    exponent = exponent + rate;
+    const vec top = greater_vec(exponent, key), before = exp_vec(exponent - top), now = exp_vec(key - top);
+    store_vec(head->to, column, before * sum + now * value, 0);
+    store_vec(head->to + width, column, before * weights + now, 0);
+    store_vec(head->to + 2 * width, column, top, 0);
+}
+
 INLINE void advance_head(const Recurrence *a, const Head *head, const int decays) {
     int64_t c = 0;
     for (; c + WIDE * LANES <= a->value_dim; c += WIDE * LANES) advance_columns(a, head, c, WIDE, decays);
@@ -151,7 +179,7 @@ INLINE void advance_body(const void *call, int64_t first, int64_t last, int32_t 
     const int64_t size = a->key_dim * a->value_dim, heads = a->value_heads;
     const int each_value = a->decays != HEAD_DECAYS;
     const int64_t decay_width = each_value ? a->value_dim : a->decay_each_key ? a->key_dim : 1;
-    const int64_t gates = heads * (decay_width + (each_value ? 0 : 1));
+    const int64_t gates = a->decays == MEAN_DECAYS ? 0 : heads * (decay_width + (each_value ? 0 : 1));
     float *scratch = a->scratch + thread_id * (a->levels * size + a->key_dim), *decayed = scratch + a->levels * size;
     for (int64_t task = first; task < last; task++) {
         const int64_t group = task / heads, h = task % heads, key_head = h / (heads / a->key_heads);
@@ -172,7 +200,11 @@ INLINE void advance_body(const void *call, int64_t first, int64_t last, int32_t 
                 .query = mixed + a->query_at + key_head * a->key_dim,
                 .value = mixed + a->value_at + h * a->value_dim,
             };
-            if (each_value) {
+            if (a->decays == MEAN_DECAYS) {
+                head.key = mixed + a->key_at + h * a->value_dim;
+                head.rates = a->rates + h * size;
+                for (int64_t c = 0; c < a->value_dim; c += LANES) advance_mean(a, &head, c);
+            } else if (each_value) {
                 head.steps = decay;
                 head.rates = a->rates ? a->rates + h * size : NULL;
                 head.directs = a->direct ? a->direct + h * a->value_dim : NULL;

@@ -15,6 +15,7 @@ from torch import nn
 from speculative_engine.kernels.recurrence import RecurrenceShape, RecurrenceWeights
 from speculative_engine.model.linear.row_exact import in_whole_vectors
 
+_HEADS = (64, 32, 16)
 Rest: TypeAlias = torch.Tensor | None
 
 
@@ -73,6 +74,21 @@ def convolution_of(convolution: nn.Conv1d, direct: torch.Tensor | None = None) -
         None if convolution.bias is None else convolution.bias.detach().float().contiguous(),
         None if direct is None else direct.detach().float().contiguous(),
     )
+
+
+def without_convolution(channels: int) -> torch.Tensor:
+    """The weight of a convolution that does nothing."""
+    return torch.ones(1, channels)
+
+
+def no_gates(hidden: torch.Tensor) -> torch.Tensor:
+    """The gates of a recurrence without gates, for rows of hidden states."""
+    return hidden.new_empty(len(hidden), 0, dtype=torch.float32)
+
+
+def head_of(values: int) -> int:
+    """Values of a head, where they are all alike; threads share the work by heads."""
+    return next((head for head in _HEADS if values % head == 0), values)
 
 
 def silu(inputs: torch.Tensor) -> torch.Tensor:

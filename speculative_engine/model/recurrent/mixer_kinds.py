@@ -17,6 +17,7 @@ from speculative_engine.model.recurrent.mixers import (
     separate,
 )
 from speculative_engine.model.recurrent.scan_mixers import LruMixer, MambaMixer
+from speculative_engine.model.recurrent.shift_mixers import RwkvAttentionMixer, RwkvForwardMixer
 
 MIXERS: dict[str, Callable[[nn.Module], Mixer]] = {
     "Qwen3NextGatedDeltaNet": lambda module: DeltaMixer(module, interleaved),
@@ -37,5 +38,7 @@ MIXERS: dict[str, Callable[[nn.Module], Mixer]] = {
     "FalconMambaMixer": MambaMixer,
     "JambaMambaMixer": MambaMixer,
     "RecurrentGemmaRecurrentBlock": LruMixer,
+    "RwkvSelfAttention": RwkvAttentionMixer,
+    "RwkvFeedForward": RwkvForwardMixer,
 }
 """What makes a mixer, by the class name of its module."""

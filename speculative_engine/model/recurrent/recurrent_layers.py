@@ -22,6 +22,9 @@ def use_packed_mixers(model: nn.Module) -> list[Mixer]:
 
     Outside of packed passes they still run transformers' own code. Their linear layers may be replaced later.
     """
+    for module in model.modules():
+        if hasattr(module, "_rescale_layers"):  # RWKV, which else scales weights at its first pass
+            module._rescale_layers()
     mixers: list[Mixer] = []
     first = 0
     for module in list(model.modules()):

@@ -10,10 +10,18 @@ from torch import nn
 from speculative_engine.kernels.recurrence import RecurrenceShape, RecurrenceWeights
 from speculative_engine.model.linear.row_exact import RowExactLinear, in_whole_vectors
 from speculative_engine.model.packed_attention import current_pass
-from speculative_engine.model.recurrent.mixer import Advance, Mixer, MixerRecurrence, convolution_of, silu, unit_rms
+from speculative_engine.model.recurrent.mixer import (
+    Advance,
+    Mixer,
+    MixerRecurrence,
+    convolution_of,
+    head_of,
+    no_gates,
+    silu,
+    unit_rms,
+    without_convolution,
+)
 
-_HEADS = (64, 32, 16)
-"""Values of a head, of which one must divide their number; threads share the work by heads."""
 _ONES = 16
 """Channels with ones in place of a key and a query, a vector of them."""
 
@@ -23,15 +31,6 @@ def _of_convolution(convolution: nn.Conv1d, activates: bool) -> MixerRecurrence:
     return MixerRecurrence(shape, convolution_of(convolution))
 
 
-def _without_convolution(channels: int) -> torch.Tensor:
-    """The weight of a convolution that does nothing."""
-    return torch.ones(1, channels)
-
-
-def _head_of(values: int) -> int:
-    return next((head for head in _HEADS if values % head == 0), values)
-
-
 class MambaMixer(Mixer):
     """Mamba (Gu and Dao 2023): every element of the state decays at its own rate. Falcon-Mamba and Jamba norm steps,
     keys and queries."""
@@ -39,7 +38,7 @@ class MambaMixer(Mixer):
     def __init__(self, module: nn.Module):
         self._module = module
         values, keys = module.intermediate_size, module.ssm_state_size
-        head = _head_of(values)
+        head = head_of(values)
         rates = -module.A_log.detach().float().exp()
         self.recurrences = (
             _of_convolution(module.conv1d, activates=True),
@@ -57,7 +56,7 @@ class MambaMixer(Mixer):
                     decays="rate",
                 ),
                 RecurrenceWeights(
-                    _without_convolution(values + 2 * keys),
+                    without_convolution(values + 2 * keys),
                     direct=module.D.detach().float().contiguous(),
                     rates=rates.view(-1, head, keys).transpose(1, 2).contiguous(),
                 ),
@@ -72,7 +71,7 @@ class MambaMixer(Mixer):
         """See Mixer."""
         module = self._module
         inputs, gate = module.in_proj(hidden).chunk(2, 1)
-        values = advance(0, inputs.contiguous(), hidden.new_empty(len(hidden), 0, dtype=torch.float32))
+        values = advance(0, inputs.contiguous(), no_gates(hidden))
         values = values.to(hidden.dtype)
         parts = module.x_proj(values).split(self._sizes, 1)
         steps, keys, queries = (_normed(part, norm) for part, norm in zip(parts, self._norms, strict=True))
@@ -124,7 +123,7 @@ class LruMixer(Mixer):
     def __init__(self, module: nn.Module):
         self._module = module
         width = module.lru_width
-        head = _head_of(width)
+        head = head_of(width)
         self.recurrences = (
             _of_convolution(module.conv_1d, activates=False),
             MixerRecurrence(
@@ -140,7 +139,7 @@ class LruMixer(Mixer):
                     query_at=width,
                     decays="value",
                 ),
-                RecurrenceWeights(_without_convolution(width + _ONES)),
+                RecurrenceWeights(without_convolution(width + _ONES)),
             ),
         )
         gates: Any = module.rg_lru
@@ -152,8 +151,7 @@ class LruMixer(Mixer):
         """See Mixer."""
         module, dtype = self._module, hidden.dtype
         outer = module.act_fn(module.linear_y(hidden))
-        nothing = hidden.new_empty(len(hidden), 0, dtype=torch.float32)
-        values = advance(0, module.linear_x(hidden), nothing).to(dtype)
+        values = advance(0, module.linear_x(hidden), no_gates(hidden)).to(dtype)
         opened = in_whole_vectors(torch.sigmoid, self._input_gate(values))
         log_decay = in_whole_vectors(torch.sigmoid, self._recurrent_gate(values)) * self._decay.to(dtype)
         decay = in_whole_vectors(torch.exp, log_decay)

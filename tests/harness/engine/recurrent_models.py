@@ -77,6 +77,7 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
         "use_mamba_kernels": False,
     },
     "RecurrentGemma": {**SIZES, "lru_width": 64, "attention_window_size": 24, "num_hidden_layers": 4},
+    "Rwkv": {**SIZES, "context_length": 2048, "attention_hidden_size": 64, "rescale_every": 2},
     "NemotronH": {
         **SIZES,
         "head_dim": 16,
@@ -108,7 +109,7 @@ RECURRENT_MODELS: dict[str, dict[str, object]] = {
     },
 }
 """Maps transformers' class prefix to the arguments of its configuration."""
-KINDS = ("Qwen3_5", "Lfm2", "Mamba2", "Mamba", "RecurrentGemma", "FalconH1")
+KINDS = ("Qwen3_5", "Lfm2", "Mamba2", "Mamba", "RecurrentGemma", "Rwkv", "FalconH1")
 """A model of each kind of recurrence, and one with attention and a recurrence in the same layer."""
 
 

@@ -30,6 +30,10 @@ SHAPES: dict[str, RecurrenceShape] = {
         channels=336, taps=1, activates=False, value_heads=4, key_heads=1, key_dim=1, value_dim=80, key_at=320,
         query_at=320, decays="value",
     ),
+    "means": RecurrenceShape(
+        channels=640, taps=1, activates=False, value_heads=4, key_heads=4, key_dim=3, value_dim=80, value_at=320,
+        decays="mean",
+    ),
 }  # fmt: skip
 """A shape of each kind."""
 
@@ -90,8 +94,8 @@ class RandomRecurrence:
         weights = RecurrenceWeights(
             random(shape.taps, shape.channels),
             random(shape.channels) if shape.taps > 1 else None,
-            random(directs) if shape.value_heads and not shape.corrects else None,
-            -4 * torch.rand(*size, generator=generator) if shape.decays == "rate" else None,
+            random(directs) if shape.value_heads and not shape.corrects and shape.decays != "mean" else None,
+            -4 * torch.rand(*size, generator=generator) if shape.decays in ("rate", "mean") else None,
         )
         memory = LayerMemory(
             random(_STORED, shape.channels).to(dtype),
