@@ -119,7 +119,7 @@ PARTLY_FUSED: dict[str, tuple[str, dict[str, object]]] = {
 """Layers of which some blocks stay transformers' code."""
 
 
-def fused_model(case: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def fused_model(case: str, dtype: torch.dtype = torch.float32, **changes: object) -> PreTrainedModel:
     """Returns a random model of FUSED_MODELS or PARTLY_FUSED."""
-    name, changes = {**FUSED_MODELS, **PARTLY_FUSED}[case]
-    return tiny_model(name, dtype, **{**SIZES, **changes})
+    name, own = {**FUSED_MODELS, **PARTLY_FUSED}[case]
+    return tiny_model(name, dtype, **{**SIZES, **own, **changes})

@@ -5,7 +5,7 @@ import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 from speculative_engine.kernels import library as compiled_library
-from speculative_engine.kernels.layer_ops import gate, rms_norm, rope
+from speculative_engine.kernels.layer_ops import gate, gate_heads, rms_norm, rope
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
 
@@ -120,6 +120,50 @@ def test_a_norm_of_all_heads(dtype: torch.dtype) -> None:
     tolerance = {"rtol": UNIT[dtype], "atol": 4 * UNIT[dtype]}
     torch.testing.assert_close(found, expected[0].float(), **tolerance)
     torch.testing.assert_close(keys, expected[1], **tolerance)
+
+
+@DTYPES
+@pytest.mark.parametrize("kv_parts", [0, 1, 2], ids=["queries alone", "keys that are values", "keys and values"])
+def test_heads_with_gates_and_normed_values(kv_parts: int, dtype: torch.dtype) -> None:
+    rows, heads, kv_heads, dim = 5, 4, 2, 32
+    query, gates = (random(rows, heads, dim, dtype=dtype, seed=seed) for seed in (1, 2))
+    kv = random(rows, kv_parts * kv_heads, dim, dtype=dtype, seed=3)
+    angles = random(rows, dim // 2, dtype=torch.float32, seed=4).repeat(1, 2)
+    cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
+    weights = random(dim, dtype=dtype, seed=5), random(dim, dtype=dtype, seed=6)
+    ones, slots = torch.ones(dim, dtype=dtype), torch.arange(rows)
+
+    def turned(part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        normal = normed(part.transpose(0, 1).contiguous(), weight, 1e-6)[None]
+        return apply_rotary_pos_emb(normal, normal, cosines[None], sines[None])[0][0]
+
+    projected = torch.cat([torch.stack([query, gates], 2).flatten(1), kv.flatten(1)], 1)
+    keys, values = (torch.zeros(kv_heads, rows, dim, dtype=dtype) for _ in range(2))
+    found = rope(
+        projected.clone(), cosines, sines, (*weights, 1e-6), slots, keys, values, 1.0,
+        value_norm=ones, gated=True, kv_parts=kv_parts,
+    )  # fmt: skip
+    tolerance = {"rtol": UNIT[dtype], "atol": 4 * UNIT[dtype]}
+    torch.testing.assert_close(found, turned(query, weights[0]).float(), **tolerance)
+    if kv_parts:
+        torch.testing.assert_close(keys, turned(kv[:, :kv_heads], weights[1]), **tolerance)
+        expected = normed(kv[:, -kv_heads:].transpose(0, 1).contiguous(), ones, 1e-6)
+        torch.testing.assert_close(values, expected, **tolerance)
+    else:
+        assert not keys.any()
+        assert not values.any()
+
+
+def test_gates_of_heads() -> None:
+    rows, heads, dim = 5, 4, 48
+    query, gates = (random(rows, heads, dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    projected = torch.cat([torch.stack([query, 9 * gates], 2).flatten(1), torch.zeros(rows, dim)], 1)
+    attended = random(rows, heads, dim, dtype=torch.float32, seed=3)
+    expected = attended * torch.sigmoid(9 * gates)
+    alone = [gate_heads(projected[row : row + 1], attended[row : row + 1].clone())[0] for row in range(rows)]
+    found = gate_heads(projected, attended)
+    assert torch.equal(found, torch.stack(alone))
+    torch.testing.assert_close(found, expected, rtol=UNIT[torch.float32], atol=1e-30)
 
 
 @DTYPES

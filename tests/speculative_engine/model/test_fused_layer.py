@@ -96,8 +96,11 @@ def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> No
 
 
 @needs_library
-def test_threads_change_no_bit() -> None:
-    model = packed(tiny_model("Llama", torch.bfloat16, hidden_size=128, intermediate_size=1280, head_dim=32))
+@pytest.mark.parametrize(
+    "case", ["grouped heads", "inputs by token, shared keys", "experts, sinks", "gated attention, delta nets"]
+)
+def test_threads_change_no_bit(case: str) -> None:
+    model = packed(fused_model(case, torch.bfloat16, intermediate_size=1280))
     if not can_multiply(model.model.get_input_embeddings().weight):
         pytest.skip("no compiled products here: the library's are exact for a number of threads each")
     texts = [random_tokens(120, seed=1), random_tokens(25, seed=2)]
