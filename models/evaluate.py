@@ -1,4 +1,4 @@
-"""Measure the bundled pair on held-out text; what the model card quotes is this script's output.
+"""Measure the bundled pair, or the hybrid one, on held-out text; what the model card quotes is this script's output.
 
 Weights are read as committed (bfloat16) and computed with in float32, so that no argmax is a tie of rounded numbers.
 """
@@ -114,9 +114,11 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=4, help="use every n-th window of the whole held-out text")
     parser.add_argument("--prompts", type=int, default=40, help="how many prompts to let the target continue")
     parser.add_argument("--length", type=int, default=96, help="new tokens per prompt")
+    parser.add_argument("--target", default="target", help="name of the target's directory")
+    parser.add_argument("--drafts", nargs="+", default=DRAFTS, help="likewise of the drafts")
     parser.add_argument("--out", type=Path, default=HERE / "figures.json")
     options = parser.parse_args()
-    models = {name: load(HERE / name) for name in ("target", *DRAFTS)}
+    models = {"target": load(HERE / options.target), **{name: load(HERE / name) for name in options.drafts}}
     figures: dict[str, object] = {"parameters": {name: model.num_parameters() for name, model in models.items()}}
     figures["held-out text"] = teacher_forced(models, options.every)
     print(json.dumps(figures, indent=2), flush=True)

@@ -53,9 +53,9 @@ def test_all_models_share_the_tokenizer_byte_for_byte() -> None:
         assert len({(MODELS / directory / name).read_bytes() for directory in DIRECTORIES}) == 1
 
 
-def test_the_folder_stays_under_27_megabytes() -> None:
+def test_the_folder_stays_under_45_megabytes() -> None:
     files = [path for path in MODELS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert sum(path.stat().st_size for path in files) < 27e6
+    assert sum(path.stat().st_size for path in files) < 45e6
 
 
 def test_sizes_and_shapes(models: dict[str, "transformers.PreTrainedModel"]) -> None:
