@@ -22,6 +22,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,11 +49,13 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.checkout import MODELS
+from verifier_service.settings import LEAST_SLOTS
 
 BATCH = 16
 JOINED = 3
 """Held-out prompts that make a long one: recurrent layers keep states for the prefix cache after 256 tokens."""
-TIGHT_SLOTS = 768
+TOGETHER = 5
+"""Prompts that fit into few KV slots at once, with room for the output of one of them."""
 DRAFTS = ("good draft", "bad draft", "untrained draft")
 
 
@@ -126,7 +129,7 @@ def cases(
             f"a swap after every {SWAP_TOKENS} tokens", Swapping(client, {"good": good, "bad": addresses["bad draft"]})
         ),
         Case("a drafter killed mid-request", Killing(client, services, options.drafts[0])),
-        Case(f"{TIGHT_SLOTS} KV slots", Preempting(tight, good), (BATCH,)),
+        Case("few KV slots", Preempting(tight, good), (BATCH,)),
         Case("a verifier killed mid-request", FailingOver(start, good), (BATCH,)),
         Case("long prompts, no drafter", Drafting(client, None), (1,), long=True, cached=False),
         Case("long prompts, cached", FromCache(client, good), long=True),
@@ -138,17 +141,22 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     prompts = held_out_prompts(options.prompts)
     target: Path = options.target
     verifier = services.verifier(target, "--kernels", options.kernels)
-    short_of_slots = services.verifier(target, "--kernels", options.kernels, "--kv-slots", str(TIGHT_SLOTS))
     drafters = {name: services.drafter(model) for name, model in zip(DRAFTS, options.drafts, strict=True)}
     addresses = {name: await asyncio.to_thread(lambda s=service: s.address) for name, service in drafters.items()}
     differing_outputs = outputs_compared = 0
     lines: list[dict[str, object]] = []
     references: dict[tuple[bool, str], list[Output]] = {}
     greedy: list[Generation] = []
-    async with (
-        AsyncClient(await asyncio.to_thread(lambda: verifier.address), timeout=300.0) as client,
-        AsyncClient(await asyncio.to_thread(lambda: short_of_slots.address), timeout=300.0) as tight,
-    ):
+    async with AsyncExitStack() as clients:
+        client = await clients.enter_async_context(
+            AsyncClient(await asyncio.to_thread(lambda: verifier.address), timeout=300.0)
+        )
+        lengths = [len(await client.tokenize(text)) for text in prompts[:TOGETHER]]
+        slots = max(LEAST_SLOTS, sum(lengths) + options.max_tokens)
+        short_of_slots = services.verifier(target, "--kernels", options.kernels, "--kv-slots", str(slots))
+        tight = await clients.enter_async_context(
+            AsyncClient(await asyncio.to_thread(lambda: short_of_slots.address), timeout=300.0)
+        )
         info = await client.model_info()
         for case in cases(client, tight, services, options, addresses):
             texts = long_prompts(prompts) if case.long else prompts

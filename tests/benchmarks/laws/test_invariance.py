@@ -35,14 +35,14 @@ async def test_preemption_prefix_cache_and_fail_over(services: Services) -> None
     verifier = services.forked_verifier(TARGET)
     tight = services.forked_verifier(TARGET, "--kv-slots", "256")
     async with AsyncClient(verifier.address) as client, AsyncClient(tight.address, timeout=300.0) as narrow:
-        expected = await reference(client, PROMPTS, 40)
+        expected = await reference(client, PROMPTS, 120)
 
-        preempted = await requests_with(client, PROMPTS, 12, 40, True)
+        preempted = await requests_with(client, PROMPTS, 12, 120, True)
         await Preempting(narrow, drafter)(preempted)
         assert preempted.events > 0
         assert preempted.outputs() == expected.outputs()
 
-        failed = await requests_with(client, PROMPTS, 12, 40, True)
+        failed = await requests_with(client, PROMPTS, 12, 120, True)
         await FailingOver(lambda: services.forked_verifier(TARGET), drafter)(failed)
         assert failed.events == 1
         assert failed.outputs() == expected.outputs()
