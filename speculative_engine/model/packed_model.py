@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import ParamSpec, TypeVar, cast, get_args
-from weakref import WeakMethod
+from typing import cast, get_args
 
 import torch
 from transformers import PreTrainedModel
@@ -21,6 +19,7 @@ from speculative_engine.kv.recurrent_states import RecurrentStates
 from speculative_engine.model.absolute_positions import give_positions
 from speculative_engine.model.compiled_pass import CompiledPass
 from speculative_engine.model.context_length import check_chunks, context_of
+from speculative_engine.model.cpu_layers import use_cpu_layers
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
@@ -32,29 +31,25 @@ from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
-from speculative_engine.model.experts import replace_experts
-from speculative_engine.model.fused_layer import fuse_layers
-from speculative_engine.model.linear.block_linear import maker
-from speculative_engine.model.linear.half_weight import HalfWeight
-from speculative_engine.model.linear.int8_linear import Int8Linear
-from speculative_engine.model.linear.linear_weight import StoredLinear
-from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
-from speculative_engine.model.linear.row_exact import RowExactLinear, make_row_exact
-from speculative_engine.model.linear.stored_embedding import StoredEmbedding
-from speculative_engine.model.output_head import keep_logits_whole, tell_dtype
+from speculative_engine.model.model_facts import (
+    block_types,
+    dtype_name,
+    eos_token_ids,
+    has_blocks,
+    parameter_count,
+    query_group_size,
+)
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass, packed_context
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
 from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
-from speculative_engine.model.recurrent.joined_projections import join_projections
 from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixers
 from speculative_engine.model.rotary_factors import settle_factors
-from speculative_engine.model.row_exact_functions import use_row_exact_functions
 from speculative_engine.model.shallow_model import check_layers, first_layers
 from speculative_engine.model.taps import TapReading
-from speculative_engine.model.tied_embedding import look_up_in_head, shares_weight
+from speculative_engine.model.weak_call import weak_call
 from speculative_engine.model.weight_names import TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
 from speculative_engine.sampling.kernel_sampler import sampler_of
@@ -67,8 +62,6 @@ __all__ = [
 ]
 
 _MOST_ROWS, _MOST_ROWS_ON_GPUS = 256, 1024
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class PackedModel:
@@ -115,7 +108,7 @@ class PackedModel:
         if weights != "checkpoint" and (model.dtype != torch.bfloat16 or model.device.type != place):
             needed = "bfloat16 on a GPU" if place == "cuda" else "bfloat16 on a CPU"
             raise UnsupportedModelError(
-                f"model {self.name}: weights {weights} need {needed}, not {_name_of(model.dtype)} on "
+                f"model {self.name}: weights {weights} need {needed}, not {dtype_name(model.dtype)} on "
                 f"{model.device.type}"
             )
         if kv_dtype != "auto" and not on_cpu:
@@ -128,13 +121,8 @@ class PackedModel:
         self.config = model.config.get_text_config(decoder=True)
         self.device = model.device
         self.dtype = model.dtype
-        stored = [each for each in model.modules() if isinstance(each, StoredLinear)]
-        self._block_types: Counter[str] = Counter()
-        for each in stored:
-            if isinstance(each.stored, HalfWeight) and not (on_cpu and weights == "checkpoint"):
-                continue  # becomes what `weights` says, or bfloat16
-            self._block_types[each.stored.type_name] += each.out_features * each.in_features
-        self.parameters = _parameters(model)
+        self._block_types = block_types(model, halves=on_cpu and weights == "checkpoint")
+        self.parameters = parameter_count(model)
         head = model.get_output_embeddings()
         self.vocab_size, self.hidden_size = int(head.out_features), int(head.in_features)
         self.context_length = context_of(self.config, context_length, self.name)
@@ -144,21 +132,19 @@ class PackedModel:
         self.text_part_of: str | None = getattr(model, "text_part_of", None)
         """The class of the multimodal model whose text part this is, if it is one."""
         self.architecture = self.text_part_of or type(model).__name__
-        self.eos_token_ids = _eos_token_ids(model)
+        self.eos_token_ids = eos_token_ids(model)
         mixers = use_packed_mixers(model)
         self.recurrent_layers = len(mixers)
         """Number of layers, or of mixers beside attention in a layer, with a recurrent state."""
         if mixers:
             self._check_recurrent(on_cpu, fixed=buckets is not None or reproducible, split=ranks is not None)
-        heads = getattr(self.config, "num_attention_heads", None)
-        if not isinstance(heads, int) or heads < 1:
-            if not mixers:
-                raise UnsupportedModelError(
-                    f"model {self.name}: {self.architecture} has no attention heads, and no recurrent layers of a "
-                    "supported kind"
-                )
-            heads = 1
-        self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
+        group_size = query_group_size(self.config)
+        if group_size is None and not mixers:
+            raise UnsupportedModelError(
+                f"model {self.name}: {self.architecture} has no attention heads, and no recurrent layers of a "
+                "supported kind"
+            )
+        self._group_size = group_size or 1
         with ranks.exchange() if ranks is not None else nullcontext():
             self.fingerprint = weights_fingerprint(model, weights, kv_dtype, self.rotary_factors)
         """Differs between models whose output would differ; see `weights_fingerprint`."""
@@ -173,8 +159,8 @@ class PackedModel:
             kernels = not on_cpu and buckets is None and lacking is None
         elif kernels and lacking is not None:
             raise UnsupportedModelError(f"model {self.name}: {lacking}")
-        if not (kernels or on_cpu) and (stored or weights != "checkpoint"):
-            what = "quantised weights" if stored else f"weights {weights}"
+        if not (kernels or on_cpu) and (has_blocks(model) or weights != "checkpoint"):
+            what = "quantised weights" if has_blocks(model) else f"weights {weights}"
             raise UnsupportedModelError(
                 f"model {self.name}: {what} on a GPU need kernels that this model does not have here: "
                 f"{lacking or 'it runs in buckets'}"
@@ -182,41 +168,23 @@ class PackedModel:
         self.layer_kernels = lacking or "no"
         """Whether Triton kernels compute passes, for logs: "yes", "attention" if only that, or why they do not."""
         if kernels:
-            from speculative_engine.model.cuda.kernel_layer import run_on_kernels  # needs Triton
-            from speculative_engine.model.cuda.weights.placing import narrow, place_stored
+            from speculative_engine.model.cuda.gpu_layers import use_gpu_layers  # needs Triton
 
             try:
-                if stored:
-                    place_stored(model)
-                if weights != "checkpoint":
-                    narrow(model, weights)
+                self.layer_kernels = "yes" if use_gpu_layers(model, weights) else "attention"
             except ModelLoadError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
-            self.layer_kernels = "yes" if run_on_kernels(model) else "attention"
             if self.layer_kernels != "yes" and reproducible:
                 kernels, self.layer_kernels = False, "no"  # only passes of one size are then reproducible
         elif on_cpu:
-            tied = ranks is None and shares_weight(model)
-            kind = weights if weights == "q8_0" or weights == "q4_0" else None
-            make_plain = RowExactLinear if row_exact else PackedLinear
-            make_linear = maker(
-                Int8Linear if weights == "int8" else make_plain, kind, keep_halves=weights == "checkpoint"
+            use_cpu_layers(
+                model,
+                weights,
+                row_exact=row_exact,
+                fused=buckets is None and not reproducible,
+                split=ranks is not None,
+                recurrent=bool(mixers),
             )
-            if ranks is None:
-                replace_experts(model, make_linear, maker(make_plain, None))
-            if buckets is None and not reproducible:
-                fuse_layers(model, make_linear)
-                join_projections(model, make_linear)
-            if row_exact:
-                make_row_exact(model, make_linear)
-                use_row_exact_functions(model)
-            else:
-                replace_linears(model, make_linear)
-            if tied:
-                look_up_in_head(model)
-            keep_logits_whole(model)
-            if mixers:
-                tell_dtype(model)
         give_positions(model)
         model.set_attn_implementation(ATTENTION_NAME)
         self.sampler, self.draw_kernels = sampler_of(self.device)
@@ -231,11 +199,11 @@ class PackedModel:
         self.steps: BucketedSteps | SlotSteps | FixedRows | None = None
         """Runs steps in fixed sizes; None where steps have any size."""
         if kernels:
-            self.steps = SlotSteps(_weak(self._run_fixed), slots, self.device)
+            self.steps = SlotSteps(weak_call(self._run_fixed), slots, self.device)
         elif reproducible:
-            self.steps = FixedRows(_weak(self._run_whole))
+            self.steps = FixedRows(weak_call(self._run_whole))
         elif buckets is not None or not (on_cpu or ranks):
-            self.steps = BucketedSteps(_weak(self._run_fixed), buckets or StepBuckets.within(slots), self.device)
+            self.steps = BucketedSteps(weak_call(self._run_fixed), buckets or StepBuckets.within(slots), self.device)
         self._watch(self.steps)
         if self.steps is not None:
             check_chunks(self.config, self.context_length, self.name)
@@ -303,9 +271,9 @@ class PackedModel:
         self.cache = self.cache.empty(slots)
         self.pool.states = self.cache.states
         if isinstance(self.steps, BucketedSteps):
-            self.steps = BucketedSteps(_weak(self._run_fixed), StepBuckets.within(slots), self.device)
+            self.steps = BucketedSteps(weak_call(self._run_fixed), StepBuckets.within(slots), self.device)
         elif isinstance(self.steps, SlotSteps):
-            self.steps = SlotSteps(_weak(self._run_fixed), slots, self.device)
+            self.steps = SlotSteps(weak_call(self._run_fixed), slots, self.device)
         self._watch(self.steps)
         self.drafts = self._draft_steps()
 
@@ -367,12 +335,12 @@ class PackedModel:
         """Name of the weights' type: the model's dtype, or that of linear layers, such as "int8" or "q4_0"."""
         if self._block_types:
             return self._block_types.most_common(1)[0][0]
-        return _name_of(self.dtype) if self.weights == "checkpoint" else self.weights
+        return dtype_name(self.dtype) if self.weights == "checkpoint" else self.weights
 
     @property
     def kv_dtype(self) -> str:
         """Name of the type of keys and values in the KV cache: the model's dtype, "float16" or "q8_0"."""
-        return _name_of(self.dtype) if self.cache.dtype == "auto" else self.cache.dtype
+        return dtype_name(self.dtype) if self.cache.dtype == "auto" else self.cache.dtype
 
     @property
     def state_bytes(self) -> int:
@@ -531,10 +499,10 @@ class PackedModel:
     ) -> BucketedSteps | SlotSteps | FixedRows | None:
         """Steps of this model with the sizes of others, in tensors of their own."""
         if isinstance(steps, BucketedSteps):
-            return BucketedSteps(_weak(self._run_fixed), steps.buckets, self.device)
+            return BucketedSteps(weak_call(self._run_fixed), steps.buckets, self.device)
         if isinstance(steps, SlotSteps):
-            return SlotSteps(_weak(self._run_fixed), self.pool.capacity, self.device)
-        return None if steps is None else FixedRows(_weak(self._run_whole))
+            return SlotSteps(weak_call(self._run_fixed), self.pool.capacity, self.device)
+        return None if steps is None else FixedRows(weak_call(self._run_whole))
 
     def _check_recurrent(self, on_cpu: bool, *, fixed: bool, split: bool) -> None:
         """Raises UnsupportedModelError where recurrent layers are not supported."""
@@ -551,7 +519,7 @@ class PackedModel:
     def _draft_steps(self) -> DraftSteps | None:
         if self._is_target or self.sampler is None or self._ranks is not None or not isinstance(self.steps, SlotSteps):
             return None
-        return DraftSteps(_weak(self._run_fixed), self.sampler, self.pool.capacity, self.group_size, self.device)
+        return DraftSteps(weak_call(self._run_fixed), self.sampler, self.pool.capacity, self.group_size, self.device)
 
     def _announce(self, batch: PackedBatch) -> None:
         if self._ranks is not None:
@@ -568,44 +536,3 @@ class PackedModel:
             yield states
         finally:
             hook.remove()
-
-
-def _weak(method: Callable[P, T]) -> Callable[P, T]:
-    """The method without a reference to its object, which owns what calls it: a model that nobody uses any more must
-    leave the device at once, not when Python's collector finds the cycle."""
-    reference = WeakMethod(method)
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        found = reference()
-        assert found is not None, "its object calls it"
-        return found(*args, **kwargs)
-
-    return call
-
-
-def _parameters(model: PreTrainedModel) -> int:
-    """Number of parameters, weights in blocks included. Weights that modules share count once."""
-    found = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}
-    for each in model.modules():
-        if isinstance(each, StoredLinear):
-            first = next(iter(each.stored.tensors.values()))
-            found[first.data_ptr()] = each.out_features * each.in_features
-            if each.bias is not None:
-                found[each.bias.data_ptr()] = each.bias.numel()
-        elif isinstance(each, StoredEmbedding):
-            found[each.weight.data_ptr()] = each.num_embeddings * each.embedding_dim
-    return sum(found.values())
-
-
-def _name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
-    generation = getattr(model, "generation_config", None)
-    ids = getattr(generation, "eos_token_id", None)
-    if ids is None:
-        ids = getattr(model.config, "eos_token_id", None)
-    if ids is None:
-        return ()
-    return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)

@@ -1,6 +1,7 @@
 """Faults planted in the engine: the comparisons that the other tests use must catch each of them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv import prefix_cache
 from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotList, SlotPool
 from speculative_engine.kv.prefix_cache import PrefixCache
-from speculative_engine.kv.recurrent_states import LaneState, SequenceState
+from speculative_engine.kv.recurrent_states import SequenceState
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import packed_attention, packed_model
+from speculative_engine.model import cpu_layers, packed_attention
 from speculative_engine.model.linear.linear_weight import MakeLinear
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
@@ -56,11 +57,9 @@ def causal_mask(patch: Patch) -> None:
     """Lets a node see everything laid out before it, including its siblings."""
     add_lane = BatchBuilder.add_lane
 
-    def add(
-        self: BatchBuilder, context: np.ndarray, rows: list[int], first_query: int = 0, state: LaneState | None = None
-    ) -> None:
+    def add(self: BatchBuilder, context: np.ndarray, rows: list[int], *args: Any, **kwargs: Any) -> None:
         seen = list(range(rows[0], rows[-1] + 1))
-        add_lane(self, context, seen[len(seen) - len(rows) :], first_query, state)
+        add_lane(self, context, seen[len(seen) - len(rows) :], *args, **kwargs)
 
     patch.setattr(BatchBuilder, "add_lane", add)
 
@@ -257,7 +256,7 @@ def test_torch_sum_over_key_blocks_shows(monkeypatch: Patch) -> None:
 def test_functions_of_torch_show(monkeypatch: Patch) -> None:
     """On CPUs whose functions need no vectors this fault is invisible."""
     assert rows_differ(packed(expert_model("Laguna")), 60, 20) == 0
-    monkeypatch.setattr(packed_model, "use_row_exact_functions", lambda model: None)
+    monkeypatch.setattr(cpu_layers, "use_row_exact_functions", lambda model: None)
     if not rows_differ(packed(expert_model("Laguna")), 60, 20):
         pytest.skip("this CPU needs no functions of ours")
 
@@ -267,7 +266,7 @@ def test_layers_of_the_library_show(forgotten: str, monkeypatch: Patch) -> None:
     """On CPUs whose plain kernels are row-exact this fault is invisible."""
     sizes = {"hidden_size": 72, "intermediate_size": 1301, "num_attention_heads": 3, "num_key_value_heads": 3}
     assert rows_differ(packed(tiny_model("Llama", **sizes)), 60, 20) == 0
-    make = packed_model.make_row_exact
+    make = cpu_layers.make_row_exact
 
     def make_others(model: torch.nn.Module, make_linear: MakeLinear) -> None:
         before = dict(model.named_modules())
@@ -276,6 +275,6 @@ def test_layers_of_the_library_show(forgotten: str, monkeypatch: Patch) -> None:
             if type(module).__name__ == forgotten:
                 model.set_submodule(name, before[name])
 
-    monkeypatch.setattr(packed_model, "make_row_exact", make_others)
+    monkeypatch.setattr(cpu_layers, "make_row_exact", make_others)
     if not rows_differ(packed(tiny_model("Llama", **sizes)), 60, 20):
         pytest.skip(f"this CPU needs no {forgotten}")

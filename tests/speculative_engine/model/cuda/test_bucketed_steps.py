@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import packed_model
+from speculative_engine.model import cpu_layers
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -109,7 +109,7 @@ def test_a_view_of_the_first_layers_has_steps_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe"])
 def test_a_model_that_waits_for_the_device_goes_on_without_graphs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_model, "replace_experts", lambda *_: None)  # GPUs have transformers' own
+    monkeypatch.setattr(cpu_layers, "replace_experts", lambda *_: None)  # GPUs have transformers' own
     bucketed = packed(tiny_model(name, experts_implementation="eager"), buckets=BUCKETS)
     bucketed.capture_graphs()
     assert isinstance(bucketed.steps, BucketedSteps) and bucketed.captured == 0

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import packed_model
+from speculative_engine.model import cpu_layers
 from speculative_engine.model.cuda import fixed_rows
 from speculative_engine.model.cuda.fixed_rows import padded, split
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -81,7 +81,7 @@ class Shapes(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
 def test_products_and_sums_have_one_shape_in_any_company(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Libraries choose by shape in which order they add."""
-    monkeypatch.setattr(packed_model, "replace_linears", lambda *_: None)  # GPUs have transformers' own
+    monkeypatch.setattr(cpu_layers, "replace_linears", lambda *_: None)  # GPUs have transformers' own
     model = reproducible(name)
     slots = model.pool.take(900)
     found = []

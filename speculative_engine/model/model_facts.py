@@ -1,0 +1,64 @@
+"""Facts about a loaded model, read before its layers are replaced."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from speculative_engine.model.linear.half_weight import HalfWeight
+from speculative_engine.model.linear.linear_weight import StoredLinear
+from speculative_engine.model.linear.stored_embedding import StoredEmbedding
+
+
+def parameter_count(model: PreTrainedModel) -> int:
+    """Number of parameters, weights in blocks included. Weights that modules share count once."""
+    found = {parameter.data_ptr(): parameter.numel() for parameter in model.parameters()}
+    for each in model.modules():
+        if isinstance(each, StoredLinear):
+            first = next(iter(each.stored.tensors.values()))
+            found[first.data_ptr()] = each.out_features * each.in_features
+            if each.bias is not None:
+                found[each.bias.data_ptr()] = each.bias.numel()
+        elif isinstance(each, StoredEmbedding):
+            found[each.weight.data_ptr()] = each.num_embeddings * each.embedding_dim
+    return sum(found.values())
+
+
+def has_blocks(model: PreTrainedModel) -> bool:
+    """Whether linear layers keep weights as they lie in a file."""
+    return any(isinstance(each, StoredLinear) for each in model.modules())
+
+
+def block_types(model: PreTrainedModel, *, halves: bool) -> Counter[str]:
+    """Number of weights of each type that linear layers keep as they lie in a file. halves: whether float16 is one."""
+    found: Counter[str] = Counter()
+    for each in model.modules():
+        if isinstance(each, StoredLinear) and (halves or not isinstance(each.stored, HalfWeight)):
+            found[each.stored.type_name] += each.out_features * each.in_features
+    return found
+
+
+def query_group_size(config: PreTrainedConfig) -> int | None:
+    """Query heads per key-value head; None without attention heads."""
+    heads = getattr(config, "num_attention_heads", None)
+    if not isinstance(heads, int) or heads < 1:
+        return None
+    return heads // int(getattr(config, "num_key_value_heads", None) or heads)
+
+
+def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
+    """Tokens that end a text; none if the model does not say."""
+    generation = getattr(model, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    if ids is None:
+        ids = getattr(model.config, "eos_token_id", None)
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype without that of its package."""
+    return str(dtype).removeprefix("torch.")
