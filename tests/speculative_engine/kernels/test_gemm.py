@@ -31,7 +31,7 @@ DTYPES = [torch.bfloat16, torch.float16]
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (50, 96), (64, 64), (317, 512), (4096, 1536)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (50, 96), (64, 64), (317, 512), (1300, 1536)])
 @pytest.mark.parametrize("rows", [1, 5, 16, 17, 32, 33, 100])
 def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool, dtype: torch.dtype) -> None:
     given, weight = random(rows, inputs), random(outputs, inputs, seed=1, dtype=dtype)
@@ -54,7 +54,7 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
     product = CompiledGemm(torch.cat([weights, -weights], 1)[:, order].contiguous())
     together = product(given)
     assert together.float().abs().sum() > 0
-    for count in range(1, 131):
+    for count in [*range(1, 68), 95, 96, 97, 127, 128, 129, 130]:
         assert torch.equal(product(given[:count]), together[:count])
         assert torch.equal(product(given[130 - count :]), together[130 - count :])
 
@@ -99,7 +99,7 @@ def test_a_float16_weight_keeps_its_bits() -> None:
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("outputs", "inputs"), [(77, 512), (2000, 1024)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(77, 512), (900, 1024)])
 def test_threads_change_no_bit(outputs: int, inputs: int, dtype: torch.dtype) -> None:
     product, given = CompiledGemm(random(outputs, inputs, seed=1, dtype=dtype)), random(70, inputs)
     alone = product(given)
@@ -111,8 +111,8 @@ def test_threads_change_no_bit(outputs: int, inputs: int, dtype: torch.dtype) ->
 
 @pytest.mark.usefixtures("kind")
 def test_callers_at_the_same_time_do_not_meet() -> None:
-    given = random(9, 1024)
-    products = [CompiledGemm(random(1500, 1024, seed=seed)) for seed in range(1, 7)]
+    given = random(9, 512)
+    products = [CompiledGemm(random(900, 512, seed=seed)) for seed in range(1, 7)]
     expected = [product(given) for product in products]
 
     def repeat(index: int) -> bool:
