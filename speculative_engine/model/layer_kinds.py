@@ -120,6 +120,17 @@ def _shared_expert_beside(layer: nn.Module) -> Callable[[torch.Tensor], torch.Te
     return forward
 
 
+def _shared_block_beside(layer: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The feed-forward block of Granite 4 hybrid, whose dense block also runs alone."""
+
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
+        rows = layer.post_attention_layernorm(hidden)
+        total: torch.Tensor = layer.shared_mlp(rows)
+        return layer.block_sparse_moe(rows) + total if layer.has_experts else total
+
+    return forward
+
+
 _LLAMA = LayerKind(plain=True)
 _BARE = LayerKind()
 _WINDOWED = LayerKind(_own_window, plain=True)
@@ -140,6 +151,13 @@ _GEMMA = LayerKind(
 )
 _GEMMA4 = replace(_GEMMA, adds_one=False, lender=_last_of_its_type)
 _QWEN_HYBRID = LayerKind(adds_one=True, mixers=("self_attn", "linear_attn"), gated=True)
+_JAMBA = LayerKind(
+    output_norm="pre_ff_layernorm",
+    rotates=lambda attention: False,
+    mixers=("self_attn", "mamba"),
+    feed_forward="feed_forward",
+    last_norm="final_layernorm",
+)
 _LFM = LayerKind(
     input_norm="operator_norm",
     output_norm="ffn_norm",
@@ -197,6 +215,18 @@ KINDS: dict[str, LayerKind] = {
     "SolarOpenDecoderLayer": _BARE,
     "MellumDecoderLayer": _EXPERTS_WINDOWED,
     "HYV3DecoderLayer": _BARE,
+    "GraniteMoeHybridDecoderLayer": LayerKind(
+        rotates=lambda attention: attention.config.position_embedding_type == "rope",
+        mixers=("self_attn", "mamba"),
+        feed_forward="shared_mlp",
+        beside=_shared_block_beside,
+    ),
+    "ArceeDecoderLayer": _BARE,
+    "ApertusDecoderLayer": LayerKind(input_norm="attention_layernorm", output_norm="feedforward_layernorm"),
+    "VaultGemmaDecoderLayer": LayerKind(_own_window, output_norm="pre_feedforward_layernorm", adds_one=True),
+    "FlintDecoderLayer": LayerKind(_own_window, rotates=lambda attention: attention.sliding_window is not None),
+    "JambaAttentionDecoderLayer": _JAMBA,
+    "JambaMambaDecoderLayer": _JAMBA,
     "Lfm2DecoderLayer": _LFM,
     "Lfm2MoeDecoderLayer": _LFM,
 }
