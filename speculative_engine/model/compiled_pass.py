@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speculative_engine.model.fused_layer import FusedLayer, runs_compiled
+from speculative_engine.model.fused_layer import FusedLayer
+from speculative_engine.model.layer_fusion import runs_compiled
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.packed_batch import PackedBatch
 

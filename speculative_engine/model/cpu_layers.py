@@ -5,7 +5,7 @@ from __future__ import annotations
 from transformers import PreTrainedModel
 
 from speculative_engine.model.experts import replace_experts
-from speculative_engine.model.fused_layer import fuse_layers
+from speculative_engine.model.layer_fusion import fuse_layers
 from speculative_engine.model.linear.block_linear import maker
 from speculative_engine.model.linear.int8_linear import Int8Linear
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears

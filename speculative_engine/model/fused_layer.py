@@ -8,18 +8,15 @@ recurrent mixer, stays transformers' code between the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from speculative_engine.kernels import attention as compiled_attention
-from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.layer_ops import gate, gate_heads, rms_norm, rope
-from speculative_engine.kernels.library import BF16, library
-from speculative_engine.model.decoder_layer import CompiledLayer, ResidualStream, Room, can_compile
+from speculative_engine.model.decoder_layer import CompiledLayer, ResidualStream, can_compile
 from speculative_engine.model.layer_parts import Angles, AttentionParts, Norm
 from speculative_engine.model.layer_reading import (
     Blocks,
@@ -27,66 +24,11 @@ from speculative_engine.model.layer_reading import (
     kind_of,
     read_norm,
     read_parts,
-    supported_blocks,
     weight_of_norm,
 )
 from speculative_engine.model.linear.linear_structs import are_compiled
 from speculative_engine.model.linear.linear_weight import MakeLinear, parts_of
 from speculative_engine.model.packed_attention import ATTENTION_NAME, ForwardPass, current_pass, in_packed_pass
-from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies
-
-
-def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
-    """Replaces the decoder layers of `model`, the last norm and the rotary embedding, in place.
-
-    Does nothing unless compiled code supports a block of some layer, and knows what is around the others.
-    """
-    if library() is None or model.dtype not in BF16:
-        return
-    decoder = model.get_decoder()
-    layers = getattr(decoder, "layers", [])
-    blocks = [supported_blocks(layer) for layer in layers]
-    if None in blocks or not any(each and (each.attention or each.forward) for each in blocks):
-        return
-    rotary = getattr(decoder, "rotary_emb", None)
-    fixed = rotary is not None and has_fixed_frequencies(rotary)
-    if not fixed and any(kind_of(layer).halved_angles for layer in layers):
-        return
-    kind = kind_of(layers[0])
-    for index, (layer, supported) in enumerate(zip(layers, blocks, strict=True)):
-        assert supported is not None
-        make_layer = FusedFeatureLayer if hasattr(layer, "hidden_norm") else FusedLayer
-        layers[index] = make_layer(layer, decoder.config, supported, make_linear)
-    _share_room(layer.compiled for layer in layers)
-    setattr(decoder, kind.last_norm, FusedNorm(getattr(decoder, kind.last_norm), kind.adds_one))
-    if fixed:
-        decoder.rotary_emb = RotaryAngles(rotary)
-
-
-def runs_compiled(model: PreTrainedModel) -> bool:
-    """Whether compiled code computes all results of `model` that depend on the order or the precision of operations.
-
-    torch then only looks up embeddings and converts numbers, which is exact.
-    """
-    decoder, head = model.get_decoder(), model.get_output_embeddings()
-    rest = {name for parent in (model, decoder) for name, _ in parent.named_children()}
-    return (
-        rest == {"model", "lm_head", "embed_tokens", "layers", "norm", "rotary_emb"}
-        and all(isinstance(layer, FusedLayer) and layer.is_compiled for layer in decoder.layers)
-        and all(kind_of(layer.library_layer).plain for layer in decoder.layers)
-        and isinstance(decoder.norm, FusedNorm)
-        and isinstance(decoder.rotary_emb, RotaryAngles)
-        and isinstance(getattr(head, "product", None), CompiledProduct)
-    )
-
-
-def _share_room(layers: Iterable[CompiledLayer | None]) -> None:
-    """Gives the compiled layers of a model the room that any of them needs."""
-    compiled = [layer for layer in layers if layer is not None]
-    if compiled:
-        room = Room.of_all(layer.room for layer in compiled)
-        for layer in compiled:
-            layer.room = room
 
 
 class FusedNorm(nn.Module):
@@ -221,15 +163,15 @@ class FusedLayer(nn.Module):
         if parts.forward is None:
             self._feed_forward(residual)
             return
-        gate_and_up = _product(self.gate_and_up, _normed(residual, parts.forward.input_norm), parts.dtype)
+        gate_and_up = _product(self.gate_and_up, normed(residual, parts.forward.input_norm), parts.dtype)
         forwarded = _product(self.down, gate(gate_and_up, parts.gate), parts.dtype)
-        residual += _normed(forwarded, parts.forward.output_norm) * parts.multiplier
+        residual += normed(forwarded, parts.forward.output_norm) * parts.multiplier
         if parts.tokens is not None:
             assert tokens is not None
             gates = _product(self.token_gate, residual, parts.dtype)
             gated = gate(torch.cat([gates, tokens[0].float()], dim=1), parts.gate)
             given = _product(self.token_output, gated, parts.dtype)
-            residual += _normed(given, parts.tokens.output_norm) * parts.multiplier
+            residual += normed(given, parts.tokens.output_norm) * parts.multiplier
         residual *= parts.factor
 
     def _attend(
@@ -242,7 +184,7 @@ class FusedLayer(nn.Module):
         like = residual.new_empty(parts.kv_heads, 0, parts.dim, dtype=dtype)
         keys, values = under_way.cache.layer(parts.kv_layer, like, like)
         if inputs is None:
-            inputs = _normed(residual, parts.input_norm)
+            inputs = normed(residual, parts.input_norm)
         projected = _product(self.project, inputs, dtype)
         query = rope(
             projected,
@@ -264,12 +206,12 @@ class FusedLayer(nn.Module):
         if parts.gated:
             gate_heads(projected, seen)
         attended = _product(self.output, seen.view(len(residual), -1), dtype)
-        residual += _normed(attended, parts.output_norm) * self._parts.multiplier
+        residual += normed(attended, parts.output_norm) * self._parts.multiplier
 
     def _mix(self, residual: torch.Tensor, angles: Angles | None, **kwargs: Any) -> None:
         """Runs transformers' attention, or another mixer of tokens, and adds its output to the residual stream."""
         before, after = self._norms[:2]
-        rows = _normed(residual, before).to(self._parts.dtype).unsqueeze(0)
+        rows = normed(residual, before).to(self._parts.dtype).unsqueeze(0)
         angles = self._library_angles(angles, rows.dtype)
         mixed = getattr(self.library_layer, self._mixer_name)(hidden_states=rows, position_embeddings=angles, **kwargs)
         self._add(residual, mixed, after)
@@ -280,7 +222,7 @@ class FusedLayer(nn.Module):
         if self._beside is not None:
             forwarded: Any = self._beside(residual.to(self._parts.dtype).unsqueeze(0))
         else:
-            rows = _normed(residual, before).to(self._parts.dtype).unsqueeze(0)
+            rows = normed(residual, before).to(self._parts.dtype).unsqueeze(0)
             forwarded = getattr(self.library_layer, self._kind.feed_forward)(rows)
         self._add(residual, forwarded, after)
         residual *= self._parts.factor
@@ -288,7 +230,7 @@ class FusedLayer(nn.Module):
     def _add(self, residual: torch.Tensor, output: Any, norm: Norm | None) -> None:
         # Some blocks return what their routers say beside the rows.
         rows = (output[0] if isinstance(output, tuple) else output)[0].float().contiguous()
-        residual += _normed(rows, norm) * self._parts.multiplier
+        residual += normed(rows, norm) * self._parts.multiplier
 
     def _library_angles(self, angles: Angles | None, dtype: torch.dtype) -> Angles | None:
         """The angles as transformers' layers take them."""
@@ -301,49 +243,7 @@ class FusedLayer(nn.Module):
         return cosines, sines
 
 
-class FusedFeatureLayer(FusedLayer):
-    """A fused layer that reads features (`drafters/eagle/eagle_model.py`), always as separate operations."""
-
-    def __init__(self, layer: nn.Module, config: PreTrainedConfig, blocks: Blocks, make_linear: MakeLinear):
-        super().__init__(layer, config, blocks, make_linear)
-        self.hidden_norm = FusedNorm(layer.hidden_norm)
-        self._norm_before_residual = bool(layer.norm_before_residual)
-        self.compiled = None
-        self._is_compiled = self.is_whole and can_compile(self._parts)
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether compiled code computes the layer, if in several calls."""
-        return self._is_compiled
-
-    def forward(
-        self, hidden_states: torch.Tensor, *args: Any, position_embeddings: Angles | None = None, **kwargs: Any
-    ) -> torch.Tensor:
-        """Overwrites and returns hidden_states, embeddings [1, rows, width]. position_embeddings: as for FusedLayer."""
-        self.run_compiled(hidden_states, position_embeddings, current_pass())
-        return hidden_states
-
-    def run_compiled(
-        self,
-        hidden: torch.Tensor,
-        angles: Angles | None,
-        under_way: ForwardPass,
-        tokens: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Overwrites hidden, embeddings [1, rows, width], with the layer's output. angles: as for `forward`."""
-        features = under_way.packed_batch.features
-        assert features is not None, "the drafter sets them"
-        residual = features.float()
-        normed = self.hidden_norm(residual)
-        if self._norm_before_residual:
-            residual = normed.clone()
-        embedded = _normed(hidden[0].float(), self._norms[0])
-        self._in_parts(residual, angles, torch.cat([embedded, normed], dim=1))
-        hidden[0].copy_(residual)
-
-
-def _normed(rows: torch.Tensor, norm: Norm | None) -> torch.Tensor:
+def normed(rows: torch.Tensor, norm: Norm | None) -> torch.Tensor:
     """rows: float32 [rows, width] -> the same, normed if there is a norm"""
     return rows if norm is None else rms_norm(rows, *norm)
 

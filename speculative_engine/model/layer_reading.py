@@ -49,6 +49,8 @@ def supported_blocks(layer: nn.Module) -> Blocks | None:
     blocks = Blocks(_supports_attention(layer, kind), _supports_forward(layer, kind), tokens is not None)
     if (
         any(norm.weight.numel() % LANES for norm in norms)
+        # Of layers that read features, transformers' code of a block would not get them.
+        or (hasattr(layer, "hidden_norm") and not (blocks.attention and blocks.forward))
         or len({_eps_of(norm) for norm in norms}) != 1
         or (tokens is not None and (not blocks.forward or tokens.out_features % LANES or _gate_of(layer) is None))
     ):

@@ -30,7 +30,7 @@ from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.library import BF16_PRODUCTS
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.fused_layer import runs_compiled
+from speculative_engine.model.layer_fusion import runs_compiled
 from speculative_engine.model.linear.block_linear import BlockLinear
 from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, TurnedProduct
 from speculative_engine.model.packed_batch import BatchBuilder

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from speculative_engine.kernels.recurrence import PassItems
+from speculative_engine.kernels.recurrence_shape import PassItems
 from speculative_engine.kv.recurrent_states import RecurrentStates, SequenceState, State
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from speculative_engine.kernels.recurrence import LayerMemory, PassItems, RecurrenceShape, RecurrenceWeights
+from speculative_engine.kernels.recurrence_shape import LayerMemory, PassItems, RecurrenceShape, RecurrenceWeights
 from speculative_engine.kernels.structs import DECAYS
 from tests.harness.kernels.driver import RECURRENCE, encoded
 

@@ -9,7 +9,7 @@ import torch
 
 from speculative_engine.kernels.gemm import can_multiply
 from speculative_engine.loading.self_test import UnsupportedModelError, run_self_test
-from speculative_engine.model import fused_layer
+from speculative_engine.model import layer_fusion
 from speculative_engine.model.fused_layer import FusedLayer
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.weight_names import Weights
@@ -26,7 +26,7 @@ from tests.harness.engine.engines import (
 from tests.harness.engine.fused_models import FUSED_MODELS, PARTLY_FUSED, SIZES, fused_model
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-needs_library = pytest.mark.skipif(fused_layer.library() is None, reason="not built: there is no C compiler")
+needs_library = pytest.mark.skipif(layer_fusion.library() is None, reason="not built: there is no C compiler")
 
 
 ALL = [*FUSED_MODELS, *PARTLY_FUSED]
@@ -127,7 +127,7 @@ def test_other_layers_are_left_as_they_are(name: str, changes: dict[str, object]
 
 
 def test_without_the_library_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_layer, "library", lambda: None)
+    monkeypatch.setattr(layer_fusion, "library", lambda: None)
     assert not fused(packed(tiny_model("Llama", **SIZES)))
 
 
