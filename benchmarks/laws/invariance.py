@@ -54,8 +54,8 @@ from verifier_service.settings import LEAST_SLOTS
 BATCH = 16
 JOINED = 3
 """Held-out prompts that make a long one: recurrent layers keep states for the prefix cache after 256 tokens."""
-TOGETHER = 5
-"""Prompts that fit into few KV slots at once, with room for the output of one of them."""
+TOGETHER, GROWTH = 5, 16
+"""Prompts that fit into few KV slots at once, and tokens that each can gain there: the engine admits no more."""
 DRAFTS = ("good draft", "bad draft", "untrained draft")
 
 
@@ -152,13 +152,16 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
             AsyncClient(await asyncio.to_thread(lambda: verifier.address), timeout=300.0)
         )
         lengths = [len(await client.tokenize(text)) for text in prompts[:TOGETHER]]
-        slots = max(LEAST_SLOTS, sum(lengths) + options.max_tokens)
+        slots = max(LEAST_SLOTS, sum(lengths) + TOGETHER * GROWTH)
         short_of_slots = services.verifier(target, "--kernels", options.kernels, "--kv-slots", str(slots))
         tight = await clients.enter_async_context(
             AsyncClient(await asyncio.to_thread(lambda: short_of_slots.address), timeout=300.0)
         )
         info = await client.model_info()
+        wanted = tuple(options.cases.split(","))
         for case in cases(client, tight, services, options, addresses):
+            if not case.name.startswith(wanted) and (case.long, "greedy") in references:
+                continue
             texts = long_prompts(prompts) if case.long else prompts
             for batch in case.batches:
                 for sampling in SAMPLINGS:
@@ -223,6 +226,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--cases", default="", help="beginnings of names, such as few,long; all cases by default")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
     parser.add_argument("--kernels", choices=get_args(Kernels), default="auto")
     add_family_option(parser)
