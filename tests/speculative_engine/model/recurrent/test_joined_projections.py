@@ -45,3 +45,16 @@ def test_with_quantised_weights(weights: Weights) -> None:
     beside = walk(model, texts, [50, 20], seed=1, chunk=16)
     shared = beside.keys() & one_by_one.keys()
     assert len(shared) > 20 and all(torch.equal(beside[each], one_by_one[each]) for each in shared)
+
+
+@pytest.mark.parametrize("weights", ["checkpoint", "int8", "q4_0"])
+def test_as_a_draft_model(weights: Weights) -> None:
+    model = tiny_model("Qwen3_5", torch.bfloat16, **{**SIZES, **NETS})
+    plain = copy.deepcopy(model).float()
+    draft = PackedModel(model, 4000, row_exact=False, weights=weights)
+    assert joined_nets(draft.model) == 3
+    rows = walk(draft, [random_tokens(30, seed=1)], [20])
+    with torch.inference_mode():
+        told = {path: plain(input_ids=torch.tensor([path]), use_cache=False).logits[0, -1] for path in rows}
+    same = sum(int(rows[path].argmax() == told[path].argmax()) for path in rows)
+    assert same > len(rows) / 10  # of 300 tokens; four bits change a random model a lot
