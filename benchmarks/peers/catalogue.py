@@ -129,6 +129,7 @@ def peers(threads: int, llama_cpp: str = "") -> tuple[Peer, ...]:
             ("torch==2.13.0", f"transformers=={version('transformers')}"),
             ("torch", "transformers"),
         ),
+        process_per_method=True,  # it refuses assisted generation for some models, which ends the process
     )
     openvino = Peer(
         "OpenVINO GenAI",

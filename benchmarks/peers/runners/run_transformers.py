@@ -27,7 +27,7 @@ class _Streamer:
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """Loads the models; one process serves all methods."""
+    """Loads the models."""
     torch.set_num_threads(order["threads"])
     models = [AutoModelForCausalLM.from_pretrained(order[name], dtype=torch.bfloat16) for name in ("target", "draft")]
     target, draft = models
