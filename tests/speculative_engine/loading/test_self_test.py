@@ -95,10 +95,15 @@ def test_float16_is_served_and_reported() -> None:
     assert isinstance(report.bit_exact, bool)
 
 
+_XLSTM = {"num_heads": 4, "num_blocks": 3, "chunkwise_kernel": "chunkwise--native_autograd"}
 REFUSED = {
-    "state space": ("Mamba", {}, "layers of an unknown kind, with a state of their own"),
-    "state space, no heads": ("Mamba", {"num_attention_heads": None}, "no attention heads"),
-    "recurrent": ("RecurrentGemma", {}, "keep no keys and values"),
+    "matrix memory": ("xLSTM", _XLSTM, "layers of an unknown kind, with a state of their own"),
+    "matrix memory, no heads": ("xLSTM", {**_XLSTM, "num_attention_heads": None}, "no attention heads"),
+    "lightning attention": (
+        "MiniMax",
+        {"layer_types": ["full_attention", "linear_attention", "full_attention"], "head_dim": 16, "block_size": 16},
+        "keep no keys and values",
+    ),
     "compressed attention": (
         "DeepseekV4",
         {"layer_types": ["heavily_compressed_attention"] * 3, "n_routed_experts": 4, "moe_intermediate_size": 64},
