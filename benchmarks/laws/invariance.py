@@ -54,8 +54,10 @@ from verifier_service.settings import LEAST_SLOTS
 BATCH = 16
 JOINED = 3
 """Held-out prompts that make a long one: recurrent layers keep states for the prefix cache after 256 tokens."""
-TOGETHER, GROWTH = 5, 16
-"""Prompts that fit into few KV slots at once, and tokens that each can gain there: the engine admits no more."""
+TOGETHER = 6
+"""Prompts that fit into few KV slots at once."""
+OUTPUT = 160
+"""Tokens of long outputs: a sequence is admitted with room for a tree, and outgrows it."""
 DRAFTS = ("good draft", "bad draft", "untrained draft")
 
 
@@ -68,6 +70,8 @@ class Case:
     batches: tuple[int, ...] = (1, BATCH)
     long: bool = False
     """Whether they have long prompts."""
+    tokens: int | None = None
+    """Tokens of each output; by default as the options say."""
     cached: bool = True
     """Whether they may use the prefix cache."""
 
@@ -129,7 +133,8 @@ def cases(
             f"a swap after every {SWAP_TOKENS} tokens", Swapping(client, {"good": good, "bad": addresses["bad draft"]})
         ),
         Case("a drafter killed mid-request", Killing(client, services, options.drafts[0])),
-        Case("few KV slots", Preempting(tight, good), (BATCH,)),
+        Case("long outputs, no drafter", Drafting(client, None), (1,), tokens=OUTPUT),
+        Case("long outputs, few KV slots", Preempting(tight, good), (BATCH,), tokens=OUTPUT),
         Case("a verifier killed mid-request", FailingOver(start, good), (BATCH,)),
         Case("long prompts, no drafter", Drafting(client, None), (1,), long=True, cached=False),
         Case("long prompts, cached", FromCache(client, good), long=True),
@@ -145,14 +150,14 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     addresses = {name: await asyncio.to_thread(lambda s=service: s.address) for name, service in drafters.items()}
     differing_outputs = outputs_compared = 0
     lines: list[dict[str, object]] = []
-    references: dict[tuple[bool, str], list[Output]] = {}
+    references: dict[tuple[bool, int | None, str], list[Output]] = {}
     greedy: list[Generation] = []
     async with AsyncExitStack() as clients:
         client = await clients.enter_async_context(
             AsyncClient(await asyncio.to_thread(lambda: verifier.address), timeout=300.0)
         )
         lengths = [len(await client.tokenize(text)) for text in prompts[:TOGETHER]]
-        slots = max(LEAST_SLOTS, sum(lengths) + TOGETHER * GROWTH)
+        slots = max(LEAST_SLOTS, sum(lengths))
         short_of_slots = services.verifier(target, "--kernels", options.kernels, "--kv-slots", str(slots))
         tight = await clients.enter_async_context(
             AsyncClient(await asyncio.to_thread(lambda: short_of_slots.address), timeout=300.0)
@@ -160,19 +165,20 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
         info = await client.model_info()
         wanted = tuple(options.cases.split(","))
         for case in cases(client, tight, services, options, addresses):
-            if not case.name.startswith(wanted) and (case.long, "greedy") in references:
+            if not case.name.startswith(wanted) and (case.long, case.tokens, "greedy") in references:
                 continue
             texts = long_prompts(prompts) if case.long else prompts
             for batch in case.batches:
                 for sampling in SAMPLINGS:
-                    requests = Requests(client, texts, sampling, options.max_tokens, batch, case.cached)
+                    tokens = case.tokens or options.max_tokens
+                    requests = Requests(client, texts, sampling, tokens, batch, case.cached)
                     started = time.perf_counter()
                     await case.runner(requests)
                     seconds = time.perf_counter() - started
                     outputs = requests.outputs()
                     if sampling == "greedy" and not greedy:
                         greedy = [requests.generations[index] for index in range(len(prompts))]
-                    reference = references.setdefault((case.long, sampling), outputs)
+                    reference = references.setdefault((case.long, case.tokens, sampling), outputs)
                     differing = sum(a != b for a, b in zip(outputs, reference, strict=True))
                     differing_outputs += differing
                     outputs_compared += len(outputs)
