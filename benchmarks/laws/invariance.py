@@ -232,7 +232,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=48)
-    parser.add_argument("--cases", default="", help="beginnings of names, such as few,long; all cases by default")
+    parser.add_argument("--cases", default="", help="beginnings of names, such as 'good,long'; all by default")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
     parser.add_argument("--kernels", choices=get_args(Kernels), default="auto")
     add_family_option(parser)
