@@ -77,7 +77,26 @@ def follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
     """Runs a rank other than rank 0. loaded: called once its part of the model is loaded. Raises StartupError."""
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
-        follow_ranks(settings, partial(load_part, settings), loaded)
+        follow_ranks(settings, partial(load_part, settings), partial(_size_cache, settings), loaded)
+
+
+def _most_rows(settings: VerifierSettings, model: PackedModel) -> int:
+    """Rows of the largest step."""
+    return settings.max_step_rows or max(model.most_rows, settings.max_sequences)
+
+
+def _size_cache(settings: VerifierSettings, model: PackedModel, ranks: RankGroup | None) -> None:
+    """Gives the model the KV cache for which there is memory, unless the settings say its size."""
+    if not settings.kv_slots:
+        size_cache(
+            model,
+            settings.gpu_memory_utilization,
+            graphs=settings.cuda_graphs,
+            rows=_most_rows(settings, model),
+            least=LEAST_SLOTS,
+            most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
+            ranks=ranks,
+        )
 
 
 def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> Target:
@@ -92,21 +111,13 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         model = load_part(settings, ranks, checkpoint)
         trim_heap()  # of what packing has freed, before the KV cache is allocated
         report = run_self_test(model)  # every rank runs its part of it
-        rows = settings.max_step_rows or max(model.most_rows, settings.max_sequences)
-        if not settings.kv_slots:
-            size_cache(
-                model,
-                settings.gpu_memory_utilization,
-                graphs=settings.cuda_graphs,
-                rows=rows,
-                least=LEAST_SLOTS,
-                most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
-            )
+        _size_cache(settings, model, ranks)
         if ranks is not None:
             ranks.lead()
         if settings.cuda_graphs:
             model.capture_graphs()
         numerics = model_numerics(model, settings.tensor_parallel)
+        rows = _most_rows(settings, model)
         cost = measure_step_cost(model, rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     kernels, advice = kernels_of(str(model.device)), faster(str(model.device), model.weight_type)
     if model.text_part_of is not None:

@@ -122,7 +122,8 @@ def follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
     StartupError."""
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
-        follow_ranks(settings.with_hub_models(), partial(load_part, settings.with_hub_models()), loaded)
+        hub = settings.with_hub_models()
+        follow_ranks(hub, partial(load_part, hub), partial(_size_cache, hub), loaded)
 
 
 def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> LoadedModel:
@@ -138,11 +139,10 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     with startup_errors(*RANK_ERRORS):
         model = load_part(settings, ranks)
         report = run_self_test(model)  # every rank runs its part of the test
+        _size_cache(settings, model, ranks)
         if ranks is not None:
             ranks.lead()
         translation = Translation.load(settings, model)
-        if not settings.kv_slots:
-            _size_cache(model, settings)
         _make_cache(model)
         if settings.cuda_graphs:
             _capture_graphs(model)
@@ -184,8 +184,11 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     return LoadedModel(model, info, cost, translation.token_map)
 
 
-def _size_cache(model: PackedModel, settings: DrafterSettings) -> None:
-    """Gives the model the KV cache for which there is memory. Raises NoMemoryError."""
+def _size_cache(settings: DrafterSettings, model: PackedModel, ranks: RankGroup | None) -> None:
+    """Gives the model the KV cache for which there is memory, unless the settings say its size. Raises
+    NoMemoryError."""
+    if settings.kv_slots:
+        return
     try:
         size_cache(
             model,
@@ -194,6 +197,7 @@ def _size_cache(model: PackedModel, settings: DrafterSettings) -> None:
             rows=model.most_rows,
             least=max(LEAST_SLOTS, settings.max_tree_nodes + 1),
             most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
+            ranks=ranks,
         )
     except ModelLoadError as error:
         raise NoMemoryError(str(error)) from error

@@ -52,8 +52,6 @@ class RankSettings(ServiceSettings):
     def _slots_can_be_counted(self) -> Self:
         if not self.kv_slots and self.device == "cpu":
             raise ValueError("--kv-slots: 0, as many as there is memory for, requires --device cuda, got cpu")
-        if not self.kv_slots and self.tensor_parallel > 1:
-            raise ValueError("--kv-slots: 0, as many as there is memory for, cannot be used with --tensor-parallel")
         return self
 
     @model_validator(mode="after")

@@ -75,16 +75,20 @@ def running_ranks(
 
 
 def follow_ranks(
-    settings: SplitSettings, load_part: Callable[[RankGroup], PackedModel], loaded: Callable[[], None]
+    settings: SplitSettings,
+    load_part: Callable[[RankGroup], PackedModel],
+    size: Callable[[PackedModel, RankGroup], None],
+    loaded: Callable[[], None],
 ) -> None:
     """Runs a rank other than rank 0: loads its part of the model, then runs the passes that rank 0 announces.
 
-    loaded: called once the model is loaded. Raises RANK_ERRORS.
+    size: sizes the tested model's KV cache as rank 0 does. loaded: called once the model is loaded. Raises RANK_ERRORS.
     """
     with running_ranks(settings) as ranks:
         assert ranks is not None
         model = load_part(ranks)
         run_self_test(model)
+        size(model, ranks)
         loaded()
         ranks.follow(model)
 

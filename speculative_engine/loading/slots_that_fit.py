@@ -1,4 +1,7 @@
-"""The size of the KV cache from a GPU's free memory, after weights, CUDA graphs and the largest step."""
+"""The size of the KV cache from a GPU's free memory, after weights, CUDA graphs and the largest step.
+
+Ranks each count on a GPU of their own, and all take the smallest number: a KV slot is one of every rank.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from speculative_engine.model.cuda.step_buckets import KEYS
 from speculative_engine.model.device_memory import memory, return_unused
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
 
 PROVISIONAL_SLOTS = KEYS[-1]
 """Slots of a model until its cache is sized; the cache takes no memory before its first pass."""
@@ -39,22 +43,37 @@ def slots_that_fit(free: int, total: int, utilization: float, needs: MemoryNeeds
     return (free - round((1 - utilization) * total) - needs.step - needs.graphs - _SPARE_BYTES) // needs.slot
 
 
-def size_cache(model: PackedModel, utilization: float, *, graphs: bool, rows: int, least: int, most: int) -> None:
+def size_cache(
+    model: PackedModel,
+    utilization: float,
+    *,
+    graphs: bool,
+    rows: int,
+    least: int,
+    most: int,
+    ranks: RankGroup | None = None,
+) -> None:
     """Gives a model on a GPU a KV cache as large as the memory allows. The model must be idle.
 
     utilization: as for `slots_that_fit`. graphs: whether CUDA graphs will be captured. rows: of the largest step.
-    least, most: bounds of the number of slots. Raises ModelLoadError if fewer than `least` fit.
+    least, most: bounds of the number of slots. ranks: those that the model is split among; all must call this, before
+    rank 0 leads. Raises ModelLoadError, at every rank, if fewer than `least` fit at one, and RankLostError.
     """
     needs = _needs(model, graphs, rows)
     free, total = memory(model.device)
     slots = slots_that_fit(free, total, utilization, needs)
+    lacking: str | None = None
     if slots < least:
         needed = least * needs.slot + needs.step + needs.graphs + _SPARE_BYTES
-        raise ModelLoadError(
-            f"model {model.name}: {least} KV slots do not fit: with graphs and the largest step they take "
-            f"{needed / 2**30:.1f} GiB beside the weights; {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, and "
-            f"{utilization:.0%} may be in use (--gpu-memory-utilization)"
+        lacking = (
+            f"{least} KV slots do not fit: with graphs and the largest step they take {needed / 2**30:.1f} GiB beside "
+            f"the weights; {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, and {utilization:.0%} may be in use "
+            "(--gpu-memory-utilization)"
         )
+    if ranks is not None:
+        lacking, slots = ranks.agreed(lacking), min(ranks.numbers(slots))
+    if lacking is not None:
+        raise ModelLoadError(f"model {model.name}: {lacking}")
     model.resize(min(slots, most))
 
 

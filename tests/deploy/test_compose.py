@@ -167,6 +167,14 @@ def test_gpus(name: str) -> None:
     assert service["environment"]["DRAFTWIRE_DEVICE"] == "cuda"
 
 
+def test_the_verifier_may_take_the_gpus_memory() -> None:
+    names = "DRAFTWIRE_KV_SLOTS", "DRAFTWIRE_GPU_MEMORY_UTILIZATION"
+    assert not set(names) & services("gpu")["verifier-gpu"]["environment"].keys()
+    for name, service in services("gpu", dict(zip(names, ("0", "0.8"), strict=True))).items():
+        told = [service.get("environment", {}).get(each) for each in names]
+        assert told == (["0", "0.8"] if name == "verifier-gpu" else [None, None])
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_target_is_split_among_gpus_by_one_variable(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {} if count == 1 else {"DRAFTWIRE_VERIFIER_GPUS": str(count)}
@@ -180,7 +188,7 @@ def test_a_target_is_split_among_gpus_by_one_variable(count: int, monkeypatch: p
     for variable, value in (image.environment | found["verifier-gpu"]["environment"]).items():
         if variable.startswith("DRAFTWIRE_"):
             monkeypatch.setenv(variable, value)
-    settings = load_settings(VerifierSettings, [])
+    settings = load_settings(VerifierSettings, ["--kv-slots", "0"])
     assert (settings.device, settings.tensor_parallel, settings.rank) == ("cuda", count, 0)
     # What each of the other ranks is started with: the same command, and its place.
     program, *arguments = image.entrypoint

@@ -26,7 +26,6 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--model", "m", "--kv-dtype", "q8_0", "--device", "cuda"], "--kv-dtype"),
         (["--model", "m", "--device", "cuda:x"], "--device"),
         (["--model", "m", "--kv-slots", "0"], "--kv-slots: 0, as many as there is memory for, requires --device cuda"),
-        (["--model", "m", "--kv-slots", "0", "--device", "cuda", "--tensor-parallel", "2"], "--kv-slots"),
         (["--model", "m", "--kv-slots", "63"], "--kv-slots: must be 0 or at least 64, got 63"),
         (["--model", "m", "--gpu-memory-utilization", "1.5"], "--gpu-memory-utilization"),
         (["--model", "m", "--device", "cuda:1", "--tensor-parallel", "2"], "--device"),

@@ -133,7 +133,14 @@ class RankGroup:
                 dist.all_gather_into_tensor(parts, part.contiguous())  # a list would be copied once more
         return parts
 
-    # Captures of CUDA graphs. All ranks capture the same ones at the same time.
+    # What ranks find out together before rank 0 serves, each on its own device.
+
+    def numbers(self, own: int) -> list[int]:
+        """Tells the other ranks a number; returns those of all in the order of ranks. Raises RankLostError."""
+        told = [torch.empty(1, dtype=torch.int64) for _ in range(self.size)]
+        with self.exchange():
+            dist.all_gather(told, torch.tensor([own]))
+        return [int(each) for each in told]
 
     def agreed(self, failure: str | None) -> str | None:
         """Reports this rank's failure, if any, and returns the same at every rank: the first failure of any, with its
@@ -149,6 +156,8 @@ class RankGroup:
             return failures[0] or None
         rank = next(rank for rank, each in enumerate(failures) if each)
         return f"rank {rank}: {failures[rank]}"
+
+    # Captures of CUDA graphs. All ranks capture the same ones at the same time.
 
     @contextmanager
     def capturing(self) -> Iterator[None]:

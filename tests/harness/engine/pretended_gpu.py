@@ -242,7 +242,10 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         for name in ("device", "device_of"):
             patch.setattr(torch.cuda, name, lambda *_: nullcontext())
         patch.setattr(torch.cuda, "current_stream", lambda *_: None)
-        patch.setattr(torch.cuda, "set_stream", lambda *_: None)
+        for name in ("set_stream", "synchronize", "reset_peak_memory_stats"):
+            patch.setattr(torch.cuda, name, lambda *_: None)
+        for name in ("memory_allocated", "max_memory_allocated"):
+            patch.setattr(torch.cuda, name, lambda *_: 0)
         patch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
         patch.setattr(captured_steps, "GraphCapture", _Capture)
         patch.setattr(dist, "all_gather_into_tensor", _all_gather)

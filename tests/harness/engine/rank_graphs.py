@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.loading import slots_that_fit
 from speculative_engine.loading.rank_processes import RankProcesses
 from speculative_engine.model.cuda import captured_steps
 from speculative_engine.model.packed_model import PackedModel
@@ -42,6 +43,8 @@ class GraphReport:
     """What a rank finds."""
 
     kernels: str = ""
+    slots: int = 0
+    """Of the KV cache, for 130 of which rank 1's memory has room, and rank 0's for 10 more."""
     graphs: list[str] = field(default_factory=list)
     """What the log says of them: before they are captured, after that, and after a capture that fails at one rank."""
     captured: list[int] = field(default_factory=list)
@@ -63,7 +66,15 @@ def split_model(directory: str, ranks: RankGroup) -> PackedModel:
     head = split.get_output_embeddings()
     head.out_features, head.in_features = sizes
     to_gpu(split)
-    return PackedModel(split, 120, ranks=ranks)
+    model = PackedModel(split, slots_that_fit.PROVISIONAL_SLOTS, ranks=ranks)
+    slots_that_fit.size_cache(model, 1.0, graphs=True, rows=20, least=64, most=1000, ranks=ranks)
+    return model
+
+
+def memory(rank: int) -> tuple[int, int]:
+    """The pretended memory, which graphs take nothing of."""
+    slot = 2 * 16 * 2  # keys and values of one of two heads, float16
+    return slots_that_fit._SPARE_BYTES + (130 if rank else 140) * slot, 1 << 30
 
 
 def counted(call: Callable[..., Any], gpu: PretendedGpu, counts: list[dict[str, int]]) -> Callable[..., Any]:
@@ -147,8 +158,9 @@ def main() -> None:
     processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
     ranks, report = processes.ranks, GraphReport()
     with pretended_gpu() as gpu:
+        slots_that_fit.memory = lambda _: memory(ranks.rank)  # type: ignore[attr-defined]
         model = split_model(sys.argv[1], ranks)
-        report.kernels = model.layer_kernels
+        report.kernels, report.slots = model.layer_kernels, model.pool.capacity
         ranks.lead()
         if ranks.rank:
             follow(model, ranks, gpu, report)

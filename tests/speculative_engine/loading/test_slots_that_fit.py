@@ -1,5 +1,11 @@
 """A KV cache as large as a GPU's memory allows, with a stand-in for the GPU's memory."""
 
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from speculative_engine.loading import slots_that_fit as module
@@ -8,7 +14,11 @@ from speculative_engine.loading.slots_that_fit import MemoryNeeds, size_cache, s
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from tests.harness import processes
+from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import error, packed, random_tokens, tiny_model, walk
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.waiting import PATIENCE
 
 GIB = 1 << 30
 SLOT = 3 * 2 * 2 * 16 * 4
@@ -66,3 +76,35 @@ def test_too_little_memory(free: list[int]) -> None:
     with pytest.raises(ModelLoadError, match=r"64 KV slots do not fit: .*\(--gpu-memory-utilization\)"):
         sized(model)
     assert model.pool.capacity == 4000 and model.pool.used == 0
+
+
+def on_ranks(service: str, directory: Path, slots: str) -> dict[str, Any]:
+    """What rank 0 of two finds whose memory has room for so many slots each."""
+    done = processes.run(
+        [sys.executable, "-m", "tests.harness.rank_slots", service, str(directory), slots],
+        cwd=ROOT,
+        env=os.environ | processes.ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        spares=1,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("service", ["verifier", "drafter"])
+def test_ranks_take_the_number_of_the_one_with_the_least_memory(service: str, tmp_path: Path) -> None:
+    directory = write_checkpoint(tmp_path)
+    first, second = (on_ranks(service, directory, slots) for slots in ("400,300", "310,500"))
+    assert (first["slots"], second["slots"]) == (300, 310)
+    assert len(first["tokens"]) == 8 and first["tokens"] == second["tokens"]
+
+
+@pytest.mark.timeout(300)
+def test_all_ranks_end_if_one_has_too_little_memory(tmp_path: Path) -> None:
+    found = on_ranks("verifier", write_checkpoint(tmp_path), "400,100")
+    assert found["slots"] is None
+    assert "rank 1: 256 KV slots do not fit: " in found["problem"]

@@ -75,6 +75,7 @@ def test_ranks_capture_their_steps_together(graphs: list[dict[str, Any]]) -> Non
     """A rank whose capture fails leaves the others without graphs, too: theirs would wait for its exchanges."""
     leader, follower = graphs
     assert leader["kernels"] == follower["kernels"] == "yes"
+    assert leader["slots"] == follower["slots"] == 130
     assert leader["captured"] == [0, 9, 0] and follower["captured"] == [9, 0]
     assert leader["graphs"] == ["0", "9", "rank 1: NCCL cannot be captured"]
     assert follower["graphs"] == leader["graphs"][1:]
