@@ -4,8 +4,9 @@
 # DEVICE=cpu rehearses it without one: the bundled pair takes the place of the large models, and no figure means anything.
 #
 # Needs Python with torch and transformers, and no network. Each part has a limit of its own, which add up to 590 s, and a
-# file of its own in $OUT; every figure is in it as soon as it is found. The parts are in an order in which each one shows
-# whether the next makes sense. docs/gpu.md says what to compare the figures with.
+# file of its own in $OUT; every figure is in it as soon as it is found, the most wanted ones first, and $OUT/results has them
+# as data, also those of a part that its limit ends. The parts are in an order in which each one shows whether the next makes
+# sense. docs/gpu.md says what to compare the figures with.
 #
 # Before, where there is a network: python scripts/service_wheels.py wheels --python 3.12    (the Python of this machine)
 # Without these wheels, or packages that are installed, the last part fails.
@@ -16,6 +17,7 @@ DEVICE=${DEVICE:-cuda}
 SHAPE=llama-8b
 [ "$DEVICE" = cpu ] && SHAPE=pair
 mkdir -p "$OUT"
+RESULTS="$OUT/results"
 export PYTHONUNBUFFERED=1 PYTHONPATH="$PWD:$PWD/sdk"
 
 # part SECONDS NAME COMMAND...
@@ -24,7 +26,7 @@ part() {
   name=$2
   shift 2
   echo "== $name"
-  timeout "$limit" "$@" > "$OUT/$name.log" 2>&1
+  timeout -k 3 "$limit" "$@" > "$OUT/$name.log" 2>&1
   echo "exit $?"
   tail -n 25 "$OUT/$name.log"
 }
@@ -43,9 +45,10 @@ part 60  1-probe       python3 -m benchmarks.gpu.probe "$DEVICE"
 part 35  2-no-split-k  env CUBLAS_WORKSPACE_CONFIG=:16:8 CUBLASLT_WORKSPACE_SIZE=1 python3 -m benchmarks.gpu.probe "$DEVICE"
 # The first one with models also compiles the kernels.
 part 90  3-small       python3 -m benchmarks.gpu --device "$DEVICE" --target-parameters 400M --draft-parameters 60M --prompts 2 \
-  --tokens 24 --runs 5 --part-seconds 70 --json
-part 190 4-8B          python3 -m benchmarks.gpu --device "$DEVICE" --prompts 3 --tokens 48 --runs 10 --part-seconds 80 --json
+  --tokens 24 --runs 5 --part-seconds 60 --json --results "$RESULTS"
+part 190 4-8B          python3 -m benchmarks.gpu --device "$DEVICE" --parts device,check,speed,cost,flips,reproducible --prompts 3 \
+  --tokens 48 --runs 10 --part-seconds 60 --json --results "$RESULTS"
 part 45  5-profile     python3 -m benchmarks.gpu.kernel_profile --device "$DEVICE" --shape "$SHAPE"
-part 75  6-llama       python3 -m benchmarks.gpu --device "$DEVICE" --parts check,cost --shape "$SHAPE" \
-  --context 512,4000,16000,32000 --slots 40000 --runs 5 --json
-part 95  7-services    python3 -m benchmarks.gpu.services --device "$DEVICE" --json
+part 75  6-llama       python3 -m benchmarks.gpu --device "$DEVICE" --parts cost,check --shape "$SHAPE" \
+  --context 512,4000,16000,32000 --slots 40000 --runs 5 --part-seconds 55 --json --results "$RESULTS"
+part 95  7-services    python3 -m benchmarks.gpu.services --device "$DEVICE" --json --results "$RESULTS"

@@ -34,7 +34,6 @@ from benchmarks.gpu.models import LAYERS, SHAPES
 from benchmarks.gpu.parts import PAIR, ModelParts
 from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options
-from benchmarks.harness.results import save
 from models.inflate import read_count
 
 PARTS = ("device", "noise", "sampling", "check", "cost", "flips", "speed", "reproducible")
@@ -55,11 +54,11 @@ def main() -> None:
     log = FigureLog(options.json)
     about = machine()
     print(json.dumps({"benchmark": "gpu", "machine": about}) if options.json else f"gpu\n  {about}", flush=True)
-    for name, work in works(options, device, log):
-        log.run(name, options.part_seconds, work)
-    if device.type == "cuda":
-        log.add({"GPU memory, GiB at most": round(torch.cuda.max_memory_allocated(device) / 2**30, 1)})
-    save(log.figures, options)
+    with log.saved(options):
+        for name, work in works(options, device, log):
+            log.run(name, options.part_seconds, work)
+        if device.type == "cuda":
+            log.add({"GPU memory, GiB at most": round(torch.cuda.max_memory_allocated(device) / 2**30, 1)})
     wrong = [name for name, value in log.figures.items() if value is False and not name.startswith(_MAY_DIFFER)]
     if wrong or log.failed:
         sys.exit(f"failed checks: {', '.join(wrong) or 'none'}; failed parts: {', '.join(log.failed) or 'none'}")

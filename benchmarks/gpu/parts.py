@@ -58,12 +58,14 @@ class ModelParts:
         yield {f"{name}: graphs": model.graphs}
 
     def cost(self, name: str) -> Iterator[Figures]:
-        """Measures c(n) with graphs and without, by context, and passes of one row of each of several sequences."""
+        """Measures c(n) with graphs and without, by context, passes of one row of each of several sequences, and the
+        reading of a prompt. What a service does comes first, since time may run out."""
         for kind in ("graphs", "no graphs"):
             model = self._model(name, kind)
             for context in self._options.context:
                 yield from cost_figures(name, model, context, self._options.runs, kind)
-        yield from prompt_figures(name, self._model(name, "graphs"), self._options.prompt_tokens, self._options.runs)
+            if kind == "graphs":
+                yield from prompt_figures(name, model, self._options.prompt_tokens, self._options.runs)
 
     def flips(self) -> Iterator[Figures]:
         """Counts rows that differ between batches in the fast mode."""

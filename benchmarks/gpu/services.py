@@ -21,7 +21,6 @@ from benchmarks.gpu.figure_log import FigureLog
 from benchmarks.gpu.model_swaps import ModelSwaps
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options
-from benchmarks.harness.results import save
 from benchmarks.harness.services import Services
 from benchmarks.harness.timings import Timing, acceptance_length, decode_rate, through_services
 from draftwire import AsyncClient
@@ -83,9 +82,8 @@ def main() -> None:
     add_report_options(parser)
     options = parser.parse_args()
     log = FigureLog(options.json)
-    with Services() as services:
+    with Services() as services, log.saved(options):
         asyncio.run(measure(options, services, log))
-    save(log.figures, options)
 
 
 if __name__ == "__main__":

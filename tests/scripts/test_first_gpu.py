@@ -57,6 +57,10 @@ def test_the_benchmark_takes_its_options(number: int, monkeypatch: pytest.Monkey
     gpu = importlib.import_module("benchmarks.gpu.__main__")
     joined = SCRIPT.read_text().replace("\\\n", " ")
     (line,) = re.findall(rf"^part \d+ +{number}-\S+ +python3 -m benchmarks.gpu (.*)$", joined, re.MULTILINE)
-    given = line.replace('"$DEVICE"', "cuda").replace('"$SHAPE"', "llama-8b").split()
+    given = line.replace('"$DEVICE"', "cuda").replace('"$SHAPE"', "llama-8b").replace('"$RESULTS"', "out").split()
     monkeypatch.setattr("sys.argv", ["gpu", *given])
-    assert gpu.read_options().json
+    options = gpu.read_options()
+    assert options.json and options.results == Path("out")
+    # A part that hangs leaves time for the next one.
+    limit = re.search(rf"^part (\d+) +{number}-", joined, re.MULTILINE)
+    assert limit is not None and options.part_seconds < int(limit[1])

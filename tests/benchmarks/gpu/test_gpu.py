@@ -1,6 +1,8 @@
 """The whole GPU benchmark on a CPU: tiny sizes, with the bundled models unchanged."""
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -108,6 +110,28 @@ def test_a_part_that_fails_or_takes_long_does_not_end_the_others(
     assert figures["before"] == 1 and figures["noise: failed"] == "TimeoutError: more than 5 s"
     assert figures["check of the target: failed"] == "KeyError: 'llama-8b'"
     assert figures["sampling 8 rows of 8192: both ways alike"] is True
+
+
+@pytest.mark.usefixtures("small")
+def test_a_run_that_is_ended_leaves_what_it_has_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def takes_long(*_: object) -> Iterator[dict[str, object]]:
+        yield {"found": 2}
+        os.kill(os.getpid(), signal.SIGTERM)  # as `timeout` does
+        yield {"found too late": 3}
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(gpu, "noise_figures", takes_long)
+    results = tmp_path / "results"
+    figures, status = figures_of(monkeypatch, capsys, "--parts", "device,noise,sampling", "--results", str(results))
+    assert status == "ended by SIGTERM in the part noise"
+    assert figures["ended early"] == "by SIGTERM in the part noise" and figures["device: seconds in all"] >= 0
+    (file,) = results.glob("*/*.json")
+    saved = json.loads(file.read_text())["figures"]
+    assert saved == figures and saved["found"] == 2
+    assert not any(name.startswith(("found too late", "sampling")) for name in saved)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(
