@@ -62,10 +62,10 @@ class ModelParts:
         reading of a prompt. What a service does comes first, since time may run out."""
         for kind in ("graphs", "no graphs"):
             model = self._model(name, kind)
-            for context in self._options.context:
+            for number, context in enumerate(self._options.context):
                 yield from cost_figures(name, model, context, self._options.runs, kind)
-            if kind == "graphs":
-                yield from prompt_figures(name, model, self._options.prompt_tokens, self._options.runs)
+                if kind == "graphs" and not number:
+                    yield from prompt_figures(name, model, self._options.prompt_tokens, self._options.runs)
 
     def flips(self) -> Iterator[Figures]:
         """Counts rows that differ between batches in the fast mode."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -74,8 +75,13 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 def usable_device(name: str) -> torch.device:
     """The device that a `--device` setting selects. Raises ModelLoadError if this machine cannot use it."""
     device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ModelLoadError(f"device {name}: this build of torch sees no CUDA device")
+    if device.type == "cuda":
+        with warnings.catch_warnings(record=True) as told:  # such as that the driver is too old
+            warnings.simplefilter("always")
+            available = torch.cuda.is_available()
+        if not available:
+            reason = "".join(f": {' '.join(str(each.message).split())}" for each in told[:1])
+            raise ModelLoadError(f"device {name}: this build of torch sees no CUDA device{reason}")
     if device.type == "cpu":
         try:
             library()

@@ -167,6 +167,28 @@ def test_gpus(name: str) -> None:
     assert service["environment"]["DRAFTWIRE_DEVICE"] == "cuda"
 
 
+def test_one_gpu_may_have_its_draft_model_in_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes would take turns on it. The command is that of deploying.md."""
+    page = (ROOT / "docs/deploying.md").read_text()
+    (drafter, names) = re.findall(r"`DRAFTWIRE_DRAFTER=(local:\S+) docker compose --profile gpu up ([^`]+)`", page)[0]
+    found = services("gpu", {"DRAFTWIRE_DRAFTER": drafter})
+    assert names.split() == ["verifier-gpu", "gateway"]
+    for name in names.split():
+        assert set(found[name].get("depends_on", {})) <= {"verifier", *names.split()}
+    for variable, value in found["verifier-gpu"]["environment"].items():
+        monkeypatch.setenv(variable, value)
+    assert load_settings(VerifierSettings, []).drafter == (drafter,)
+
+
+def test_older_drivers_need_another_torch() -> None:
+    page = (ROOT / "docs/deploying.md").read_text()
+    (index,) = re.findall(r"`TORCH_INDEX_URL=(https://\S+/cu\d+)`", page)
+    for told, expected in (({}, ""), ({"TORCH_INDEX_URL": index}, index)):
+        for name in ("verifier-gpu", "drafter-1-gpu"):
+            assert services("gpu", told)[name]["build"]["args"]["TORCH_INDEX_URL"] == expected
+            assert services("gpu", told)[name]["build"]["args"]["EXTRAS"] == "serve,tracing,gpu"
+
+
 def test_the_verifier_may_take_the_gpus_memory() -> None:
     names = "DRAFTWIRE_KV_SLOTS", "DRAFTWIRE_GPU_MEMORY_UTILIZATION"
     assert not set(names) & services("gpu")["verifier-gpu"]["environment"].keys()

@@ -90,6 +90,20 @@ def test_a_step_is_two_copies_and_one_wait(gpu: PretendedGpu, drafted: bool) -> 
         assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
 
 
+def test_hidden_states_are_on_the_host_when_the_step_ends(gpu: PretendedGpu) -> None:
+    """Whoever sends them, in the event loop, would otherwise wait for all that the device has to do."""
+    engine = engine_of(on_gpu())
+    for number, prompt in enumerate(PROMPTS[:2]):
+        engine.add(SequenceSpec(number, prompt[:5], 20, GREEDY))
+        engine.attach(number, "remote", hidden_states=True)
+    for _ in range(3):
+        with gpu.counted() as count:
+            outcomes = engine.step().outcomes
+        for outcome in outcomes:
+            assert outcome.hidden_state is not None and outcome.hidden_state.device.type == "cpu"
+        assert count["copies back"] == 2  # the tokens, and the states of both
+
+
 def test_drawing_is_two_launches(gpu: PretendedGpu) -> None:
     sampler = on_gpu(captured=False).sampler
     assert sampler is not None

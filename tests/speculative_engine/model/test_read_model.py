@@ -1,5 +1,6 @@
 """Weights of a checkpoint are read straight to their device."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.model import read_model as module
-from speculative_engine.model.read_model import read_model, resolve_dtype
+from speculative_engine.model.read_model import ModelLoadError, read_model, resolve_dtype, usable_device
 from tests.harness.checkout import MODELS
 
 
@@ -45,3 +46,19 @@ def test_auto_is_bfloat16_where_a_gpu_computes_in_it(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert resolve_dtype("auto", torch.device("cuda")) == dtype
     assert resolve_dtype("float16", torch.device("cuda")) == torch.float16
+
+
+@pytest.mark.parametrize("reason", ["", "CUDA initialization: The NVIDIA driver on your system\nis too old (12020)."])
+def test_why_a_gpu_cannot_be_used(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch only warns, of a driver that is too old among others."""
+
+    def available() -> bool:
+        if reason:
+            warnings.warn(reason, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", available)
+    with pytest.raises(ModelLoadError) as caught:
+        usable_device("cuda")
+    expected = "device cuda: this build of torch sees no CUDA device"
+    assert str(caught.value) == expected + (reason and f": {reason}").replace("\n", " ")
