@@ -1,11 +1,75 @@
 """The packages for a machine that has torch and transformers, but no network."""
 
 import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from scripts.service_wheels import wanted
+from tests.harness.checkout import ROOT
+from tests.harness.waiting import PATIENCE
+
+MODULES = "verifier_service.service verifier_service.target drafter_service.service benchmarks.gpu.services"
+IMPORT = """
+import importlib, sys
+modules, lacking = (text.split() for text in sys.argv[1:])
+for name in lacking:
+    sys.modules[name] = None  # an import of it fails
+for name in modules:
+    importlib.import_module(name)
+"""
 
 
 def test_services_get_all_that_torch_and_transformers_do_not_bring() -> None:
     names = {re.split(r"[<>=!; ]", each)[0] for each in wanted()}
     assert {"grpcio", "protobuf", "pydantic", "structlog", "llguidance", "typer"} <= names
     assert not {"torch", "transformers", "numpy", "gguf"} & names
+
+
+def closure(requirements: Iterable[str]) -> set[str]:
+    """Names of the packages that requirements bring, those of no extra."""
+    found: set[str] = set()
+    waiting = [Requirement(each) for each in requirements]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        extras = {"", *requirement.extras}
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            needed = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:  # for other machines, such as CUDA's
+            continue
+        if name in found and extras == {""}:
+            continue
+        found.add(name)
+        for each in map(Requirement, needed):
+            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras):
+                each.marker = None
+                waiting.append(each)
+    return found
+
+
+def test_services_and_their_benchmark_need_nothing_else() -> None:
+    """On a machine with torch, transformers and these wheels."""
+    there = closure([*wanted(), "torch", "transformers"])
+    assert {"grpcio", "structlog", "numpy", "safetensors"} <= there
+    lacking = [
+        module
+        for module, packages in metadata.packages_distributions().items()
+        if not {canonicalize_name(each) for each in packages} & (there | {"draftwire"})
+    ]
+    assert {"pytest", "gguf", "hypothesis"} <= set(lacking)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT, MODULES, " ".join(lacking)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

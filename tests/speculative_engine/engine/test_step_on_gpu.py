@@ -90,6 +90,22 @@ def test_a_step_is_two_copies_and_one_wait(gpu: PretendedGpu, drafted: bool) -> 
         assert count == {"copies to the device": 1, "launches": 3, "copies back": 1, "waits": 1}
 
 
+def test_a_prompt_is_read_in_large_chunks(gpu: PretendedGpu) -> None:
+    """Of the size that services take: a pass of fewer rows leaves a GPU waiting for its next kernel."""
+    prompt = random_tokens(300, seed=5)
+    (expected,) = expected_of([SequenceSpec(0, prompt, 302, GREEDY)]).values()
+    for model, most in ((on_gpu(captured=False), 1024), (packed(MODEL), 256)):
+        assert model.most_rows == most
+        engine = engine_of(model, max_step_rows=model.most_rows)
+        engine.add(SequenceSpec(0, prompt, 302, GREEDY))
+        rows, tokens = [], []
+        while engine.running:
+            result = engine.step()
+            rows.append(result.rows)
+            tokens += [token for outcome in result.outcomes for token in outcome.tokens]
+        assert tokens == expected and rows[0] == min(300, most)
+
+
 def test_hidden_states_are_on_the_host_when_the_step_ends(gpu: PretendedGpu) -> None:
     """Whoever sends them, in the event loop, would otherwise wait for all that the device has to do."""
     engine = engine_of(on_gpu())
