@@ -26,9 +26,13 @@ ProcessT = TypeVar("ProcessT", bound=ServiceProcess)
 class Services:
     """Starts services, and ends them all with the `with` block. Their logs are in `logs`."""
 
-    def __init__(self, threads: int = 1, popen: type[subprocess.Popen[Any]] = subprocess.Popen) -> None:
-        """threads: compute threads of each service. popen: starts the processes."""
+    def __init__(
+        self, threads: int = 1, popen: type[subprocess.Popen[Any]] = subprocess.Popen, flags: Sequence[str] = ()
+    ) -> None:
+        """threads: compute threads of each service. popen: starts the processes. flags: of all verifiers and
+        drafters."""
         self._popen = popen
+        self._flags = tuple(flags)
         self.logs = Path(tempfile.mkdtemp(prefix="draftwire-benchmark-"))
         self._threads = threads
         self._running = ExitStack()
@@ -63,7 +67,7 @@ class Services:
         popen: type[subprocess.Popen[Any]],
         cores: Collection[int] = (),
     ) -> ServiceProcess:
-        flags = ["--model", str(model), "--threads", str(self._threads), *flags]
+        flags = ["--model", str(model), "--threads", str(self._threads), *self._flags, *flags]
         service = ServiceProcess(["-m", module], flags, self.logs, popen=popen, environment=_environment())
         if cores:
             os.sched_setaffinity(service.pid, cores)  # the process is still starting, so its threads will inherit this

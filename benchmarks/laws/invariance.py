@@ -10,6 +10,7 @@ meanwhile; with so few KV slots that sequences are preempted; and, from long pro
 The reference is the verifier's output alone, without drafters and without the cache. It is compared in turn with the
 engine without any service, and with transformers' own generate. The exit status is 1 if a single output differs.
 
+--device cuda runs all models on one GPU, where --reproducible may change outputs, too.
 --family chooses the bundled models, inflated if sizes are given. --kernels selects the verifier's kernels. --target and
 --drafts are other models with one tokenizer. Transformers would compute with other weights than those of a GGUF file,
 and is then left out.
@@ -76,12 +77,11 @@ class Case:
     """Whether they may use the prefix cache."""
 
 
-def in_process(
-    target: Path, kernels: Kernels, prompts: Sequence[Sequence[int]], max_tokens: int
-) -> list[tuple[int, ...]]:
+def in_process(options: argparse.Namespace, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[tuple[int, ...]]:
     """Returns the greedy outputs of the engine alone, one sequence after another."""
-    use_kernels(kernels)
-    model = PackedModel.load(str(target), slots=4096)
+    use_kernels(options.kernels)
+    reproducible = options.reproducible and options.device != "cpu"
+    model = PackedModel.load(str(options.target), slots=4096, device=options.device, reproducible=reproducible)
     engine = VerificationEngine(model, StepCost([1, 64], [1.0, 2.0]), EngineLimits())
     outputs = []
     for number, prompt in enumerate(prompts):
@@ -98,13 +98,13 @@ def in_process(
 
 @torch.inference_mode()
 def transformers_generate(
-    target: Path, prompts: Sequence[Sequence[int]], max_tokens: int, dtype: str
+    options: argparse.Namespace, prompts: Sequence[Sequence[int]], max_tokens: int, dtype: str
 ) -> list[tuple[int, ...]]:
     """Returns the greedy outputs of transformers' own generate."""
-    model = AutoModelForCausalLM.from_pretrained(target, dtype=getattr(torch, dtype)).eval()
+    model = AutoModelForCausalLM.from_pretrained(options.target, dtype=getattr(torch, dtype)).eval().to(options.device)
     outputs = []
     for prompt in prompts:
-        ids = torch.tensor([list(prompt)])
+        ids = torch.tensor([list(prompt)], device=options.device)
         out = model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_tokens, do_sample=False, pad_token_id=0
         )
@@ -204,16 +204,17 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     ids = [generation.prompt_token_ids for generation in greedy]
     tokens_of = [tuple(generation.token_ids) for generation in greedy]
     few = min(10, len(ids))
-    engine_outputs = await asyncio.to_thread(in_process, target, options.kernels, ids[:few], options.max_tokens)
+    engine_outputs = await asyncio.to_thread(in_process, options, ids[:few], options.max_tokens)
     engine_differing = sum(a != b for a, b in zip(engine_outputs, tokens_of[:few], strict=True))
     compared = "not compared: its weights would be others"
     if target.suffix != ".gguf":
-        theirs = await asyncio.to_thread(transformers_generate, target, ids, options.max_tokens, info.dtype)
+        theirs = await asyncio.to_thread(transformers_generate, options, ids, options.max_tokens, info.dtype)
         same = sum(a == b for a, b in zip(theirs, tokens_of, strict=True))
         compared = f"{same} of {len(ids)} greedy references are the same (it adds up in another order)"
     pair = {MODELS / names[0]: f"{family} pair" for family, names in FAMILIES.items()}.get(target, target.name)
     return {
-        "models": f"{pair}, {info.dtype}, kernels {info.kernels}, {options.threads} threads each",
+        "models": f"{pair}, {info.dtype}, kernels {info.kernels}, {options.threads} threads each, {info.device}"
+        + (", reproducible" if options.reproducible else ""),
         "requests": f"{len(prompts)} held-out prompts, up to {options.max_tokens} tokens, a seed each",
         "cases": lines,
         "engine_without_services": f"{engine_differing} of {few} greedy references differ",
@@ -235,6 +236,8 @@ def main() -> int:
     parser.add_argument("--cases", default="", help="beginnings of names, such as 'good,long'; all by default")
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
     parser.add_argument("--kernels", choices=get_args(Kernels), default="auto")
+    parser.add_argument("--device", default="cpu", help="of all models: cpu, cuda or cuda:N")
+    parser.add_argument("--reproducible", action="store_true", help="run services in the reproducible mode of GPUs")
     add_family_option(parser)
     parser.add_argument("--target-millions", type=float, help="parameters of an inflated target; as bundled by default")
     parser.add_argument("--draft-millions", type=float, help="likewise of inflated draft models")
@@ -248,7 +251,8 @@ def main() -> int:
         _sized(MODELS / each, options.draft_millions) for each in (good, "draft-early", "draft-untrained")
     ]
     started = time.perf_counter()
-    with Services(threads=options.threads) as services:
+    flags = ["--device", options.device, *(["--reproducible"] if options.reproducible else [])]
+    with Services(threads=options.threads, flags=flags) as services:
         say = (lambda line: print(line, file=sys.stderr)) if options.json else (lambda line: print(line, flush=True))
         figures = asyncio.run(run_cases(options, services, say))
     figures["seconds"] = round(time.perf_counter() - started)

@@ -13,7 +13,10 @@ from scripts.service_wheels import wanted
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
-MODULES = "verifier_service.service verifier_service.target drafter_service.service benchmarks.gpu.services"
+MODULES = """
+verifier_service.service verifier_service.target drafter_service.service
+benchmarks.gpu.services benchmarks.laws.invariance
+"""
 IMPORT = """
 import importlib, sys
 modules, lacking = (text.split() for text in sys.argv[1:])
