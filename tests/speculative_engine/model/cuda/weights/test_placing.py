@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.checkpoint.gguf_file import GgufFile
+from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.cuda import kernel_linear
 from speculative_engine.model.cuda.kernel_linear import KernelLinear
 from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS
@@ -41,8 +42,8 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_linear, "equal_blocks", lambda *_: ROW_BLOCKS)
 
 
-def loaded(place: Path) -> PackedModel:
-    return PackedModel(read_model(Checkpoint.find(str(place)), CPU, dtype="auto"), 60, kernels=True)
+def loaded(place: Path, slots: int = 60) -> PackedModel:
+    return PackedModel(read_model(Checkpoint.find(str(place)), CPU, dtype="auto"), slots, kernels=True)
 
 
 @pytest.mark.parametrize("form", [name for name in FORMS if name != "MXFP4"])
@@ -66,6 +67,14 @@ def test_checkpoints_say_what_their_values_say(form: str, tmp_path: Path) -> Non
     alone = walk(ours, TEXTS[:1], [3], seed=2, trees=False, together=False)
     same = rows.keys() & alone.keys()
     assert len(same) > 1 and all(torch.equal(rows[row], alone[row]) for row in same)
+
+
+@pytest.mark.parametrize("form", ["FP8", "AWQ"])
+def test_the_self_test_tells_whether_rows_have_the_same_bits(form: str, tmp_path: Path) -> None:
+    plain = tiny_model("Qwen3", **SIZES)
+    write_quantised(tmp_path, plain, FORMS[form])
+    report = run_self_test(loaded(tmp_path, slots=12))
+    assert report.bit_exact and report.error < report.tolerance
 
 
 def test_other_layers_have_packed_weights(tmp_path: Path) -> None:
