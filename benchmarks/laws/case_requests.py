@@ -66,6 +66,24 @@ class Requests:
         for first in range(0, len(self.prompts), self.batch):
             await group(range(first, min(first + self.batch, len(self.prompts))))
 
+    async def run_group(self, indices: range, halfway: Callable[[], object]) -> bool:
+        """Runs some of the requests at once, and calls `halfway` when they have half of their tokens. Returns whether
+        it was called: requests may end early, at their end-of-text tokens."""
+        left = self.max_tokens * len(indices) // 2
+        called = False
+
+        def count(tokens: int) -> None:
+            nonlocal left, called
+            left -= tokens
+            if left <= 0 and not called:
+                called = True
+                halfway()
+
+        async with asyncio.TaskGroup() as tasks:
+            for index in indices:
+                tasks.create_task(self.run(index, count))
+        return called
+
     def outputs(self) -> list[Output]:
         """Returns the outputs in the order of the prompts."""
         ordered = [self.generations[index] for index in range(len(self.prompts))]

@@ -97,21 +97,9 @@ class Killing:
         self._count += 1
         name = f"mortal-{self._count}"
         await self._client.drafters.attach(address, name)
-        left = requests.max_tokens * len(indices) // 2
-        killed = False
-
-        def count(tokens: int) -> None:
-            nonlocal left, killed
-            left -= tokens
-            if left <= 0 and not killed:
-                killed = True
-                drafter.kill()
-                requests.events += 1
-
-        async with asyncio.TaskGroup() as tasks:
-            for index in indices:
-                tasks.create_task(requests.run(index, count))
-        if not killed:  # the requests ended early, at their end-of-text tokens
+        if await requests.run_group(indices, drafter.kill):
+            requests.events += 1
+        else:
             drafter.kill()
         await self._client.drafters.detach(name)
 

@@ -76,20 +76,11 @@ class FailingOver:
             async with AsyncClient(address, timeout=120.0) as one:
                 if not await one.drafters.list():
                     await one.drafters.attach(self._drafter)
-        left = requests.max_tokens * len(indices) // 2
-        killed = False
 
-        def count(tokens: int) -> None:
-            nonlocal left, killed
-            left -= tokens
-            if left <= 0 and not killed:
-                killed = True
-                used = [verifier.in_flight for verifier in requests.client.verifiers]
-                victim = self._running.pop(used.index(max(used)))
-                victim.kill()
+        def kill_the_busiest() -> None:
+            used = [verifier.in_flight for verifier in requests.client.verifiers]
+            self._running.pop(used.index(max(used))).kill()
 
         async with AsyncClient(addresses, timeout=300.0) as requests.client:
-            async with asyncio.TaskGroup() as tasks:
-                for index in indices:
-                    tasks.create_task(requests.run(index, count))
+            await requests.run_group(indices, kill_the_busiest)
             requests.events += any(requests.generations[index].resumes for index in indices)
