@@ -14,6 +14,7 @@ from drafter_pool.changes.pool_changes import PoolChanges
 from drafter_pool.changes.pool_operations import PoolOperations
 from drafter_pool.changes.rollouts import Rollouts
 from drafter_pool.drafter.draft_messages import Dropped
+from drafter_pool.drafter.feature_intake import FeatureIntake
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink
 from drafter_pool.drafter.service_drafter import Connect
@@ -27,7 +28,7 @@ from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.model_info_pb2 import PeerInfo
 from service_runtime.errors import invalid_field
 from service_runtime.process.tasks import BackgroundTasks
-from speculative_engine.engine.step_result import SequenceOutcome, StepResult
+from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,19 @@ class DrafterPool(DrafterEvents):
         announcements: AnnouncementRules | None = None,
         local: LocalDrafterFactory | None = None,
         clocks: DrafterClocks | None = None,
+        intake: FeatureIntake | None = None,
     ):
         """Builds the pool's parts, without drafters.
 
         trusted: addresses whose drafters are trusted, regardless of the caller that attaches them. announcements: the
         rules for accepting announcements; None accepts all. local: makes drafters that run in the verifier; None
-        disables them. clocks: None for the machine's clocks.
+        disables them. clocks: None for the machine's clocks. intake: makes the features that drafters read; None
+        if the verifier has none.
         """
         clocks = clocks if clocks is not None else DrafterClocks()
         choice = DrafterChoice(rng if rng is not None else random.Random())
         operations = PoolOperations(tasks)
-        factory = DrafterFactory(sink, self, identity, connect, local, clocks)
+        factory = DrafterFactory(sink, self, identity, connect, local, clocks, intake)
         self.watch = PoolWatch()
         """The version number of the result of `describe`."""
         self.roster = Roster(sink, tasks, limits.max_drafters)
@@ -122,6 +125,16 @@ class DrafterPool(DrafterEvents):
         for drafter in self.roster:
             drafter.send_verdicts(outcomes)
 
+    def send_features(self, features: Sequence[SequenceFeatures]) -> None:
+        """Sends the drafters the features of a step, after its verdicts."""
+        by_source: dict[str, list[SequenceFeatures]] = {}
+        for each in features:
+            by_source.setdefault(each.source, []).append(each)
+        for source, those in by_source.items():
+            drafter = self.roster.find(source)
+            if drafter is not None:
+                drafter.send_features(those)
+
     def count(self, outcome: SequenceOutcome, *, lossless: bool = True) -> None:
         """Counts a step's verified and accepted draft tokens. lossless: whether the request's acceptance rule is
         lossless. Tokens of lossy requests are counted separately and do not affect rollouts."""
@@ -144,6 +157,10 @@ class DrafterPool(DrafterEvents):
         """
         for drafter in self.roster:
             drafter.pause_policy.price(result.plain_seconds, result.node_tokens)
+        for source, seconds in result.feature_seconds.items():
+            reader = self.roster.find(source)
+            if reader is not None:
+                reader.pause_policy.charge(seconds)
         for source, merged in result.merged.items():
             drafter_outside = self.roster.find(source)
             if drafter_outside is not None:

@@ -1,12 +1,10 @@
 """Assembles and runs the drafter service."""
 
 import os
-from collections.abc import Callable
 from functools import partial
 
 from drafter_service.metrics import DrafterCollector
-from drafter_service.models.loaded_heads import LoadedHeads, load_heads
-from drafter_service.models.loaded_model import LoadedModel, load_model
+from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
@@ -24,7 +22,6 @@ from service_runtime.rpc.peer_channels import peer_channels
 from service_runtime.rpc.server import ServiceServer
 from service_runtime.rpc.serving import serve
 from speculative_engine.loading.rank_processes import RANK_ERRORS, running_ranks
-from speculative_engine.model.ranks.rank_group import RankGroup
 
 log = get_logger(__name__)
 
@@ -47,7 +44,7 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
     async with (
         running_tracing(settings, "draftwire-drafter") as tracing,
         started(running_ranks(settings, shutdown.children), *RANK_ERRORS) as ranks,
-        ModelChanges(settings, shutdown, _loader(settings, ranks), tracing).running() as changes,
+        ModelChanges(settings, shutdown, partial(load_drafter, ranks=ranks), tracing).running() as changes,
     ):
         servicer = DrafterServicer(changes, settings.max_streams)
         server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
@@ -56,12 +53,6 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
                 await _serve(settings, server, servicer, channels, shutdown)
         finally:
             await channels.close()
-
-
-def _loader(
-    settings: DrafterSettings, ranks: RankGroup | None
-) -> Callable[[DrafterSettings], LoadedModel | LoadedHeads]:
-    return load_heads if settings.medusa_heads else partial(load_model, ranks=ranks)
 
 
 async def _serve(

@@ -1,10 +1,11 @@
 """draftwire.v1.DrafterService over gRPC."""
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from drafter_service.models.model_changes import ModelChanges
-from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
-from service_runtime.errors import at_capacity, shutting_down
+from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc, features_pb2
+from service_runtime.errors import at_capacity, invalid_field, shutting_down
 from service_runtime.rpc.grpc_stream import accept_call
 from service_runtime.rpc.message_stream import MessageStream
 from service_runtime.security.caller import current_caller, peer_name
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
+_PART_BYTES = 1 << 20
 _RETRY_SECONDS = 5.0
 """Retry delay for a verifier when too many streams are open: streams last long."""
 
@@ -54,6 +56,16 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             info=self._changes.serving.hello,
             last_load=self._changes.last_load,
         )
+
+    async def GetFeatureWeights(
+        self, request: features_pb2.GetFeatureWeightsRequest, _: "_Context"
+    ) -> AsyncIterator[features_pb2.GetFeatureWeightsResponse]:
+        """Sends the weights of the map that verifiers apply to their target's states."""
+        serving = self._changes.serving
+        if serving.mapping is None or request.weights_sha256 != serving.hello.features.weights_sha256:
+            raise invalid_field("weights_sha256", "must be that of the features that the served model reads")
+        for part in serving.mapping.weight_bytes(_PART_BYTES):
+            yield features_pb2.GetFeatureWeightsResponse(values=part)
 
     async def converse(self, stream: MessageStream[Any, Any], verifier: str = "") -> None:
         """Serves a Draft stream over any transport.

@@ -20,7 +20,8 @@ class DrafterSettings(RankSettings):
     """Drafts for verifiers with a small model."""
 
     model: str = ""
-    """The draft model: a directory, a GGUF file or a Hugging Face hub id. Required without --medusa-heads."""
+    """The draft model: a directory, a GGUF file or a Hugging Face hub id; or an EAGLE-3 checkpoint, for which verifiers
+    send features. Required without --medusa-heads."""
     listen: ListenAddress = "127.0.0.1:50052"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     verifier: Annotated[PeerAddresses, Variable("ANNOUNCE_TO")] = ()
@@ -65,6 +66,13 @@ class DrafterSettings(RankSettings):
     """Allow LoadModel to name models by hub id. Otherwise it may name only directories of this machine."""
     medusa_heads: str = ""
     """Directory of Medusa heads to draft with instead of a draft model. Verifiers then send hidden states."""
+
+    target: str | None = Field(default=None, min_length=1)
+    """Directory or hub id of the target, if an EAGLE-3 checkpoint lacks embedding, output head or layer numbers: only
+    these are read there, and its tokenizer."""
+    feature_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8"] = "auto"
+    """Type in which verifiers send features; auto takes that of the weights. In int8 an element is off by at most 1/254
+    of the largest in its vector."""
 
     def with_hub_models(self) -> Self:
         """Returns these settings for a model that the operator names, which may always be a hub id."""

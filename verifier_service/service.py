@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
 from drafter_pool.announcing.drafter_fields import is_local, read_service_address
 from drafter_pool.drafter.channel import drafter_channels
+from drafter_pool.drafter.feature_weights import fetching_weights
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
@@ -92,6 +93,7 @@ async def _serve(
             share_traffic=settings.share_traffic,
             uses_hub=uses_hub,
             tracing=tracing,
+            fetch_weights=fetching_weights(channels),
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))

@@ -10,10 +10,12 @@ from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, Sequ
 from service_runtime.process.engine_thread import EngineThread
 from service_runtime.process.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.engine.feature_streams import FeatureKind
 from speculative_engine.engine.scoring import ScoreSpec
 from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.step_result import StepResult
+from speculative_engine.engine.step_result import SequenceFeatures, StepResult
 from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.taps import Tap
 from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
@@ -28,14 +30,17 @@ class StepLoop(ProposalSink):
         *,
         prepare: Callable[[], None],
         on_step: Callable[[StepResult, dict[tuple[int, str], int]], None],
+        on_features: Callable[[list[SequenceFeatures]], None],
         on_proposal_fault: Callable[[ProposalFault], None],
         on_failure: Callable[[BaseException], None],
     ):
         """prepare: runs once in the engine's thread. on_step: called with each step's result and the stale nodes
-        counted since the last one, by (sequence id, source)."""
+        counted since the last one, by (sequence id, source). on_features: called with features that are known before a
+        sequence's first step, from the prefix cache."""
         self.engine = engine
         self._prepare = prepare
         self._on_step = on_step
+        self._on_features = on_features
         self._on_proposal_fault = on_proposal_fault
         self._thread = EngineThread(self._work, name="verification-engine", on_failure=on_failure)
         self._stale: dict[tuple[int, str], int] = {}
@@ -76,6 +81,14 @@ class StepLoop(ProposalSink):
         self._post(
             lambda: self.engine.attach(sequence_id, source, hidden_states=hidden_states, kind=kind), bounded=False
         )
+
+    async def add_features(self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None) -> bool:
+        """Makes features for a drafter, see FeatureStreams.add. Raises ThreadEnded."""
+        return await self._thread.call(lambda: self.engine.features.add(source, kind, dtype, tap))
+
+    def sent_features(self, source: str, count: int | None = None) -> None:
+        """Records that `count` bytes of features have been sent to a drafter; None for all that were handed out."""
+        self._post(lambda: self.engine.features.sent(source, count), bounded=False)
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Stops accepting proposals of a drafter for a sequence."""
@@ -125,6 +138,9 @@ class StepLoop(ProposalSink):
         if not self.engine.busy:
             clock.enter(None)
             return self.engine.model.keep_alive()
+        features = self.engine.features.hand_out()
+        if features:
+            self._loop.call_soon_threadsafe(self._on_features, features)
         wait = self.engine.wait_seconds()
         if wait > 0:
             clock.enter("wait")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
+from drafter_pool.drafter.feature_weights import FetchWeights
 from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
 from drafter_pool.drafter.service_drafter import Connect
 from drafter_pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
@@ -21,10 +22,10 @@ from service_runtime.observability.span import NO_SPAN
 from service_runtime.observability.tracing import NO_TRACING, Tracing
 from service_runtime.process.logs import get_logger
 from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, introduce
+from service_runtime.rpc.handshake import CAPABILITY_FEATURES, CAPABILITY_HIDDEN_STATES, introduce
 from speculative_engine.drafters.grammar import GrammarDrafter
 from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from speculative_engine.engine.step_result import SequenceOutcome, StepResult
+from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome, StepResult
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.ranks.rank_group import RankLostError
 from speculative_engine.planning.acceptance_model import AcceptanceModel
@@ -47,6 +48,7 @@ from verifier_service.running.running_request import RunningRequest
 from verifier_service.running.scores import Scores
 from verifier_service.running.traffic import Traffic
 from verifier_service.step_loop import StepLoop
+from verifier_service.target_features import TargetFeatures
 
 log = get_logger(__name__)
 
@@ -78,9 +80,11 @@ class Verifier:
         uses_hub: Callable[[str], bool] = lambda _: False,
         tracing: Tracing = NO_TRACING,
         drafter_clocks: DrafterClocks | None = None,
+        fetch_weights: FetchWeights | None = None,
     ):
         """uses_hub: whether the model in a local drafter's normalized address may be a hub id. drafter_clocks: clocks
-        of the drafter pool; None uses the machine's."""
+        of the drafter pool; None uses the machine's. fetch_weights: fetches the weights of drafters that read
+        features; None refuses these drafters."""
         self.tokenizer = tokenizer
         self.info = info
         self.started_at = datetime.now(UTC)
@@ -107,6 +111,7 @@ class Verifier:
             engine,
             prepare=prepare,
             on_step=self._on_step,
+            on_features=self._on_features,
             on_proposal_fault=self._on_proposal_fault,
             on_failure=self._on_engine_failure,
         )
@@ -129,7 +134,12 @@ class Verifier:
         self._idle.set()
         self._draining = False
         self._grace_over = False
-        identity = introduce(info, self.limits, [CAPABILITY_HIDDEN_STATES])
+        capabilities = [CAPABILITY_HIDDEN_STATES]
+        intake: TargetFeatures | None = None
+        if fetch_weights is not None and engine.model.can_be_tapped:
+            capabilities.append(CAPABILITY_FEATURES)
+            intake = TargetFeatures(self._steps, fetch_weights)
+        identity = introduce(info, self.limits, capabilities)
         self.build = identity.build
         self.pool = DrafterPool(
             self._steps,
@@ -141,6 +151,7 @@ class Verifier:
             announcements=announcements,
             local=EngineDrafterFactory(self._steps, uses_hub),
             clocks=drafter_clocks,
+            intake=intake,
         )
 
     def start(self) -> None:
@@ -312,6 +323,8 @@ class Verifier:
                 committed.append(outcome)
         if committed:
             self.pool.send_verdicts(committed)
+        if result.features:
+            self.pool.send_features(result.features)
         # Last, because drafters give the places of these requests to others, which open with the tokens of this step.
         for request in ended:
             self._end(request)
@@ -320,6 +333,9 @@ class Verifier:
         """Returns how many requests run at once: the maximum, or the number running if others wait for KV slots."""
         most = self._engine.limits.max_sequences
         return min(most, max(1, self._engine.running)) if self._engine.waiting else most
+
+    def _on_features(self, features: list[SequenceFeatures]) -> None:
+        self.pool.send_features(features)
 
     def _on_proposal_fault(self, fault: ProposalFault) -> None:
         refused = self._callers.get(fault.source)

@@ -17,7 +17,8 @@ from draft_training.eagle.unrolled import Unrolled
 from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig, usual_layers
 from speculative_engine.drafters.eagle.eagle_files import save_eagle
-from speculative_engine.drafters.eagle.eagle_model import FeatureMap, eagle_model
+from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
+from speculative_engine.model.feature_map import FeatureMap
 from speculative_engine.model.shallow_model import decoder_layers
 
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
@@ -167,7 +168,7 @@ def _initial(
     """Returns a network that guesses the target's own next token: it passes on the highest state that is read, and has
     the target's embedding, last norm and output head."""
     torch.manual_seed(seed)
-    model, mapping = eagle_model(config), FeatureMap(config, len(config.aux_layers or ()))
+    model, mapping = eagle_model(config), feature_map(config, len(config.aux_layers or ()))
     width = config.target_hidden_size
     output = base.get_output_embeddings().weight.detach().float().cpu()
     with torch.no_grad():

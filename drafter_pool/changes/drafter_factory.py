@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from drafter_pool.announcing.drafter_fields import is_local, read_service_address
+from drafter_pool.drafter.feature_intake import FeatureIntake
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.service_drafter import Connect, ServiceDrafter
@@ -35,15 +36,18 @@ class DrafterFactory:
         connect: Callable[[str], Connect],
         local: LocalDrafterFactory | None,
         clocks: DrafterClocks,
+        intake: FeatureIntake | None = None,
     ) -> None:
         """sink, events: shared by all drafters. identity: the verifier's, for handshakes. connect: opens calls to an
-        address. local: makes local drafters; None refuses their addresses."""
+        address. local: makes local drafters; None refuses their addresses. intake: makes the features that drafters
+        read; None if the verifier has none."""
         self._sink = sink
         self._events = events
         self._identity = identity
         self._connect = connect
         self._local = local
         self._clocks = clocks
+        self._intake = intake
         self._standings = DrafterStandings(clocks)
 
     def read(self, field: str, address: str) -> str:
@@ -65,4 +69,5 @@ class DrafterFactory:
             self._events,
             self._standings.of(address),
             self._clocks,
+            self._intake,
         )

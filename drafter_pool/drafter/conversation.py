@@ -11,6 +11,7 @@ from google.rpc import status_pb2
 from drafter_pool.drafter import draft_messages
 from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.drafter_stream import DraftCall, DrafterStream
+from drafter_pool.drafter.feature_intake import FeatureIntake
 from drafter_pool.drafter.opening import DrafterOpening
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink, SequenceProposal
@@ -27,6 +28,7 @@ from draftwire.v1.drafter_service_pb2 import (
     SequenceOpened,
 )
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.features_pb2 import FeatureBatch
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
@@ -35,13 +37,15 @@ from service_runtime.errors import ServiceError, not_found
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, shown
 from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.engine.step_result import SequenceOutcome
+from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
 """Seconds after which a full drafter is asked again if it names no time."""
+_FEATURE_BYTES = 1 << 20
+"""Bytes of features from which a message takes no more."""
 _LONGEST = 0.01
 """Maximum CPU time charged for handling a message, in seconds; any more is due to something else, such as garbage
 collection."""
@@ -187,6 +191,33 @@ class DrafterConversation:
             if not policy.paused:
                 policy.charge(self._seconds_since(began))
         policy.charge(self._stream.take_seconds())
+
+    def send_features(self, features: Sequence[SequenceFeatures], intake: FeatureIntake) -> None:
+        """Sends features of sequences that are open here. intake: told what has been written."""
+        began = self._clocks.spent()
+        batch, count = FeatureBatch(), 0
+        for each in features:
+            opening = self._open.get(each.sequence_id)
+            if opening is None:
+                intake.sent(self._drafter.source, len(each.values))
+                continue
+            if count and count + len(each.values) > _FEATURE_BYTES:
+                self._send_features(batch, count, intake)
+                batch, count = FeatureBatch(), 0
+            batch.features.add(
+                sequence_id=each.sequence_id,
+                epoch=opening.epoch,
+                first_position=each.first_position,
+                values=each.values,
+            )
+            count += len(each.values)
+        if count:
+            self._send_features(batch, count, intake)
+        self._drafter.pause_policy.charge(self._seconds_since(began) + self._stream.take_seconds())
+
+    def _send_features(self, batch: FeatureBatch, count: int, intake: FeatureIntake) -> None:
+        source = self._drafter.source
+        self._wire.send(DraftRequest(features=batch), written=lambda: intake.sent(source, count))
 
     def _seconds_since(self, began: float) -> float:
         """Returns the processor time in seconds since `began`, as far as it is charged."""

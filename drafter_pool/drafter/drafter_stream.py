@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -100,12 +100,12 @@ class DrafterStream:
                 if not part.cancelled():
                     part.exception()  # retrieved: the first exception is raised, the others follow from it
 
-    def send(self, message: DraftRequest) -> None:
-        """Queues a message. The stream ends if the drafter does not read."""
+    def send(self, message: DraftRequest, written: Callable[[], None] | None = None) -> None:
+        """Queues a message. The stream ends if the drafter does not read. written: called when it has been written."""
         if self._writer.closed:
             return  # the stream has ended; its sequences are being dropped
         try:
-            self._writer.send(message)
+            self._writer.send(message, written)
         except OutboxFull as error:
             self.end(OutboxFull(f"the drafter does not read its messages: {error}"))
 

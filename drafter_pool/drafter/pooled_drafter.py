@@ -22,7 +22,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.engine.step_result import SequenceOutcome
+from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
 
 
@@ -145,6 +145,10 @@ class PooledDrafter(ABC):
     @abstractmethod
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Sends a step's verdicts for the sequences that are open with this drafter."""
+
+    def send_features(self, features: Sequence[SequenceFeatures]) -> None:
+        """Sends features that were made for this drafter; only a drafter that reads features gets any."""
+        raise NotImplementedError(f"{self.name} reads no features")
 
     @abstractmethod
     def close(self, sequence_id: int) -> None:

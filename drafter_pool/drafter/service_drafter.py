@@ -12,6 +12,7 @@ from drafter_pool.drafter import draft_messages
 from drafter_pool.drafter.conversation import DrafterConversation, TooManyFaults
 from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.drafter_stream import DraftCall, shake_hands
+from drafter_pool.drafter.feature_intake import FeatureIntake
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.source import new_source
@@ -24,10 +25,15 @@ from service_runtime.errors import ServiceError
 from service_runtime.process.engine_thread import TooManyCommands
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.backoff import Backoff
-from service_runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS, CAPABILITY_HIDDEN_STATES, shown
+from service_runtime.rpc.handshake import (
+    CAPABILITY_DISTRIBUTIONS,
+    CAPABILITY_FEATURES,
+    CAPABILITY_HIDDEN_STATES,
+    shown,
+)
 from service_runtime.rpc.message_stream import StreamBroken
 from service_runtime.rpc.stream_writer import OutboxFull
-from speculative_engine.engine.step_result import SequenceOutcome
+from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
@@ -51,9 +57,11 @@ class ServiceDrafter(PooledDrafter):
         events: DrafterEvents,
         standing: DrafterStanding,
         clocks: DrafterClocks,
+        intake: FeatureIntake | None = None,
     ):
         """connect: opens a call to the address. sink: takes the drafter's proposals. standing: the address's standing,
-        which drafters of other names at the address, and its previous model, share."""
+        which drafters of other names at the address, and its previous model, share. intake: makes features; None if
+        this side has none."""
         super().__init__(name, address, events)
         self.pause_policy, self.speed = standing.pause_policy, standing.speed
         self.peer: PeerInfo | None = None
@@ -64,6 +72,9 @@ class ServiceDrafter(PooledDrafter):
         self._last_epoch = 0
         self._standing = standing
         self._clocks = clocks
+        self._intake = intake
+        self._prepared = ""
+        """The source that features are made for."""
         self._paused = False
         """The pause last reported to the sink; the sink knows only drafters that have had a sequence."""
         self._retry_seconds = 0.0
@@ -161,6 +172,14 @@ class ServiceDrafter(PooledDrafter):
                 self._paused = self.pause_policy.paused
                 self._sink.pause(self.source, paused=self._paused)
 
+    def send_features(self, features: Sequence[SequenceFeatures]) -> None:
+        """Sends features on the stream; those of sequences that are not open there are dropped."""
+        assert self._intake is not None, "features were made"
+        if self._conversation is not None:
+            self._conversation.send_features(features, self._intake)
+        else:
+            self._intake.sent(self.source, sum(len(each.values) for each in features))
+
     def close(self, sequence_id: int) -> None:
         """Closes a sequence on the stream; does nothing if it is not open."""
         if self._conversation is not None:
@@ -191,7 +210,7 @@ class ServiceDrafter(PooledDrafter):
 
     async def _converse(self, stream: DraftCall, peer: PeerInfo, backoff: Backoff) -> None:
         known, self.peer = self.peer, peer
-        if known is not None and known.model != peer.model:
+        if known is not None and (known.model != peer.model or known.features != peer.features):
             log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
             old_source, self.source = self.source, new_source(self.name)
             self._sink.forget(old_source)
@@ -201,6 +220,7 @@ class ServiceDrafter(PooledDrafter):
         self.speed = self._standing.speed
         if not in_time:
             raise replaced_too_soon()
+        await self._prepare(peer)
         conversation = self._conversation = DrafterConversation(
             stream, peer, self, self._standing, self._sink, self._events, self._last_epoch, self._clocks
         )
@@ -221,6 +241,15 @@ class ServiceDrafter(PooledDrafter):
                 backoff.reset()
         if not self._released:
             raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream")
+
+    async def _prepare(self, peer: PeerInfo) -> None:
+        """Has the features made that the drafter reads, if it reads any. Raises ServiceError, StreamBroken."""
+        if self._intake is None or CAPABILITY_FEATURES not in peer.capabilities:
+            return
+        if self._prepared != self.source:
+            await self._intake.prepare(self.source, self.address, peer.features)
+            self._prepared = self.source
+        self._intake.sent(self.source)  # what waited on an earlier stream is lost
 
     def _note(self, error: Exception) -> None:
         """Shows an error, counts it if it breaks the protocol, and logs it if the drafter was reachable before."""

@@ -18,6 +18,7 @@ from service_runtime.process.engine_thread import EngineThread, TooManyCommands
 from speculative_engine.drafters.drafter import (
     DrafterFullError,
     DraftSpec,
+    FeatureDrafter,
     LimitedDrafter,
     OutOfSyncError,
     SharedDrafter,
@@ -68,6 +69,17 @@ class Commit:
     """Credit until the next verdict; None for the opening's credit."""
     state: torch.Tensor | None = None
     """The target's last hidden state after the tokens, for a drafter that drafts from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Features of consecutive tokens of a sequence, for a drafter that drafts from them."""
+
+    key: SequenceKey
+    start: int
+    """Position of the first token."""
+    features: torch.Tensor
+    """[tokens, width]"""
 
 
 class _Stream:
@@ -179,6 +191,12 @@ class DraftLoop:
         tokens = sum(len(commit.tokens) for commit in commits)
         self._post(commits[0].key.stream, lambda: self._commit(commits), tokens, self._max_waiting_tokens)
 
+    def receive(self, received: Sequence[Received]) -> None:
+        """Passes on features for sequences of one stream; those for failed sequences are ignored. Raises ServiceError
+        as `open` does."""
+        tokens = sum(len(each.features) for each in received)
+        self._post(received[0].key.stream, lambda: self._receive(received), tokens, self._max_waiting_tokens)
+
     def close(self, keys: Sequence[SequenceKey]) -> None:
         """Closes sequences of one stream; those that are not open are ignored. Raises ServiceError as `open` does."""
         self._post(keys[0].stream, lambda: self._close(keys))
@@ -268,6 +286,12 @@ class DraftLoop:
                 self._close([commit.key])
                 fault = failed_precondition(ErrorReason.ERROR_REASON_OUT_OF_SYNC, str(error))
                 self._report(commit.key.stream).faults.append((commit.key, fault))
+
+    def _receive(self, received: Sequence[Received]) -> None:
+        drafter = cast(FeatureDrafter, self._drafter)
+        for each in received:
+            if each.key in self._keys.get(each.key.stream, ()):
+                drafter.receive(each.key, each.start, each.features)
 
     def _close(self, keys: Sequence[SequenceKey]) -> None:
         for key in keys:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from drafter_service.conversation.draft_loop import Commit, DraftLoop, DraftReport
+from drafter_service.conversation.draft_loop import Commit, DraftLoop, DraftReport, Received
 from drafter_service.conversation.handshake import greet, handshake_expected
 from drafter_service.conversation.opened_sequence import OpenedSequence, SequenceKey
 from drafter_service.conversation.sequence_opening import (
@@ -16,7 +16,7 @@ from drafter_service.conversation.sequence_opening import (
     read_hidden_state,
 )
 from drafter_service.verifiers.shares import VerifierShare
-from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
+from draftwire.v1 import drafter_service_pb2, features_pb2, model_info_pb2, proposal_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
 from service_runtime.observability.tracing import NO_TRACING, Tracing
@@ -25,6 +25,7 @@ from service_runtime.rpc.handshake import shown
 from service_runtime.rpc.idle_watch import IdleWatch
 from service_runtime.rpc.message_stream import MessageStream
 from service_runtime.rpc.stream_writer import OutboxFull, StreamWriter
+from speculative_engine.model.feature_codec import decode
 from speculative_engine.tree.proposal import Proposal
 
 log = get_logger(__name__)
@@ -173,6 +174,8 @@ class DraftingSession:
             self._on_close(message.close)
         elif kind == "sequence_error":
             self._on_sequence_error(message.sequence_error)
+        elif kind == "features":
+            self._on_features(message.features)
         elif kind == "ping":
             self._drafting.ping(self._number, message.ping.number)
         elif kind == "hello":
@@ -264,6 +267,41 @@ class DraftingSession:
             return None
         sequence.has_states = True
         return read_hidden_state(verdict.hidden_state, self._hidden_size)
+
+    def _on_features(self, batch: features_pb2.FeatureBatch) -> None:
+        if not self._hello.HasField("features"):
+            raise invalid_field("features", f"must not be sent: {self._hello.model.model_id} drafts without them")
+        self._check_entries("features.features", len(batch.features))
+        received: list[Received] = []
+        for features in batch.features:
+            if self._is_stale(features.sequence_id, features.epoch, "features"):
+                continue
+            try:
+                received.append(self._receive(features))
+            except ServiceError as fault:
+                self._fail(features.sequence_id, features.epoch, fault)
+        if received:
+            self._drafting.receive(received)
+
+    def _receive(self, features: features_pb2.TokenFeatures) -> Received:
+        sequence = self._sequences.get(features.sequence_id)
+        if sequence is None or sequence.key.epoch != features.epoch:
+            raise not_found(
+                ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
+                f"sequence {features.sequence_id} is not open with epoch {features.epoch}",
+            )
+        kind = self._hello.features
+        try:
+            values = decode(features.values, kind.width, kind.dtype)
+        except ValueError as error:
+            raise invalid_field("features.values", str(error)) from error
+        if features.first_position + len(values) > sequence.max_length:
+            raise invalid_field(
+                "features.first_position",
+                f"{features.first_position} and {len(values)} features exceed max_length, {sequence.max_length}, of "
+                "the opening",
+            )
+        return Received(sequence.key, features.first_position, values)
 
     def _check_entries(self, field: str, count: int) -> None:
         """Raises ServiceError for a message with so many entries that it would delay every other stream."""

@@ -6,10 +6,12 @@ from typing import Any
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.features_pb2 import FeatureMap
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.handshake import (
     CAPABILITY_DISTRIBUTIONS,
+    CAPABILITY_FEATURES,
     CAPABILITY_HIDDEN_STATES,
     CAPABILITY_PING,
     check_peer,
@@ -25,15 +27,22 @@ _HANDSHAKE_SECONDS = 10.0
 
 
 def own_hello(
-    settings: DrafterSettings, model: model_info_pb2.ModelInfo, *, slots: int | None
+    settings: DrafterSettings,
+    model: model_info_pb2.ModelInfo,
+    *,
+    slots: int | None,
+    features: FeatureMap | None = None,
 ) -> model_info_pb2.PeerInfo:
-    """Builds this drafter's hello. slots: of its KV cache; None if it drafts from the target's hidden states."""
+    """Builds this drafter's hello. slots: of its KV cache; None if it drafts from the target's last hidden states.
+    features: those it drafts from, if any."""
     capabilities = [CAPABILITY_PING]
     if slots is None:
         capabilities.append(CAPABILITY_HIDDEN_STATES)
+    elif features is not None:
+        capabilities.append(CAPABILITY_FEATURES)
     elif settings.target_tokenizer is None:  # a translating drafter draws from other tokens than it proposes
         capabilities.append(CAPABILITY_DISTRIBUTIONS)
-    return introduce(
+    hello = introduce(
         model,
         model_info_pb2.Limits(
             max_sequences=settings.max_sequences,
@@ -46,6 +55,9 @@ def own_hello(
         ),
         capabilities,
     )
+    if features is not None:
+        hello.features.CopyFrom(features)
+    return hello
 
 
 async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo, name: str = "") -> int | None:
@@ -79,13 +91,14 @@ def handshake_expected(message: str) -> ServiceError:
 
 
 def _check_states(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> None:
-    """Raises ServiceError if this drafter needs hidden states and the verifier sends none."""
-    if CAPABILITY_HIDDEN_STATES in own.capabilities and CAPABILITY_HIDDEN_STATES not in verifier.capabilities:
-        raise failed_precondition(
-            ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
-            f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {CAPABILITY_HIDDEN_STATES}, but "
-            f"{own.model.model_id} drafts only from hidden states",
-        )
+    """Raises ServiceError if this drafter needs hidden states or features and the verifier sends none."""
+    for capability, what in ((CAPABILITY_HIDDEN_STATES, "hidden states"), (CAPABILITY_FEATURES, "features")):
+        if capability in own.capabilities and capability not in verifier.capabilities:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
+                f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {capability}, but "
+                f"{own.model.model_id} drafts only from {what}",
+            )
 
 
 def _shared_vocab_size(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> int:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from drafter_service.conversation.drafting_counts import DraftingCounts
-from drafter_service.models.loaded_heads import LoadedHeads
-from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
+from drafter_service.models.loaded_model import NoMemoryError
+from drafter_service.models.loading import Loaded, load_drafter
 from drafter_service.models.serving_model import ServingModel
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.shares import VerifierShares, parse_weights
@@ -51,7 +51,7 @@ class ModelChanges:
         self,
         settings: DrafterSettings,
         shutdown: Shutdown,
-        load: Callable[[DrafterSettings], LoadedModel | LoadedHeads] = load_model,
+        load: Callable[[DrafterSettings], Loaded] = load_drafter,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         """load: loads the model of some settings, in a thread; raises StartupError for an invalid one."""
@@ -194,7 +194,7 @@ class ModelChanges:
     def _serving_models(self) -> tuple[ServingModel, ...]:
         return (self._serving, *self._replaced)
 
-    def _serve(self, loaded: LoadedModel | LoadedHeads) -> ServingModel:
+    def _serve(self, loaded: Loaded) -> ServingModel:
         return ServingModel(loaded, self._settings, self._shares, self._drafting_failed, self._tracing)
 
     def _drafting_failed(self, error: BaseException) -> None:

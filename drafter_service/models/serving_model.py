@@ -8,8 +8,10 @@ from drafter_service.conversation.draft_loop import DraftLoop
 from drafter_service.conversation.drafting_counts import DraftingCounts
 from drafter_service.conversation.drafting_session import DraftingSession
 from drafter_service.conversation.handshake import own_hello
+from drafter_service.models.loaded_eagle import LoadedEagle
 from drafter_service.models.loaded_heads import LoadedHeads
-from drafter_service.models.loaded_model import LoadedModel, threads_of
+from drafter_service.models.loaded_model import threads_of
+from drafter_service.models.loading import Loaded
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.shares import VerifierShares
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
@@ -19,11 +21,13 @@ from service_runtime.duration import duration
 from service_runtime.observability.tracing import NO_TRACING, Tracing
 from service_runtime.rpc.message_stream import MessageStream
 from speculative_engine.drafters.drafter import LimitedDrafter
+from speculative_engine.drafters.eagle.receiving_eagle import ReceivingEagleDrafter
 from speculative_engine.drafters.medusa import MedusaDrafter
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.translation.translating import TranslatingDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
+from speculative_engine.model.feature_map import FeatureMap
 
 
 class ServingModel:
@@ -34,7 +38,7 @@ class ServingModel:
 
     def __init__(
         self,
-        loaded: LoadedModel | LoadedHeads,
+        loaded: Loaded,
         settings: DrafterSettings,
         shares: VerifierShares,
         on_failure: Callable[[BaseException], None],
@@ -49,10 +53,15 @@ class ServingModel:
         self._tracing = tracing
         self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
         self.hello: model_info_pb2.PeerInfo = own_hello(
-            settings, loaded.info, slots=loaded.model.pool.capacity if isinstance(loaded, LoadedModel) else None
+            settings,
+            loaded.info,
+            slots=None if isinstance(loaded, LoadedHeads) else loaded.model.pool.capacity,
+            features=loaded.features if isinstance(loaded, LoadedEagle) else None,
         )
         """The drafter's hello while it serves this model."""
         self._idle_seconds = settings.stream_idle_seconds
+        self.mapping: FeatureMap | None = None
+        """The map from a target's hidden states to the features that this model reads, if it reads any."""
         self._pool: SlotPool | None = None
         self._growth: TreeGrowth | None = None
         drafter: LimitedDrafter
@@ -62,7 +71,10 @@ class ServingModel:
         else:
             self._pool, self._growth = loaded.model.pool, TreeGrowth(loaded.cost)
             keep_alive = loaded.model.keep_alive
-            if loaded.token_map is None:
+            if isinstance(loaded, LoadedEagle):
+                drafter = ReceivingEagleDrafter(loaded.model, loaded.target_ids, loaded.feed_back, self._growth)
+                self.mapping = loaded.mapping
+            elif loaded.token_map is None:
                 drafter = DraftModelDrafter(loaded.model, self._growth)
             else:
                 drafter = TranslatingDrafter(loaded.model, loaded.token_map, self._growth)

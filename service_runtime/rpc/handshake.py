@@ -18,6 +18,10 @@ CAPABILITY_HIDDEN_STATES = "hidden-states"
 """A drafter with it drafts from the target's last hidden states; a verifier with it sends them to such drafters."""
 CAPABILITY_DISTRIBUTIONS = "distributions"
 """A drafter with it samples its tokens and reports their distributions, for sequences with the rejection rule."""
+CAPABILITY_FEATURES = "features"
+"""A drafter with it drafts from features of the target's hidden states; a verifier with it sends them."""
+_TEXTS = ("capabilities", "target_architectures")
+"""Repeated fields of texts."""
 _MOST_SHOWN = 128
 """Most characters of a peer's own texts that go into messages and logs."""
 
@@ -50,9 +54,9 @@ def printable(text: str) -> str:
 
 def unprintable_field(peer: PeerInfo) -> str | None:
     """Returns the name of a handshake field whose text is not printable; None if all are."""
-    for place, message in (("", peer), ("model.", peer.model)):
+    for place, message in (("", peer), ("model.", peer.model), ("features.", peer.features)):
         for field, value in message.ListFields():
-            texts = [value] if isinstance(value, str) else value if field.name == "capabilities" else ()
+            texts = [value] if isinstance(value, str) else value if field.name in _TEXTS else ()
             if not all(text.isprintable() for text in texts):
                 return f"{place}{field.name}"
     return None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from service_runtime.rpc.message_stream import MessageStream
@@ -25,7 +26,7 @@ class StreamWriter(Generic[SendT]):
             raise ValueError(f"max_queued must be at least 1, got {max_queued}")
         self._stream = stream
         self._max_queued = max_queued
-        self._queued: deque[SendT] = deque()
+        self._queued: deque[tuple[SendT, Callable[[], None] | None]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -39,19 +40,21 @@ class StreamWriter(Generic[SendT]):
         """Whether the outbox accepts no more messages, after `close` or because the stream broke."""
         return self._closed
 
-    def offer(self, message: SendT) -> bool:
-        """Queues a message that may be lost; returns False, without queueing it, when full or closed."""
+    def offer(self, message: SendT, written: Callable[[], None] | None = None) -> bool:
+        """Queues a message that may be lost; returns False, without queueing it, when full or closed. written: called
+        when it has been written."""
         if self._closed or len(self._queued) >= self._max_queued:
             return False
-        self._queued.append(message)
+        self._queued.append((message, written))
         self._changed.set()
         return True
 
-    def send(self, message: SendT) -> None:
-        """Queues a message that must arrive; never waits. Raises OutboxFull, and RuntimeError after close."""
+    def send(self, message: SendT, written: Callable[[], None] | None = None) -> None:
+        """Queues a message that must arrive; never waits. written: called when it has been written. Raises OutboxFull,
+        and RuntimeError after close."""
         if self._closed:
             raise RuntimeError("the outbox is closed")
-        if not self.offer(message):
+        if not self.offer(message, written):
             raise OutboxFull(f"{self._max_queued} messages are queued already")
 
     def close(self) -> None:
@@ -64,7 +67,10 @@ class StreamWriter(Generic[SendT]):
         try:
             while True:
                 while self._queued:
-                    await self._stream.write(self._queued.popleft())
+                    message, written = self._queued.popleft()
+                    await self._stream.write(message)
+                    if written is not None:
+                        written()
                 if self._closed:
                     break
                 self._changed.clear()

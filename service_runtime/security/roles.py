@@ -41,6 +41,7 @@ ROLES_BY_METHOD: dict[str, frozenset[Role]] = {
     _POOL + "StartRollout": _ADMIN,
     _POOL + "FinishRollout": _ADMIN,
     _DRAFTER + "Draft": _DRAFT,
+    _DRAFTER + "GetFeatureWeights": _DRAFT,
     _DRAFTER + "GetModelInfo": _ANY,
     _DRAFTER + "LoadModel": _ADMIN,
 }

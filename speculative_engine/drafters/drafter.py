@@ -172,6 +172,15 @@ class StateDrafter(Drafter, Protocol):
 
 
 @runtime_checkable
+class FeatureDrafter(Drafter, Protocol):
+    """A drafter that is given features of committed tokens: hidden states of the target, mapped to one vector each."""
+
+    def receive(self, key: Hashable, start: int, features: torch.Tensor) -> None:
+        """Takes features [n, width] of a sequence's tokens from position `start` on, which may be beyond its committed
+        length. Raises KeyError."""
+
+
+@runtime_checkable
 class TappingDrafter(Drafter, Protocol):
     """A drafter in the engine's thread that drafts from hidden states between the target's layers.
 

@@ -82,6 +82,18 @@ class MergedProposals:
     """Number of nodes in the proposals, including stale ones."""
 
 
+@dataclass(frozen=True, slots=True)
+class SequenceFeatures:
+    """Features of consecutive committed tokens of a sequence, for one drafter."""
+
+    sequence_id: int
+    source: str
+    """The drafter."""
+    first_position: int
+    values: bytes
+    """The features, encoded as the drafter reads them (`model.feature_codec`)."""
+
+
 @dataclass(slots=True)
 class StepResult:
     """The result of one forward pass."""
@@ -102,3 +114,7 @@ class StepResult:
     """Scores of given texts."""
     prompts: dict[int, LogProbs] = field(default_factory=dict)
     """Log-probabilities of the prompts' next tokens, by id of the sequences that ask for them."""
+    features: list[SequenceFeatures] = field(default_factory=list)
+    """Features for drafters outside the engine's thread."""
+    feature_seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds that features took since the last step, by the drafter they are for."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, float32
 
+from speculative_engine.engine.feature_streams import FeatureStreams
 from speculative_engine.engine.local_drafters import LocalDrafters
 from speculative_engine.engine.prompt_log_probs import PromptLogProbs
 from speculative_engine.engine.scoring import Score, Scoring
@@ -70,11 +71,14 @@ class EditedLogits:
 class TargetPass:
     """Runs the target on the rows of a step."""
 
-    def __init__(self, model: PackedModel, clock: StepClock, scoring: Scoring, local: LocalDrafters):
+    def __init__(
+        self, model: PackedModel, clock: StepClock, scoring: Scoring, local: LocalDrafters, features: FeatureStreams
+    ):
         self._model = model
         self._clock = clock
         self._scoring = scoring
         self._local = local
+        self._features = features
 
     def compute(self, jobs: list[VerificationJob], scored: int) -> ComputedStep:
         """Runs one forward pass and draws the target's own token after each row that asks for one.
@@ -89,7 +93,8 @@ class TargetPass:
         parts = self._scoring.lay_out(builder, scored)
         prompts = PromptLogProbs(jobs, builder)  # after all others that ask for logits
         batch = builder.build(model.group_size, model.device)
-        batch.taps = self._local.taps(job.sequence for job in jobs)
+        sequences = [job.sequence for job in jobs]
+        batch.taps = [*self._local.taps(sequences), *self._features.taps(sequences)]
         editing = EditedLogits(jobs)
         editing.prepare()
         drawing = StepDrawing(jobs, model, edited=bool(editing))
@@ -104,6 +109,7 @@ class TargetPass:
         else:
             logits = model.forward(batch)
         self._local.tapped(batch)
+        self._features.tapped(batch)
         self._clock.enter("sample")
         edited = editing.apply(logits[: len(drawing)]) if len(drawing) else logits
         drawn = drawing.read(edited[: len(drawing)])

@@ -12,6 +12,7 @@ from collections.abc import Sequence as ListLike
 
 from speculative_engine.drafters.drafter import Drafter, EngineState
 from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.feature_streams import FeatureStreams
 from speculative_engine.engine.local_drafters import LocalDrafters
 from speculative_engine.engine.probe_planner import ProbePlanner
 from speculative_engine.engine.prompt_shares import divide, to_compute
@@ -66,7 +67,9 @@ class VerificationEngine:
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
         self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
-        self._pass = TargetPass(model, self.clock, self._scoring, self._local)
+        self.features = FeatureStreams(self._running)
+        """Features for drafters outside this thread."""
+        self._pass = TargetPass(model, self.clock, self._scoring, self._local, self.features)
         self._settlement = Settlement(model.pool, self.planner, self.clock, self._local, self._probes)
         self._prompts: list[Sequence] = []
         """The sequences whose prompts the next step continues, oldest first."""
@@ -112,6 +115,7 @@ class VerificationEngine:
         """Ends a sequence and returns its slots; does nothing if it has ended."""
         self._queue.remove(sequence_id)
         self._local.end(sequence_id)
+        self.features.end(sequence_id)
         self._plan = None
 
     def add_score(self, spec: ScoreSpec) -> None:
@@ -152,6 +156,7 @@ class VerificationEngine:
                 hidden_states=hidden_states or self._local.takes_states(source),
             )
             self._local.open(source, sequence)
+            self.features.open(source, sequence_id)
             if kind:
                 self._local.accounts.group(source, kind)
             self._plan = None
@@ -162,6 +167,7 @@ class VerificationEngine:
         if sequence is not None:
             sequence.detach(source)
             self._local.close(source, sequence_id)
+            self.features.close(source, sequence_id)
             self._plan = None
 
     def forget(self, source: str) -> None:
@@ -170,6 +176,7 @@ class VerificationEngine:
             sequence.detach(source)
         self.planner.remove_source(source)
         self._local.remove(source)
+        self.features.remove(source)
         self._probes.remove(source)
         self._plan = None
 
@@ -178,6 +185,7 @@ class VerificationEngine:
         timing = self.planner.timings.get(source)
         if timing is not None:
             timing.paused = paused
+        self.features.pause(source, paused=paused)
 
     def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
         """Merges a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.
@@ -253,6 +261,7 @@ class VerificationEngine:
         prices = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
+        features = self.features.hand_out() if self.features else []
         self._queue.admit()
         if decoded:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
@@ -261,7 +270,16 @@ class VerificationEngine:
         drafting = self._local.accounts.take_seconds()
         merged, self._merged = self._merged, {}
         return StepResult(
-            outcomes, computed.rows, seconds, *prices, drafting, merged, computed.scores, computed.prompts
+            outcomes,
+            computed.rows,
+            seconds,
+            *prices,
+            drafting,
+            merged,
+            computed.scores,
+            computed.prompts,
+            features,
+            self.features.take_seconds(),
         )
 
     def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:

@@ -31,8 +31,12 @@ _MOST_SEQUENCES = 16
 _SEED = 20261125
 
 
-def measure_step_cost(model: PackedModel, most_rows: int = MOST_TIMED_ROWS) -> StepCost:
+def measure_step_cost(
+    model: PackedModel, most_rows: int = MOST_TIMED_ROWS, *, reads_features: bool = False
+) -> StepCost:
     """Times forward passes to determine the cost per row, per position that a row sees, and per position read.
+
+    reads_features: whether the model reads a feature beside each token.
 
     Times 1 to `most_rows` rows, in powers of two, after a context of 128 tokens (less if the KV cache is smaller), 16
     rows after a context of 1024 (cost per position seen), and 16 rows that each have their own context (cost per
@@ -41,12 +45,19 @@ def measure_step_cost(model: PackedModel, most_rows: int = MOST_TIMED_ROWS) -> S
     Passes alternate, and the fastest of several counts: slower ones measure a busy machine, not the model. Takes a few
     seconds, or the time of a few passes where a single one takes seconds. Frees the slots that it takes.
     """
+
+    def batch_of(contexts: Sequence[np.ndarray], slots: np.ndarray) -> PackedBatch:
+        batch = _batch(model, contexts, slots)
+        if reads_features:
+            batch.features = torch.zeros(len(slots), model.hidden_size, dtype=model.dtype)
+        return batch
+
     most = min(model.pool.capacity, model.context_length)
     context = max(0, min(_CONTEXT, model.pool.capacity // 2, most - MOST_TIMED_ROWS))
     rows = [1 << power for power in range(most_rows.bit_length()) if 1 << power <= most - context]
     held = model.pool.take(context + rows[-1])
     try:
-        batches = [_batch(model, [held[:context]], held[context : context + count]) for count in rows]
+        batches = [batch_of([held[:context]], held[context : context + count]) for count in rows]
         times = _first_times(model, rows, batches)
     finally:
         model.pool.give_back(held)
@@ -57,11 +68,11 @@ def measure_step_cost(model: PackedModel, most_rows: int = MOST_TIMED_ROWS) -> S
     sequences = max((count for count in rows if count <= room), default=1)
     held = model.pool.take(max(context + rows[-1], longer + few, sequences * (context + 1)))
     try:
-        batches = [_batch(model, [held[:context]], held[context : context + count]) for count in rows]
-        batches.append(_batch(model, [held[:longer]], held[longer : longer + few]))
+        batches = [batch_of([held[:context]], held[context : context + count]) for count in rows]
+        batches.append(batch_of([held[:longer]], held[longer : longer + few]))
         contexts = [held[index * context : (index + 1) * context] for index in range(sequences)]
         own = held[sequences * context : sequences * (context + 1)]
-        batches.append(_batch(model, contexts, own))
+        batches.append(batch_of(contexts, own))
         times += [[], []]
         _time_again(model, batches, times)
     finally:

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_service_pb2 as drafter
+from draftwire.v1 import features_pb2 as features
 from draftwire.v1 import verifier_service_pb2 as verifier
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -65,6 +66,9 @@ FINISH_ROLLOUT = Method(_POOL, "FinishRollout", pool.FinishRolloutRequest, pool.
 LIST_ROLLOUTS = Method(_POOL, "ListRollouts", pool.ListRolloutsRequest, pool.ListRolloutsResponse)
 
 DRAFT = Method(_DRAFTER, "Draft", drafter.DraftRequest, drafter.DraftResponse, repeatable=False)
+GET_FEATURE_WEIGHTS = Method(
+    _DRAFTER, "GetFeatureWeights", features.GetFeatureWeightsRequest, features.GetFeatureWeightsResponse
+)
 LOAD_MODEL = Method(_DRAFTER, "LoadModel", drafter.LoadModelRequest, drafter.LoadModelResponse)
 GET_DRAFTER_INFO = Method(
     _DRAFTER,

@@ -1,6 +1,7 @@
 import datetime
 
 from draftwire.v1 import calibration_pb2 as _calibration_pb2
+from draftwire.v1 import features_pb2 as _features_pb2
 from draftwire.v1 import model_info_pb2 as _model_info_pb2
 from draftwire.v1 import proposal_pb2 as _proposal_pb2
 from draftwire.v1 import sampling_pb2 as _sampling_pb2
@@ -32,20 +33,22 @@ MODEL_LOAD_STATE_SERVING: ModelLoadState
 MODEL_LOAD_STATE_FAILED: ModelLoadState
 
 class DraftRequest(_message.Message):
-    __slots__ = ("hello", "open", "verdicts", "close", "sequence_error", "ping")
+    __slots__ = ("hello", "open", "verdicts", "close", "sequence_error", "ping", "features")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ERROR_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     hello: _model_info_pb2.PeerInfo
     open: OpenSequence
     verdicts: _verdict_pb2.VerdictBatch
     close: CloseSequences
     sequence_error: SequenceError
     ping: Ping
-    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., open: _Optional[_Union[OpenSequence, _Mapping]] = ..., verdicts: _Optional[_Union[_verdict_pb2.VerdictBatch, _Mapping]] = ..., close: _Optional[_Union[CloseSequences, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+    features: _features_pb2.FeatureBatch
+    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., open: _Optional[_Union[OpenSequence, _Mapping]] = ..., verdicts: _Optional[_Union[_verdict_pb2.VerdictBatch, _Mapping]] = ..., close: _Optional[_Union[CloseSequences, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., features: _Optional[_Union[_features_pb2.FeatureBatch, _Mapping]] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
     __slots__ = ("hello", "opened", "proposals", "sequence_error", "pong", "replaced")

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from draftwire.v1 import drafter_service_pb2 as draftwire_dot_v1_dot_drafter__service__pb2
+from draftwire.v1 import features_pb2 as draftwire_dot_v1_dot_features__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -28,8 +29,9 @@ if _version_not_supported:
 class DrafterServiceStub(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
-    A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
-    its operator. Nor does a verifier check its health (grpc.health.v1); a supervisor of the process may.
+    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. So a drafter may leave
+    LoadModel and GetModelInfo UNIMPLEMENTED: they are for its operator. Nor does a verifier check its health
+    (grpc.health.v1); a supervisor of the process may.
     """
 
     def __init__(self, channel):
@@ -53,13 +55,19 @@ class DrafterServiceStub(object):
                 request_serializer=draftwire_dot_v1_dot_drafter__service__pb2.DrafterServiceGetModelInfoRequest.SerializeToString,
                 response_deserializer=draftwire_dot_v1_dot_drafter__service__pb2.DrafterServiceGetModelInfoResponse.FromString,
                 _registered_method=True)
+        self.GetFeatureWeights = channel.unary_stream(
+                '/draftwire.v1.DrafterService/GetFeatureWeights',
+                request_serializer=draftwire_dot_v1_dot_features__pb2.GetFeatureWeightsRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_features__pb2.GetFeatureWeightsResponse.FromString,
+                _registered_method=True)
 
 
 class DrafterServiceServicer(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
-    A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
-    its operator. Nor does a verifier check its health (grpc.health.v1); a supervisor of the process may.
+    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. So a drafter may leave
+    LoadModel and GetModelInfo UNIMPLEMENTED: they are for its operator. Nor does a verifier check its health
+    (grpc.health.v1); a supervisor of the process may.
     """
 
     def Draft(self, request_iterator, context):
@@ -86,6 +94,13 @@ class DrafterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFeatureWeights(self, request, context):
+        """GetFeatureWeights sends the weights of PeerInfo.features, which may be larger than a message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DrafterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -104,6 +119,11 @@ def add_DrafterServiceServicer_to_server(servicer, server):
                     request_deserializer=draftwire_dot_v1_dot_drafter__service__pb2.DrafterServiceGetModelInfoRequest.FromString,
                     response_serializer=draftwire_dot_v1_dot_drafter__service__pb2.DrafterServiceGetModelInfoResponse.SerializeToString,
             ),
+            'GetFeatureWeights': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetFeatureWeights,
+                    request_deserializer=draftwire_dot_v1_dot_features__pb2.GetFeatureWeightsRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_features__pb2.GetFeatureWeightsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'draftwire.v1.DrafterService', rpc_method_handlers)
@@ -115,8 +135,9 @@ def add_DrafterServiceServicer_to_server(servicer, server):
 class DrafterService(object):
     """DrafterService drafts for verifiers. The verifier is the client.
 
-    A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
-    its operator. Nor does a verifier check its health (grpc.health.v1); a supervisor of the process may.
+    A verifier calls Draft and, for a drafter with the capability "features", GetFeatureWeights. So a drafter may leave
+    LoadModel and GetModelInfo UNIMPLEMENTED: they are for its operator. Nor does a verifier check its health
+    (grpc.health.v1); a supervisor of the process may.
     """
 
     @staticmethod
@@ -190,6 +211,33 @@ class DrafterService(object):
             '/draftwire.v1.DrafterService/GetModelInfo',
             draftwire_dot_v1_dot_drafter__service__pb2.DrafterServiceGetModelInfoRequest.SerializeToString,
             draftwire_dot_v1_dot_drafter__service__pb2.DrafterServiceGetModelInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFeatureWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/draftwire.v1.DrafterService/GetFeatureWeights',
+            draftwire_dot_v1_dot_features__pb2.GetFeatureWeightsRequest.SerializeToString,
+            draftwire_dot_v1_dot_features__pb2.GetFeatureWeightsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,19 +22,20 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from draftwire.v1 import features_pb2 as draftwire_dot_v1_dot_features__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64raftwire/v1/model_info.proto\x12\x0c\x64raftwire.v1\"\xf6\x02\n\tModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\x04\x12\x12\n\nvocab_size\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\r\n\x05\x64type\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x18\n\x10tokenizer_sha256\x18\x08 \x01(\t\x12\x15\n\reos_token_ids\x18\t \x03(\r\x12\x11\n\tbit_exact\x18\n \x01(\x08\x12\x13\n\x0b\x66ingerprint\x18\x0b \x01(\t\x12\x1e\n\x16\x64raft_tokenizer_sha256\x18\x0c \x01(\t\x12\x10\n\x08numerics\x18\r \x01(\t\x12\x1c\n\x14numerics_description\x18\x0e \x01(\t\x12\x10\n\x08kv_dtype\x18\x0f \x01(\t\x12\x0f\n\x07kernels\x18\x10 \x01(\t\x12\x16\n\x0ekernels_advice\x18\x11 \x01(\t\"\xb7\x01\n\x08PeerInfo\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x1d\n\x15min_protocol_revision\x18\x02 \x01(\r\x12\r\n\x05\x62uild\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12&\n\x05model\x18\x05 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12$\n\x06limits\x18\x06 \x01(\x0b\x32\x14.draftwire.v1.Limits\"o\n\x06Limits\x12\x15\n\rmax_sequences\x18\x01 \x01(\r\x12\x16\n\x0emax_tree_nodes\x18\x02 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x03 \x01(\r\x12\x1b\n\x13max_sequence_tokens\x18\x04 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64raftwire/v1/model_info.proto\x12\x0c\x64raftwire.v1\x1a\x1b\x64raftwire/v1/features.proto\"\xf6\x02\n\tModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\x04\x12\x12\n\nvocab_size\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\r\n\x05\x64type\x18\x06 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12\x18\n\x10tokenizer_sha256\x18\x08 \x01(\t\x12\x15\n\reos_token_ids\x18\t \x03(\r\x12\x11\n\tbit_exact\x18\n \x01(\x08\x12\x13\n\x0b\x66ingerprint\x18\x0b \x01(\t\x12\x1e\n\x16\x64raft_tokenizer_sha256\x18\x0c \x01(\t\x12\x10\n\x08numerics\x18\r \x01(\t\x12\x1c\n\x14numerics_description\x18\x0e \x01(\t\x12\x10\n\x08kv_dtype\x18\x0f \x01(\t\x12\x0f\n\x07kernels\x18\x10 \x01(\t\x12\x16\n\x0ekernels_advice\x18\x11 \x01(\t\"\xe3\x01\n\x08PeerInfo\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x1d\n\x15min_protocol_revision\x18\x02 \x01(\r\x12\r\n\x05\x62uild\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12&\n\x05model\x18\x05 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12$\n\x06limits\x18\x06 \x01(\x0b\x32\x14.draftwire.v1.Limits\x12*\n\x08\x66\x65\x61tures\x18\x07 \x01(\x0b\x32\x18.draftwire.v1.FeatureMap\"o\n\x06Limits\x12\x15\n\rmax_sequences\x18\x01 \x01(\r\x12\x16\n\x0emax_tree_nodes\x18\x02 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x03 \x01(\r\x12\x1b\n\x13max_sequence_tokens\x18\x04 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.model_info_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELINFO']._serialized_start=48
-  _globals['_MODELINFO']._serialized_end=422
-  _globals['_PEERINFO']._serialized_start=425
-  _globals['_PEERINFO']._serialized_end=608
-  _globals['_LIMITS']._serialized_start=610
-  _globals['_LIMITS']._serialized_end=721
+  _globals['_MODELINFO']._serialized_start=77
+  _globals['_MODELINFO']._serialized_end=451
+  _globals['_PEERINFO']._serialized_start=454
+  _globals['_PEERINFO']._serialized_end=681
+  _globals['_LIMITS']._serialized_start=683
+  _globals['_LIMITS']._serialized_end=794
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from draftwire.v1 import features_pb2 as _features_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -45,20 +46,22 @@ class ModelInfo(_message.Message):
     def __init__(self, model_id: _Optional[str] = ..., architecture: _Optional[str] = ..., parameters: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., tokenizer_sha256: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., bit_exact: bool = ..., fingerprint: _Optional[str] = ..., draft_tokenizer_sha256: _Optional[str] = ..., numerics: _Optional[str] = ..., numerics_description: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., kernels: _Optional[str] = ..., kernels_advice: _Optional[str] = ...) -> None: ...
 
 class PeerInfo(_message.Message):
-    __slots__ = ("protocol_revision", "min_protocol_revision", "build", "capabilities", "model", "limits")
+    __slots__ = ("protocol_revision", "min_protocol_revision", "build", "capabilities", "model", "limits", "features")
     PROTOCOL_REVISION_FIELD_NUMBER: _ClassVar[int]
     MIN_PROTOCOL_REVISION_FIELD_NUMBER: _ClassVar[int]
     BUILD_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     protocol_revision: int
     min_protocol_revision: int
     build: str
     capabilities: _containers.RepeatedScalarFieldContainer[str]
     model: ModelInfo
     limits: Limits
-    def __init__(self, protocol_revision: _Optional[int] = ..., min_protocol_revision: _Optional[int] = ..., build: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ..., model: _Optional[_Union[ModelInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    features: _features_pb2.FeatureMap
+    def __init__(self, protocol_revision: _Optional[int] = ..., min_protocol_revision: _Optional[int] = ..., build: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ..., model: _Optional[_Union[ModelInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., features: _Optional[_Union[_features_pb2.FeatureMap, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_sequences", "max_tree_nodes", "max_message_bytes", "max_sequence_tokens")

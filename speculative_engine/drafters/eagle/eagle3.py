@@ -11,6 +11,7 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.drafter import EngineState
 from speculative_engine.drafters.eagle.eagle_drafter import EagleDrafter
 from speculative_engine.drafters.eagle.eagle_files import Eagle, TargetShape, load_eagle
+from speculative_engine.drafters.eagle.feature_source import EngineFeatures
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.field_error import FieldError
@@ -56,9 +57,8 @@ class LocalEagleDrafter(LocalModelDrafter):
         return self._drafter.busy and (self._to_do or self._drafter.catching_up)
 
     def _inner(self, engine: EngineState, growth: TreeGrowth) -> EagleDrafter:
-        drafter = EagleDrafter(self.model, self.tap.states, self._target_ids, self._feed_back, growth)
-        drafter.enter(engine)
-        return drafter
+        features = EngineFeatures(self.tap.states, engine)
+        return EagleDrafter(self.model, features, self._target_ids, self._feed_back, growth)
 
 
 class _Lent(nn.Module):
@@ -96,7 +96,7 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
     _lend(eagle, target)
     eagle.model.config.max_position_embeddings = max(eagle.model.config.max_position_embeddings, target.context_length)
     model = PackedModel(eagle.model, target.pool.capacity, name=checkpoint.name, row_exact=False)
-    _try_out(model)
+    try_out(model)
     return LocalEagleDrafter(eagle, model, target)
 
 
@@ -117,7 +117,7 @@ def _layer_weights(model: PackedModel) -> int:
     )
 
 
-def _try_out(model: PackedModel) -> None:
+def try_out(model: PackedModel) -> None:
     """Runs a trial pass. Raises ModelLoadError."""
     builder = BatchBuilder()
     slots = model.pool.take(2)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
-from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth, RunningSequence
+from speculative_engine.drafters.drafter import DraftSpec, Growth
+from speculative_engine.drafters.eagle.feature_source import FeatureSource
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
@@ -55,15 +56,14 @@ class EagleDraft(ModelDraft):
         """The tree with its limits; it cannot grow before the root has been read."""
         return GrowingTree(self.tree, self.max_tree_nodes if self.at_root else 0, self.max_position)
 
-    def look(self, sequence: RunningSequence | None, features: SlotStates) -> None:
-        """Finds the tokens that can be read now. sequence: the engine's; None if it does not run."""
-        computed = 0 if sequence is None else min(len(sequence.slots), len(self.tokens) - 1)
+    def look(self, key: Hashable, features: FeatureSource) -> None:
+        """Finds the tokens that can be read now. key: the sequence's."""
+        computed = min(features.computed(key), len(self.tokens) - 1)
         self._computed = max(self._next, computed + 1)
-        if sequence is None or computed < self._next:
+        if computed < self._next:
             self._ready = self._ready[:0]
         else:
-            known = features.known(sequence.slots.array()[self._next - 1 : computed])
-            self._ready = self._next + np.flatnonzero(known)
+            self._ready = self._next + np.flatnonzero(features.known(key, self._next - 1, computed))
 
     def take_ready(self, count: int) -> np.ndarray:
         """Returns the indices of the next `count` tokens, int64, which count as read from now on."""
@@ -93,34 +93,29 @@ class EagleDraft(ModelDraft):
 class EagleDrafter(DraftModelDrafter):
     """A DraftModelDrafter whose network reads features.
 
-    The features of committed tokens are kept by the target's slots, the network's own hidden states by its slots. A
-    node's row reads the hidden state of its parent's row.
+    The features of committed tokens come from a `FeatureSource`. The network's own hidden states are kept by its slots:
+    a node's row reads the hidden state of its parent's row.
     """
 
     def __init__(
         self,
         model: PackedModel,
-        features: SlotStates,
+        features: FeatureSource,
         target_ids: torch.Tensor | None,
         feed_back: nn.Module,
         growth: TreeGrowth | None = None,
     ):
-        """model: the network. features: those of the target's tokens, by the target's slots. target_ids: see
-        `Eagle.target_ids`. feed_back: maps a row's last hidden states to what its children read."""
+        """model: the network. features: those of the committed tokens. target_ids: see `Eagle.target_ids`.
+        feed_back: maps a row's last hidden states to what its children read."""
         super().__init__(model, growth)
         self._features = features
         self._target_ids = target_ids
         self._states = SlotStates(model.pool.capacity, model.hidden_size, model.dtype)
         self._own = Tap([model.layers], feed_back, self._states)
-        self._engine: EngineState
-        self._read: list[tuple[int, np.ndarray]] = []
-        """Rows of the next pass that read the target's features: the first one, and the target's slots, int64."""
+        self._read: list[tuple[int, torch.Tensor]] = []
+        """Rows of the next pass that read the target's features: the first one, and the features [rows, width]."""
         self._fed: list[tuple[int, int]] = []
         """Rows of the next pass that read the network's own states: the row, and the parent's slot."""
-
-    def enter(self, engine: EngineState) -> None:
-        """Receives the engine, whose sequences hold the slots of the committed tokens."""
-        self._engine = engine
 
     def begin(self, spec: DraftSpec) -> EagleDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
@@ -144,17 +139,14 @@ class EagleDrafter(DraftModelDrafter):
         return super().grow(steps)
 
     def _look(self) -> None:
-        running: Mapping[Hashable, ModelDraft] = self._queue.running
-        sequences: Mapping[Hashable, RunningSequence] = self._engine.running  # type: ignore[assignment]
-        for key, draft in running.items():
+        for key, draft in self._queue.running.items():
             assert isinstance(draft, EagleDraft)
-            draft.look(sequences.get(key), self._features)
+            draft.look(key, self._features)
 
     def _read_committed(self, builder: BatchBuilder, key: Hashable, draft: ModelDraft, count: int) -> bool:
         assert isinstance(draft, EagleDraft)
-        sequences: Mapping[Hashable, RunningSequence] = self._engine.running  # type: ignore[assignment]
         taken = draft.take_ready(count)
-        self._read.append((len(builder), sequences[key].slots.array()[taken - 1].copy()))
+        self._read.append((len(builder), self._features.read(key, taken - 1)))
         _add_rows(builder, draft, taken, self.model.pool)
         return draft.at_root
 
@@ -180,8 +172,8 @@ class EagleDrafter(DraftModelDrafter):
         batch = builder.build(self.model.group_size, self.model.device)
         self.clock.enter("forward")
         features = torch.empty(len(builder), self.model.hidden_size, dtype=self.model.dtype)
-        for first, slots in self._read:
-            features[first : first + len(slots)] = self._features.read(slots)
+        for first, read in self._read:
+            features[first : first + len(read)] = read
         if self._fed:
             rows, parents = np.array(self._fed, dtype=np.int64).T
             features[torch.from_numpy(rows.copy())] = self._states.read(parents.copy())

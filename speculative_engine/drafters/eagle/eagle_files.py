@@ -21,7 +21,8 @@ from speculative_engine.drafters.eagle.eagle_config import (
     read_config,
     usual_layers,
 )
-from speculative_engine.drafters.eagle.eagle_model import FeatureMap, eagle_model
+from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
+from speculative_engine.model.feature_map import FeatureMap
 
 _SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
@@ -62,7 +63,7 @@ def load_eagle(directory: Path, target: TargetShape, dtype: torch.dtype) -> Eagl
     tensors = _named(read_tensors(directory, _SAFETENSORS, _PICKLE))
     target_ids = _target_ids(config, tensors)
     with torch.device("meta"):
-        model, mapping = eagle_model(config), FeatureMap(config, len(aux))
+        model, mapping = eagle_model(config), feature_map(config, len(aux))
     lacking = _lacking(config, target, tensors)
     places = {**{_short(name): name for name in model.state_dict()}, **{name: name for name in mapping.state_dict()}}
     extra = sorted(set(tensors) - set(places) - {"d2t", "t2d"})

@@ -17,31 +17,27 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaFor
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3ForCausalLM
 
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig
+from speculative_engine.model.feature_map import FeatureMap, FeatureShape
 from speculative_engine.model.packed_attention import current_pass
 
 Norm = Callable[[torch.Tensor], torch.Tensor]
 
 
-class FeatureMap(nn.Module):
-    """Maps the states that enter some of the target's layers to one feature."""
+def feature_map(config: EagleConfig, states: int) -> FeatureMap:
+    """Returns the map from the target's states to features, with random weights on the current device.
 
-    def __init__(self, config: EagleConfig, states: int):
-        """states: number of layers that are read."""
-        super().__init__()
-        width, eps = config.target_hidden_size, config.layers.rms_norm_eps
-        self.input_norm = LlamaRMSNorm(states * width, eps) if config.norm_before_fc else None
-        self.fc_norm = nn.ModuleList(LlamaRMSNorm(width, eps) for _ in range(states)) if config.fc_norm else None
-        self.fc = nn.Linear(states * width, config.layers.hidden_size, bias=False)
-
-    def forward(self, read: torch.Tensor) -> torch.Tensor:
-        """read: the layers' states side by side, [..., layers * target hidden] -> features [..., hidden]"""
-        if self.input_norm is not None:
-            read = self.input_norm(read)
-        if self.fc_norm is not None:
-            parts = read.chunk(len(self.fc_norm), dim=-1)
-            read = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
-        mapped: torch.Tensor = self.fc(read)
-        return mapped
+    states: number of layers that are read.
+    """
+    return FeatureMap(
+        FeatureShape(
+            states,
+            config.target_hidden_size,
+            config.layers.hidden_size,
+            norm_states=config.norm_before_fc,
+            norm_each_state=config.fc_norm,
+            epsilon=config.layers.rms_norm_eps,
+        )
+    )
 
 
 class _FirstLayer(nn.Module):

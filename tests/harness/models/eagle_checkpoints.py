@@ -10,7 +10,7 @@ from transformers import LlamaConfig, Qwen3Config
 
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig
 from speculative_engine.drafters.eagle.eagle_files import save_eagle
-from speculative_engine.drafters.eagle.eagle_model import FeatureMap, eagle_model
+from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
 from tests.harness.engine.engines import VOCABULARY
 
 AUX = (0, 1, 2)
@@ -36,7 +36,7 @@ def write_eagle(directory: Path, config: EagleConfig | None = None, seed: int = 
     """Writes a random checkpoint in the layout of speculators; a reduced vocabulary has every second token."""
     config = config or eagle_config()
     torch.manual_seed(seed)
-    parts = eagle_model(config), FeatureMap(config, len(config.aux_layers or ()))
+    parts = eagle_model(config), feature_map(config, len(config.aux_layers or ()))
     with torch.no_grad():
         for part in parts:
             for weight in part.parameters():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -48,6 +49,10 @@ class Network:
         self._calls: dict[str, set[InProcessStream[Any, Any]]] = {}
         self.attempts: dict[str, int] = {}
         """Number of the verifier's calls to each address."""
+        self.weights: dict[str, bytes] = {}
+        """What each address sends as the weights of its features."""
+        self.fetched: list[str] = []
+        """The addresses whose weights were fetched."""
 
     def listen(self, address: str, handler: Handler) -> None:
         """Makes `handler` take the calls to an address."""
@@ -58,6 +63,13 @@ class Network:
         self._handlers.pop(address, None)
         for call in list(self._calls.get(address, ())):
             await call.sever(StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "connection reset by peer"))
+
+    async def fetch_weights(self, address: str, sha256: str, size: int) -> bytearray:
+        """The verifier's substitute for a call of GetFeatureWeights."""
+        weights = self.weights[address]
+        self.fetched.append(address)
+        assert (hashlib.sha256(weights).hexdigest(), len(weights)) == (sha256, size)
+        return bytearray(weights)
 
     def connect(self, address: str) -> Connect:
         """Returns the verifier's substitute for a channel."""
@@ -313,7 +325,7 @@ async def _verifier(
             max_message_bytes=1 << 20,
             peer_limits=peer_limits,
             drafters_per_request=drafters_per_request,
-            **options,
+            **({"fetch_weights": network.fetch_weights} | options),
         )
         engine.wake = lambda: verifier._steps._thread.post(lambda: None, bounded=False)
         verifier.start()

@@ -1,0 +1,34 @@
+"""Loads whatever a drafter is to draft with, by its settings and its files."""
+
+from drafter_service.models.loaded_eagle import LoadedEagle, is_eagle, load_eagle_model
+from drafter_service.models.loaded_heads import LoadedHeads, load_heads
+from drafter_service.models.loaded_model import LoadedModel, load_model
+from drafter_service.settings import DrafterSettings
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.model.packed_model import ModelLoadError
+from speculative_engine.model.ranks.rank_group import RankGroup
+
+log = get_logger(__name__)
+
+Loaded = LoadedModel | LoadedHeads | LoadedEagle
+
+
+def load_drafter(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loaded:
+    """Loads the model or the heads of the settings. Too slow for the event loop.
+
+    ranks: the ranks that this process leads, if the model is split. Raises StartupError.
+    """
+    if settings.medusa_heads:
+        return load_heads(settings)
+    if ranks is None:
+        try:
+            checkpoint = Checkpoint.find(settings.model, hub=settings.allow_hub_models)
+        except ModelLoadError as error:
+            raise StartupError(str(error)) from error
+        if is_eagle(checkpoint):
+            return load_eagle_model(settings, checkpoint)
+    if settings.target is not None or settings.feature_dtype != "auto":
+        log.warning("--target and --feature-dtype have no effect", model=settings.model)
+    return load_model(settings, ranks)

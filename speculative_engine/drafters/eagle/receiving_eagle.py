@@ -1,0 +1,43 @@
+"""EAGLE-3 outside the target's process: features come in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from torch import nn
+
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.eagle.eagle_drafter import EagleDrafter
+from speculative_engine.drafters.eagle.received_features import ReceivedFeatures
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.packed_model import PackedModel
+
+
+class ReceivingEagleDrafter(EagleDrafter):
+    """A FeatureDrafter (see `drafter.FeatureDrafter`): an EagleDrafter that is given the features of its sequences."""
+
+    def __init__(
+        self,
+        model: PackedModel,
+        target_ids: torch.Tensor | None,
+        feed_back: nn.Module,
+        growth: TreeGrowth | None = None,
+    ):
+        """As for EagleDrafter."""
+        self._received = ReceivedFeatures(model.hidden_size, model.dtype)
+        super().__init__(model, self._received, target_ids, feed_back, growth)
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        """Starts drafting for a sequence, as yet without features. Raises DrafterFullError."""
+        super().open(key, spec)
+        self._received.open(key)
+
+    def close(self, key: Hashable) -> None:
+        """Stops drafting for a sequence and drops its features."""
+        super().close(key)
+        self._received.close(key)
+
+    def receive(self, key: Hashable, start: int, features: torch.Tensor) -> None:
+        """Takes features [n, width] of a sequence's tokens from position `start` on. Raises KeyError."""
+        self._received.add(key, start, features)

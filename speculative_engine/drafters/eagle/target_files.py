@@ -1,0 +1,66 @@
+"""What an EAGLE-3 checkpoint leaves to the target, read from the target's files without loading the target."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from torch import nn
+
+from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from speculative_engine.drafters.eagle.eagle_config import EagleConfig
+from speculative_engine.drafters.eagle.eagle_files import Eagle, TargetShape
+
+_EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
+
+
+def shape_of_files(target: Checkpoint) -> TargetShape:
+    """Returns what a checkpoint has to fit, from the target's configuration. Raises ModelLoadError."""
+    if target.gguf is not None:
+        raise ModelLoadError(f"target {target.name}: must be a directory or a hub id, not a GGUF file")
+    try:
+        fields = json.loads((target.directory / CONFIG).read_text(encoding="utf-8"))
+        text = fields.get("text_config", fields)
+        layers, width, vocabulary = (int(text[name]) for name in ("num_hidden_layers", "hidden_size", "vocab_size"))
+        return TargetShape(layers, width, vocabulary, str((fields.get("architectures") or [""])[0]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ModelLoadError(f"target {target.name}: {CONFIG} cannot be read: {error!r}") from error
+
+
+def claimed_shape(config: EagleConfig) -> TargetShape:
+    """Returns the shape of the target that a checkpoint itself claims. Raises ModelLoadError if it does not say which
+    layers it reads."""
+    if config.aux_layers is None:
+        raise ModelLoadError(
+            "its config.json does not say which layers it reads (eagle_aux_hidden_state_layer_ids), which follows from "
+            "the target's number of layers: name the target with --target"
+        )
+    architecture = next(iter(config.target_architectures), "")
+    return TargetShape(max(config.aux_layers), config.target_hidden_size, config.layers.vocab_size, architecture)
+
+
+def lend_from_files(eagle: Eagle, target: Checkpoint | None, dtype: torch.dtype) -> None:
+    """Fills in the weights that the checkpoint leaves to the target. Raises ModelLoadError, also without a target."""
+    if not eagle.lacking:
+        return
+    if target is None:
+        raise ModelLoadError(f"tensor {min(eagle.lacking)} is the target's own: name the target with --target")
+    files = TensorFiles.open(target)
+    rows, width = eagle.config.layers.vocab_size, eagle.config.layers.hidden_size
+
+    def read(name: str) -> torch.Tensor:
+        return files.tensor(name, [(rows, width)], FLOATS).to(dtype)
+
+    embedding = next((name for name in sorted(files.unread) if _is(name, _EMBEDDING)), f"model.{_EMBEDDING}")
+    head = next((name for name in sorted(files.unread) if _is(name, _HEAD)), embedding)  # tied
+    if _EMBEDDING in eagle.lacking:
+        eagle.model.set_input_embeddings(nn.Embedding.from_pretrained(read(embedding)))
+    if _HEAD in eagle.lacking:
+        linear = nn.Linear(width, rows, bias=False, device="meta")
+        linear.weight = nn.Parameter(read(head), requires_grad=False)
+        eagle.model.set_output_embeddings(linear)
+
+
+def _is(name: str, short: str) -> bool:
+    return name == short or name.endswith(f".{short}")

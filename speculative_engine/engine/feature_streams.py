@@ -1,0 +1,184 @@
+"""Features for drafters outside the engine's thread, handed out as the target computes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from speculative_engine.engine.sequence import Sequence
+from speculative_engine.engine.step_result import SequenceFeatures
+from speculative_engine.model.feature_codec import encode, feature_bytes
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.taps import Tap
+
+MOST_UNSENT = 8 << 20
+"""Most bytes of features handed out for a drafter and not yet sent to it. The others stay with the KV slots."""
+MOST_BYTES = 1 << 20
+"""Most bytes of one sequence's features handed out in one piece, unless one feature is larger."""
+
+
+class FeatureKind(NamedTuple):
+    """What distinguishes features: drafters with equal ones share a tap."""
+
+    layers: tuple[int, ...]
+    shape: Hashable
+    weights_sha256: str
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A drafter's use of a tap."""
+
+    kind: FeatureKind
+    dtype: str
+    feature_bytes: int
+    paused: bool = False
+    credit: int = MOST_UNSENT
+    """Bytes that may be handed out now."""
+    handed_out: dict[int, int] = field(default_factory=dict)
+    """For each of its sequences, the position up to which features have been handed out."""
+    seconds: float = 0.0
+    """Time spent on its features since last asked."""
+
+    def reads(self, sequence: Sequence) -> bool:
+        """Whether features of a sequence are of use to the drafter now."""
+        return not self.paused or sequence.spec.always_draft
+
+
+class FeatureStreams:
+    """Holds the taps of drafters outside the engine's thread, and each drafter's place in each sequence.
+
+    Features are kept by KV slot, so a drafter that is attached late, or again, or that reads slowly, finds those of the
+    committed tokens there, and so does one whose sequence began with slots of the prefix cache.
+    """
+
+    def __init__(self, running: Mapping[int, Sequence]):
+        """running: the engine's sequences that may hold KV slots."""
+        self._running = running
+        self._taps: dict[FeatureKind, Tap] = {}
+        self._readers: dict[str, _Reader] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any taps."""
+        return bool(self._taps)
+
+    def add(self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None) -> bool:
+        """Adds a drafter that reads features as bytes of a type (`feature_codec`).
+
+        tap: makes these features; None if another drafter's does. Returns False, without effect, if none does.
+        """
+        known = self._taps.setdefault(kind, tap) if tap is not None else self._taps.get(kind)
+        if known is None:
+            return False
+        self._readers[source] = _Reader(kind, dtype, feature_bytes(known.states.width, dtype))
+        return True
+
+    def remove(self, source: str) -> None:
+        """Removes a drafter; unknown ones are ignored. The last one of its kind takes the tap with it."""
+        reader = self._readers.pop(source, None)
+        if reader is not None and all(other.kind != reader.kind for other in self._readers.values()):
+            del self._taps[reader.kind]
+
+    def open(self, source: str, sequence_id: int) -> None:
+        """Starts handing out a sequence's features for a drafter, from the first on; others' sources are ignored."""
+        reader = self._readers.get(source)
+        if reader is not None:
+            reader.handed_out[sequence_id] = 0
+
+    def close(self, source: str, sequence_id: int) -> None:
+        """Stops handing out a sequence's features for a drafter."""
+        reader = self._readers.get(source)
+        if reader is not None:
+            reader.handed_out.pop(sequence_id, None)
+
+    def end(self, sequence_id: int) -> None:
+        """Forgets a sequence that has ended."""
+        for reader in self._readers.values():
+            reader.handed_out.pop(sequence_id, None)
+
+    def pause(self, source: str, *, paused: bool) -> None:
+        """Records whether a drafter is paused: it then reads only sequences that always draft."""
+        reader = self._readers.get(source)
+        if reader is not None:
+            reader.paused = paused
+
+    def sent(self, source: str, count: int | None = None) -> None:
+        """Records that `count` bytes have been sent to a drafter, so that more may be handed out for it; None for all
+        that were handed out."""
+        reader = self._readers.get(source)
+        if reader is not None:
+            reader.credit = MOST_UNSENT if count is None else min(reader.credit + count, MOST_UNSENT)
+
+    def taps(self, sequences: Iterable[Sequence]) -> list[Tap]:
+        """Returns the taps for a pass over these sequences: those with a drafter that reads one of them now."""
+        if not self._taps:
+            return []
+        passing = list(sequences)
+        read = {
+            reader.kind
+            for reader in self._readers.values()
+            if any(each.spec.sequence_id in reader.handed_out and reader.reads(each) for each in passing)
+        }
+        return [tap for kind, tap in self._taps.items() if kind in read]
+
+    def tapped(self, batch: PackedBatch) -> None:
+        """Settles a pass with its taps: the drafters that read are charged for them, and the slots that others' taps
+        have not read are unknown to these."""
+        for kind, tap in self._taps.items():
+            if tap in batch.taps:
+                seconds = tap.take_seconds()
+                readers = [each for each in self._readers.values() if each.kind == kind and each.handed_out]
+                for reader in readers:
+                    reader.seconds += seconds / len(readers)
+            else:
+                tap.states.forget(batch.host[2].numpy())
+
+    def hand_out(self) -> list[SequenceFeatures]:
+        """Returns the features that have become known since the last call, as far as the drafters' credit goes."""
+        found: list[SequenceFeatures] = []
+        for source, reader in self._readers.items():
+            for sequence_id in reader.handed_out:
+                sequence = self._running.get(sequence_id)
+                if sequence is not None and reader.reads(sequence):
+                    found += self._hand_out(source, reader, sequence)
+        return found
+
+    def _hand_out(self, source: str, reader: _Reader, sequence: Sequence) -> list[SequenceFeatures]:
+        sequence_id = sequence.spec.sequence_id
+        start, end = reader.handed_out[sequence_id], len(sequence.slots)
+        if start >= end:
+            return []
+        began = time.perf_counter()
+        states = self._taps[reader.kind].states
+        slots = sequence.slots.array()[start:end]
+        known = np.flatnonzero(states.known(slots))
+        taken = known[: reader.credit // reader.feature_bytes]
+        if len(taken) == len(known):
+            reader.handed_out[sequence_id] = end
+        elif len(taken):
+            reader.handed_out[sequence_id] = start + int(taken[-1]) + 1
+        reader.credit -= len(taken) * reader.feature_bytes
+        pieces = [
+            SequenceFeatures(sequence_id, source, start + int(part[0]), encode(states.read(slots[part]), reader.dtype))
+            for part in _pieces(taken, max(1, MOST_BYTES // reader.feature_bytes))
+        ]
+        reader.seconds += time.perf_counter() - began
+        return pieces
+
+    def take_seconds(self) -> dict[str, float]:
+        """Returns the time spent on features since the last call, by drafter."""
+        spent = {source: reader.seconds for source, reader in self._readers.items() if reader.seconds}
+        for source in spent:
+            self._readers[source].seconds = 0.0
+        return spent
+
+
+def _pieces(positions: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    """Yields consecutive positions, at most `most` at a time, of ascending ones."""
+    for run in np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1):
+        for first in range(0, len(run), most):
+            yield run[first : first + most]

@@ -1,0 +1,241 @@
+"""EAGLE-3 in a drafter service, fed with features: no token depends on it, and it drafts as well as in the verifier."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from drafter_service.models.loading import load_drafter
+from drafter_service.models.model_changes import ModelChanges
+from drafter_service.servicer import DrafterServicer
+from drafter_service.settings import DrafterSettings
+from draftwire.v1.drafter_pool_service_pb2 import DrafterState
+from draftwire.v1.features_pb2 import FeatureMap
+from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
+from service_runtime.errors import ServiceError
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.startup_error import StartupError
+from speculative_engine.drafters.eagle.eagle_drafter import EagleDraft
+from tests.harness.models.eagle_checkpoints import change_tensors
+from tests.harness.models.eagle_training import train_eagle
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
+from tests.harness.verifier.in_process_verifier import (
+    PATIENCE,
+    InProcessVerifier,
+    Output,
+    greedy,
+    in_process_verifier,
+    order,
+    sampled,
+)
+from verifier_service.target_features import check_features
+
+PROMPTS = [[5, 9, 14, 23, 42, 7], [3, 4], [60 + at % 7 for at in range(150)]]
+REMOTE = "eagle:1"
+FORCED = SpeculationOptions(planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
+
+
+@pytest.fixture(scope="module")
+def eagle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An EAGLE-3 drafter trained on the target's greedy outputs for the prompts; the embedding is the target's."""
+    base = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    documents = [
+        base.generate(torch.tensor([prompt]), max_new_tokens=60, do_sample=False, pad_token_id=0)[0].tolist()
+        for prompt in PROMPTS
+    ]
+    return change_tensors(train_eagle(base, documents, tmp_path_factory.mktemp("eagle")), embed_tokens__weight=None)
+
+
+def settings_of(eagle: Path, target: Path, **fields: Any) -> DrafterSettings:
+    return DrafterSettings(model=str(eagle), target=str(target), dtype="float32", kv_slots=2000, **fields)
+
+
+@pytest.fixture
+async def remote(
+    request: pytest.FixtureRequest, eagle: Path, checkpoint: Path, verifier: InProcessVerifier
+) -> AsyncIterator[ModelChanges]:
+    """A drafter service with EAGLE-3; a parameter is the type of its features."""
+    shutdown = Shutdown()
+    settings = settings_of(eagle, checkpoint, feature_dtype=getattr(request, "param", "auto"))
+    changes = ModelChanges(settings, shutdown, load_drafter)
+    async with changes.running():
+        listen(verifier, REMOTE, changes)
+        verifier.engine.drafts_awaited = True
+        yield changes
+        await verifier.until(lambda: changes.sequences == 0)
+        await verifier.until(lambda: changes.slots()[0] == 0)
+    assert shutdown.failure is None
+
+
+def listen(verifier: InProcessVerifier, address: str, changes: ModelChanges) -> None:
+    verifier.network.listen(address, DrafterServicer(changes, 4).converse)
+    assert changes.serving.mapping is not None
+    verifier.network.weights[address] = b"".join(changes.serving.mapping.weight_bytes(1000))
+
+
+@pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
+class TestNoTokenDependsOnIt:
+    @pytest.mark.parametrize("remote", ["auto", "bfloat16", "int8"], indirect=True)
+    async def test_several_requests_at_once(
+        self, verifier: InProcessVerifier, remote: ModelChanges, sampling: Any
+    ) -> None:
+        requests = [order(prompt, 60, sampling=sampling, speculation=FORCED) for prompt in PROMPTS]
+        plain = [await verifier.plain(request) for request in requests]
+        await verifier.pool.membership.attach(REMOTE, "")
+        outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
+        assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
+        drafter = verifier.state(REMOTE)
+        assert drafter.draft_tokens > 50
+        assert not drafter.last_error.code
+        if sampling.temperature == 0:
+            assert drafter.accepted_tokens > 30
+
+    async def test_swapped_while_a_request_runs(
+        self, verifier: InProcessVerifier, remote: ModelChanges, eagle: Path, sampling: Any
+    ) -> None:
+        request = order(max_tokens=60, sampling=sampling, speculation=FORCED)
+        plain = await verifier.plain(request)
+        verifier.engine.drafts_awaited = False
+        await verifier.pool.membership.attach(REMOTE, "")
+        verifier.engine.hold(3)
+        output, moved = Output(), 0
+        places = [REMOTE, f"local:eagle3?model={eagle}", "local:ngram?min=1"]
+        async with asyncio.timeout(PATIENCE), verifier.running(request) as running:
+            async for event in running.events():
+                output.take(event)
+                if event.WhichOneof("event") != "finished":
+                    at, other = places[0], places[1]
+                    moved += (await verifier.pool.changes.swap(at, other))[1]
+                    places = [*places[1:], at]
+                    verifier.engine.hold(3)
+        assert output.token_ids == plain.token_ids
+        assert moved >= 3
+
+
+async def test_a_cached_prompt_is_read_in_full(verifier: InProcessVerifier, remote: ModelChanges) -> None:
+    await verifier.pool.membership.attach(REMOTE, "")
+    request = order(PROMPTS[2], 40, speculation=FORCED)
+    first = await verifier.generate(request)
+    read: list[int] = []
+    take = EagleDraft.take_ready
+
+    def noted(draft: EagleDraft, count: int) -> Any:
+        taken = take(draft, count)
+        read.extend(taken.tolist())
+        return taken
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EagleDraft, "take_ready", noted)
+        again = await verifier.generate(request)
+    assert again.token_ids == first.token_ids
+    assert again.finished.usage.cached_tokens > 140
+    assert read[: len(PROMPTS[2])] == list(range(1, len(PROMPTS[2]) + 1))
+
+
+async def test_drafters_of_one_kind_share_a_tap_and_its_weights(
+    verifier: InProcessVerifier, remote: ModelChanges
+) -> None:
+    listen(verifier, "eagle:2", remote)
+    for address in (REMOTE, "eagle:2"):
+        await verifier.pool.membership.attach(address, "")
+    assert verifier.network.fetched == [REMOTE]
+    assert len(verifier.engine.features._taps) == 1
+    request = order(
+        max_tokens=40, speculation=SpeculationOptions(drafters=2, planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
+    )
+    assert (await verifier.generate(request)).token_ids == (await verifier.plain(request)).token_ids
+    for address in (REMOTE, "eagle:2"):
+        assert verifier.state(address).draft_tokens > 0
+        await verifier.pool.changes.detach(address)
+    await verifier.until(lambda: not verifier.engine.features)
+
+
+async def test_a_drafter_that_is_lost_and_returns(verifier: InProcessVerifier, remote: ModelChanges) -> None:
+    request = order(max_tokens=60, speculation=FORCED)
+    plain = await verifier.plain(request)
+    await verifier.pool.membership.attach(REMOTE, "")
+    verifier.engine.drafts_awaited = False
+    verifier.engine.hold(5)
+    output = Output()
+    async with asyncio.timeout(PATIENCE), verifier.running(request) as running:
+        async for event in running.events():
+            output.take(event)
+            if len(output.token_ids) in range(5, 20):
+                await verifier.network.kill(REMOTE)
+                verifier.network.listen(REMOTE, DrafterServicer(remote, 4).converse)
+                await verifier.until(lambda: verifier.state(REMOTE).sequences == 1)
+            verifier.engine.hold(5)
+    assert output.token_ids == plain.token_ids
+    assert verifier.network.fetched == [REMOTE], "its weights are still here"
+
+
+async def test_a_verifier_without_features_is_refused(checkpoint: Path, eagle: Path) -> None:
+    changes = ModelChanges(settings_of(eagle, checkpoint), Shutdown(), load_drafter)
+    async with changes.running(), in_process_verifier(checkpoint, fetch_weights=None) as verifier:
+        listen(verifier, REMOTE, changes)
+        with pytest.raises(ServiceError, match="lacks the capability features") as caught:
+            await verifier.pool.membership.attach(REMOTE, "")
+        assert caught.value.reason_name == "PROTOCOL_MISMATCH"
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"layers": []}, "features.layers: must be 1 to 64 indices up to 2"),
+            ({"layers": [3]}, "features.layers: must be"),
+            ({"hidden_size": 64}, "features.hidden_size: is 64, but the target's is 32"),
+            ({"width": 0}, "features.width: must be 1 to 128, got 0"),
+            ({"width": 129}, "features.width: must be"),
+            ({"dtype": "int4"}, "features.dtype: must be one of bfloat16"),
+            ({"weights_dtype": "int8"}, "features.weights_dtype: must be one of"),
+            ({"norm_states": True, "norm_each_state": True}, "features.norm_each_state: excludes norm_states"),
+            ({"norm_epsilon": float("nan")}, "features.norm_epsilon: must be a finite number"),
+            ({"weights_sha256": "0" * 63}, "features.weights_sha256: must be a SHA-256"),
+            (
+                {"target_architectures": ["GptOss"]},
+                "features.target_architectures: are GptOss, but the target is a",
+            ),
+        ],
+    )
+    async def test_features_that_the_target_does_not_have(
+        self, verifier: InProcessVerifier, fields: dict[str, Any], words: str
+    ) -> None:
+        good = {"layers": [1], "hidden_size": 32, "width": 8, "dtype": "int8", "weights_dtype": "float32"}
+        good["weights_sha256"] = "0" * 64
+        check_features(FeatureMap(**good), verifier.engine.model)
+        drafter = ScriptedDrafter(greeting=hello(capabilities=["features"], features=FeatureMap(**{**good, **fields})))
+        verifier.network.listen("bad:1", drafter.converse)
+        with pytest.raises(ServiceError, match=words) as caught:
+            await verifier.pool.membership.attach("bad:1", "")
+        assert caught.value.reason_name == "PROTOCOL_MISMATCH"
+        assert not verifier.engine.features
+
+    async def test_a_checkpoint_whose_target_is_not_named(self, eagle: Path) -> None:
+        with pytest.raises(StartupError, match=r"embed_tokens\.weight is the target's own: name the target with --tar"):
+            load_drafter(DrafterSettings(model=str(eagle), dtype="float32", kv_slots=100))
+
+    @pytest.mark.parametrize("fields", [{"layers": 1}, {"target_tokenizer": "x"}, {"weights": "int8"}])
+    async def test_settings_of_draft_models(self, eagle: Path, checkpoint: Path, fields: dict[str, Any]) -> None:
+        name = next(iter(fields)).replace("_", "-")
+        with pytest.raises(StartupError, match=f"--{name}: .* does not apply to an EAGLE-3 checkpoint"):
+            load_drafter(DrafterSettings(**{"model": str(eagle), "target": str(checkpoint), "kv_slots": 100, **fields}))
+
+
+async def test_a_model_change_ends_its_features(
+    verifier: InProcessVerifier, remote: ModelChanges, checkpoint: Path, eagle: Path
+) -> None:
+    """To a draft model, which reads none, and back."""
+    await verifier.pool.membership.attach(REMOTE, "")
+    request = order(max_tokens=20, speculation=FORCED, prefix_cache=False)
+    plain = await verifier.plain(request)
+    for model, architecture, features in ((checkpoint, "LlamaForCausalLM", False), (eagle, "Eagle3", True)):
+        remote.load(str(model), "")
+        await verifier.until(lambda name=architecture: verifier.state(REMOTE).model.architecture == name)
+        await verifier.until(lambda: verifier.state(REMOTE).state == DrafterState.DRAFTER_STATE_READY)
+        await verifier.until(lambda features=features: bool(verifier.engine.features) == features)
+        assert (await verifier.generate(request)).token_ids == plain.token_ids
