@@ -40,6 +40,8 @@ class Line:
     """Bandwidth of each connection; None means unlimited."""
     corruption: float = 0.0
     """Probability that a byte arrives with one of its bits flipped."""
+    carried: int = 0
+    """Bytes that have come from the sender."""
 
 
 class TcpProxy:
@@ -171,6 +173,7 @@ class TcpProxy:
                 await self._healed.wait()  # a partition hides this too
                 raise
             line = self.up if up else self.down
+            line.carried += len(data)
             free_at = max(free_at, clock())
             if line.bytes_per_second is not None:
                 free_at += len(data) / line.bytes_per_second
