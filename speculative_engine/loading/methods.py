@@ -12,6 +12,7 @@ from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, Lo
 from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
+from speculative_engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
 from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
 from speculative_engine.model.packed_model import PackedModel
 
@@ -32,6 +33,7 @@ METHODS = {
     "early_exit": Method(EarlyExitOptions, lambda options, target, _: early_exit_drafter(options, target)),
     "lookahead": Method(LookaheadOptions, lambda options, *_: LookaheadDrafter(options)),
     "medusa": Method(MedusaOptions, lambda options, target, _: medusa_drafter(options, target)),
+    "mtp": Method(MtpOptions, lambda options, target, _: mtp_drafter(options, target)),
     "ngram": Method(NgramOptions, lambda options, *_: ngram_drafter(options)),
     "suffix": Method(SuffixOptions, lambda options, *_: suffix_drafter(options)),
 }

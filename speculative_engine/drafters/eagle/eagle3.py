@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.drafter import EngineState
-from speculative_engine.drafters.eagle.eagle_drafter import EagleDrafter
 from speculative_engine.drafters.eagle.eagle_files import Eagle, TargetShape, load_eagle
-from speculative_engine.drafters.eagle.feature_source import EngineFeatures
-from speculative_engine.drafters.model.local_model import LocalModelDrafter
-from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.drafters.eagle.local_feature_drafter import (
+    Lent,
+    LentHead,
+    LocalFeatureDrafter,
+    weights_of_layers,
+)
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -33,55 +34,7 @@ class EagleOptions:
             raise FieldError("model", "must be given: the directory or hub id of an EAGLE-3 checkpoint")
 
 
-class LocalEagleDrafter(LocalModelDrafter):
-    """A TappingDrafter (see `drafter.TappingDrafter`): a LocalModelDrafter whose network reads the target's features.
-
-    A prompt is read behind the target, part by part.
-    """
-
-    def __init__(self, eagle: Eagle, model: PackedModel, target: PackedModel):
-        """model: the network of `eagle`, packed."""
-        weights = sum(parameter.numel() for parameter in eagle.mapping.parameters())
-        rows = model.vocab_size * model.hidden_size + weights
-        share = (rows + _layer_weights(model)) / target.parameters
-        super().__init__(model, min(1.0, share))
-        self._target_ids = eagle.target_ids
-        self._feed_back: nn.Module = model.model.model.norm if eagle.config.norm_output else nn.Identity()
-        replace_linears(eagle.mapping, PackedLinear)
-        features = SlotStates(target.pool.capacity, model.hidden_size, model.dtype)
-        self.tap = Tap(eagle.aux_layers, eagle.mapping, features)
-
-    @property
-    def busy(self) -> bool:
-        """Whether there is something to draft since the last commit, or to read."""
-        return self._drafter.busy and (self._to_do or self._drafter.catching_up)
-
-    def _inner(self, engine: EngineState, growth: TreeGrowth) -> EagleDrafter:
-        features = EngineFeatures(self.tap.states, engine)
-        return EagleDrafter(self.model, features, self._target_ids, self._feed_back, growth)
-
-
-class _Lent(nn.Module):
-    """A module of the target, used without being a part of this model."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self._module = (module,)  # in a tuple, so that it is not registered
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        lent: torch.Tensor = self._module[0](inputs)
-        return lent
-
-
-class _LentHead(_Lent):
-    """The target's output head."""
-
-    def __init__(self, module: nn.Module, outputs: int, inputs: int):
-        super().__init__(module)
-        self.out_features, self.in_features = outputs, inputs
-
-
-def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True) -> LocalEagleDrafter:
+def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True) -> LocalFeatureDrafter:
     """Makes the drafter `local:eagle3`. hub: whether its model may be a hub id. Raises ModelLoadError."""
     if not target.can_be_tapped:
         raise ModelLoadError("local:eagle3 needs a target on a CPU, in one process and without --reproducible")
@@ -97,24 +50,28 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
     eagle.model.config.max_position_embeddings = max(eagle.model.config.max_position_embeddings, target.context_length)
     model = PackedModel(eagle.model, target.pool.capacity, name=checkpoint.name, row_exact=False)
     try_out(model)
-    return LocalEagleDrafter(eagle, model, target)
+    return _drafter(eagle, model, target)
+
+
+def _drafter(eagle: Eagle, model: PackedModel, target: PackedModel) -> LocalFeatureDrafter:
+    """Returns the drafter. model: the network of `eagle`, packed."""
+    weights = sum(parameter.numel() for parameter in eagle.mapping.parameters())
+    rows = model.vocab_size * model.hidden_size + weights
+    share = min(1.0, (rows + weights_of_layers(model)) / target.parameters)
+    feed_back: nn.Module = model.model.model.norm if eagle.config.norm_output else nn.Identity()
+    replace_linears(eagle.mapping, PackedLinear)
+    features = SlotStates(target.pool.capacity, model.hidden_size, model.dtype)
+    tap = Tap(eagle.aux_layers, eagle.mapping, features)
+    return LocalFeatureDrafter(model, tap, feed_back, share, eagle.target_ids)
 
 
 def _lend(eagle: Eagle, target: PackedModel) -> None:
     """Fills in what the checkpoint leaves to the target."""
     if "embed_tokens.weight" in eagle.lacking:
-        eagle.model.set_input_embeddings(_Lent(target.model.get_input_embeddings()))
+        eagle.model.set_input_embeddings(Lent(target.model.get_input_embeddings()))
     if "lm_head.weight" in eagle.lacking:
         head = target.model.get_output_embeddings()
-        eagle.model.set_output_embeddings(_LentHead(head, target.vocab_size, target.hidden_size))
-
-
-def _layer_weights(model: PackedModel) -> int:
-    return sum(
-        module.out_features * module.in_features
-        for module in model.model.model.layers.modules()
-        if hasattr(module, "out_features") and hasattr(module, "in_features")
-    )
+        eagle.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
 
 
 def try_out(model: PackedModel) -> None:

@@ -36,6 +36,7 @@ NEEDS = {
     "early_exit": Needs(False, "no"),
     "medusa": Needs(False, "heads"),
     "eagle3": Needs(False, "its layer"),
+    "mtp": Needs(False, "no"),
     PREDICTION: Needs(False, "no"),
 }
 """Requirements of the drafters that run in the verifier, by name."""

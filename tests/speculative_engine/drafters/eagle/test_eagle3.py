@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from speculative_engine.drafters.drafter import TappingDrafter
-from speculative_engine.drafters.eagle.eagle3 import EagleOptions, LocalEagleDrafter, eagle3_drafter
+from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
+from speculative_engine.drafters.eagle.local_feature_drafter import LocalFeatureDrafter
 from speculative_engine.engine.drafting_accounts import DraftingAccounts
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
@@ -65,16 +66,16 @@ def engine_with(directory: Path, slots: int = 1000, **limits: int) -> Verificati
     return engine
 
 
-def cheap_drafter(directory: Path, target: PackedModel) -> LocalEagleDrafter:
+def cheap_drafter(directory: Path, target: PackedModel) -> LocalFeatureDrafter:
     """A drafter whose rounds are expected to cost nearly nothing, so that it drafts deep trees."""
     drafter = eagle3_drafter(EagleOptions(str(directory)), target)
     drafter._share = 0.01
     return drafter
 
 
-def drafter_of(engine: VerificationEngine) -> LocalEagleDrafter:
+def drafter_of(engine: VerificationEngine) -> LocalFeatureDrafter:
     drafter = engine._local._drafters["eagle"]
-    assert isinstance(drafter, LocalEagleDrafter)
+    assert isinstance(drafter, LocalFeatureDrafter)
     return drafter
 
 

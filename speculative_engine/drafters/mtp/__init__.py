@@ -1,0 +1,1 @@
+"""Multi-token prediction: layers in the target's own checkpoint that predict further tokens."""

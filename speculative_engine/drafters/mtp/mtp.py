@@ -1,0 +1,45 @@
+"""Multi-token prediction in the verifier: `local:mtp`.
+
+DeepSeek-AI, "DeepSeek-V3 technical report", arXiv 2412.19437, section 2.2: a decoder layer that reads the target's last
+hidden state beside the next token's embedding, and predicts the token after it. Here the first such layer drafts by
+itself: it reads its own hidden states from the second token on, as most published ones are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from speculative_engine.drafters.eagle.eagle3 import try_out
+from speculative_engine.drafters.eagle.local_feature_drafter import (
+    Lent,
+    LentHead,
+    LocalFeatureDrafter,
+    weights_of_layers,
+)
+from speculative_engine.drafters.mtp.mtp_files import load_mtp
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.taps import SlotStates, Tap
+
+
+@dataclass(frozen=True, slots=True)
+class MtpOptions:
+    """Options of `local:mtp`: none, since the layer is in the target's own checkpoint."""
+
+
+def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
+    """Makes the drafter `local:mtp`. Raises ModelLoadError."""
+    if not target.can_be_tapped:
+        raise ModelLoadError("local:mtp needs a target on a CPU, in one process and without --reproducible")
+    if target.checkpoint is None:
+        raise ModelLoadError("local:mtp needs a target that was loaded from a checkpoint")
+    embedding = Lent(target.model.get_input_embeddings())
+    mtp = load_mtp(target.checkpoint, type(target.model), embedding, target.dtype)
+    mtp.model.config.max_position_embeddings = target.context_length
+    head = target.model.get_output_embeddings()
+    mtp.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
+    model = PackedModel(mtp.model, target.pool.capacity, name=f"{target.name} (mtp)", row_exact=False)
+    try_out(model)
+    states = SlotStates(target.pool.capacity, target.hidden_size, target.dtype)
+    tap = Tap([target.layers], Lent(target.model.get_decoder().norm), states)
+    share = (model.vocab_size * model.hidden_size + weights_of_layers(model)) / target.parameters
+    return LocalFeatureDrafter(model, tap, model.model.get_decoder().norm, min(1.0, share))

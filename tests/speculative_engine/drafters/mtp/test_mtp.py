@@ -1,0 +1,134 @@
+"""Multi-token prediction layers of targets: logits are those of transformers, and no token depends on the drafter."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpModel
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.engines import GREEDY, engine_of, generate, random_tokens, specs_of, tiny_model
+from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, VOCABULARY, WIDTH, write_with_mtp
+
+TOKENS = [5, 9, 14, 23, 42, 7]
+PROMPTS = [[token % VOCABULARY for token in random_tokens(length, seed=length)] for length in (9, 3, 40)]
+SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(3)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_with_mtp(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def target_of(checkpoint: Path, slots: int = 1000, dtype: str = "float32") -> PackedModel:
+    return PackedModel.load(Checkpoint.find(str(checkpoint)), slots=slots, dtype=dtype)
+
+
+def expected_logits(checkpoint: Path, states: torch.Tensor) -> torch.Tensor:
+    """From transformers: [tokens, vocabulary]."""
+    main = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    config = main.config
+    config.num_mtp_layers = 1
+    if getattr(config, "layer_types", None):
+        config.mtp_layer_types = ["full_attention"]
+    if getattr(config, "mlp_layer_types", None):
+        config.mtp_mlp_layer_types = ["sparse"]
+    main._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{LAYERS}.*", r"^mtp.*"]
+    mtp = MtpModel.from_pretrained(main, device_map={"": "cpu"})
+    positions = torch.arange(len(TOKENS)).unsqueeze(0)
+    with torch.no_grad():
+        hidden = mtp.forward_layer(
+            0, states.unsqueeze(0), positions, MtpCache(config=config.get_mtp_config()), torch.tensor([TOKENS])
+        )
+        found: torch.Tensor = mtp._project_to_logits(hidden)[0]
+    return found
+
+
+def test_logits_are_those_of_transformers(checkpoint: Path) -> None:
+    drafter = mtp_drafter(MtpOptions(), target_of(checkpoint))
+    assert drafter.tap.layers == (LAYERS,)
+    torch.manual_seed(3)
+    states = torch.randn(len(TOKENS), WIDTH)
+    model = drafter.model
+    slots = model.pool.take(len(TOKENS))
+    builder = BatchBuilder()
+    rows = [
+        builder.add_row(token, at, int(slot), wants_logits=True)
+        for at, (token, slot) in enumerate(zip(TOKENS, slots, strict=True))
+    ]
+    builder.add_lane(slots[:0], rows)
+    batch = builder.build(model.group_size, model.device)
+    batch.features = states
+    torch.testing.assert_close(model.forward(batch), expected_logits(checkpoint, states), rtol=2e-4, atol=2e-4)
+
+
+def test_the_layer_reads_the_targets_last_hidden_states(checkpoint: Path) -> None:
+    """After the last norm, as they enter the output head."""
+    target = target_of(checkpoint)
+    drafter = mtp_drafter(MtpOptions(), target)
+    slots = target.pool.take(len(TOKENS))
+    builder = BatchBuilder()
+    rows = [
+        builder.add_row(token, at, int(slot), at == len(TOKENS) - 1)
+        for at, (token, slot) in enumerate(zip(TOKENS, slots, strict=True))
+    ]
+    builder.add_lane(slots[:0], rows)
+    batch = builder.build(target.group_size, target.device)
+    batch.taps = (drafter.tap,)
+    target.forward(batch)
+    main = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    with torch.no_grad():
+        expected = main(torch.tensor([TOKENS]), output_hidden_states=True).hidden_states[-1][0]
+    torch.testing.assert_close(drafter.tap.states.read(slots), expected, rtol=1e-3, atol=1e-3)
+
+
+class Attached(VerificationEngine):
+    """An engine that attaches all its drafters to every sequence."""
+
+    def add(self, spec: object) -> None:
+        super().add(spec)  # type: ignore[arg-type]
+        for source in self._local._drafters:
+            self.attach(spec.sequence_id, source)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("sampling", [[GREEDY] * 3, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_tokens_are_those_of_plain_decoding(checkpoint: Path, sampling: list[SamplingParams], dtype: str) -> None:
+    specs = specs_of(PROMPTS, 30, sampling)
+    plain = generate(engine_of(target_of(checkpoint, dtype=dtype)), specs, together=False).tokens
+    engine = engine_of(target_of(checkpoint, dtype=dtype))
+    drafter = mtp_drafter(MtpOptions(), engine.model)
+    drafter._share = 0.01  # so that it drafts deep trees
+    engine.__class__ = Attached
+    engine.add_drafter("mtp", drafter)
+    result = generate(engine, specs)
+    assert result.tokens == plain
+    assert result.drafted > 50
+    assert engine.model.pool.used == drafter.model.pool.used == 0
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    directory = write_with_mtp("glm", tmp_path)
+    target = target_of(directory)
+    path = directory / "config.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**fields, "num_nextn_predict_layers": 0}), encoding="utf-8")
+    with pytest.raises(ModelLoadError, match="has no multi-token prediction layers"):
+        mtp_drafter(MtpOptions(), target)
+    path.write_text(json.dumps({**fields, "num_nextn_predict_layers": 2}), encoding="utf-8")
+    with pytest.raises(ModelLoadError, match=r"its multi-token prediction layer: .* weights are missing"):
+        mtp_drafter(MtpOptions(), target)
+    target.checkpoint = None
+    with pytest.raises(ModelLoadError, match="loaded from a checkpoint"):
+        mtp_drafter(MtpOptions(), target)
+    fixed = PackedModel(tiny_model("Llama"), 100, reproducible=True)
+    with pytest.raises(ModelLoadError, match="needs a target on a CPU"):
+        mtp_drafter(MtpOptions(), fixed)
