@@ -70,6 +70,9 @@ class DrafterSettings(RankSettings):
     target: str | None = Field(default=None, min_length=1)
     """Directory or hub id of the target, if an EAGLE-3 checkpoint lacks embedding, output head or layer numbers: only
     these are read there, and its tokenizer."""
+    mtp: bool = False
+    """Draft with the multi-token prediction layer in --model, the target's own checkpoint, of which little else is
+    read. Verifiers then send features."""
     feature_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8"] = "auto"
     """Type in which verifiers send features; auto takes that of the weights. In int8 an element is off by at most 1/254
     of the largest in its vector."""
@@ -99,6 +102,8 @@ class DrafterSettings(RankSettings):
             raise ValueError(f"--kv-slots: must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
         if 0 < self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
+        if self.mtp and (self.medusa_heads or self.tensor_parallel > 1 or self.device != "cpu"):
+            raise ValueError("--mtp: requires --device cpu, without --medusa-heads and --tensor-parallel")
         if self.medusa_heads and self.weights != "checkpoint":
             raise ValueError(f"--weights: {self.weights} applies to draft models, not to --medusa-heads")
         if self.weights != "checkpoint" and self.dtype not in ("bfloat16", "auto"):

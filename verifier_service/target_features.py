@@ -81,6 +81,8 @@ def check_features(features: FeatureMapMessage, target: PackedModel) -> tuple[Fe
         raise _refusal("layers", f"must be 1 to {_MOST_LAYERS} indices up to {target.layers}, the number of layers")
     if features.hidden_size != target.hidden_size:
         raise _refusal("hidden_size", f"is {features.hidden_size}, but the target's is {target.hidden_size}")
+    if features.unmapped and features.width != len(layers) * features.hidden_size:
+        raise _refusal("width", f"must be {len(layers) * features.hidden_size} without a map, got {features.width}")
     widest = _WIDEST * target.hidden_size
     if not 1 <= features.width <= widest:
         raise _refusal("width", f"must be 1 to {widest}, got {features.width}")
@@ -103,6 +105,7 @@ def check_features(features: FeatureMapMessage, target: PackedModel) -> tuple[Fe
         norm_states=features.norm_states,
         norm_each_state=features.norm_each_state,
         norm_features=features.norm_features,
+        unmapped=features.unmapped,
         epsilon=features.norm_epsilon,
     )
     return FeatureKind(layers, shape, features.weights_sha256), shape

@@ -171,6 +171,7 @@ def _initial(
     model, mapping = eagle_model(config), feature_map(config, len(config.aux_layers or ()))
     width = config.target_hidden_size
     output = base.get_output_embeddings().weight.detach().float().cpu()
+    assert mapping.fc is not None
     with torch.no_grad():
         mapping.fc.weight.zero_()
         mapping.fc.weight[:, -width:] = torch.eye(width)

@@ -1,8 +1,10 @@
 """Loads whatever a drafter is to draft with, by its settings and its files."""
 
-from drafter_service.models.loaded_eagle import LoadedEagle, is_eagle, load_eagle_model
+from drafter_service.models.loaded_eagle import is_eagle, load_eagle_network
+from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loaded_heads import LoadedHeads, load_heads
 from drafter_service.models.loaded_model import LoadedModel, load_model
+from drafter_service.models.loaded_mtp import load_mtp_network
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError
@@ -12,7 +14,7 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 
 log = get_logger(__name__)
 
-Loaded = LoadedModel | LoadedHeads | LoadedEagle
+Loaded = LoadedModel | LoadedHeads | LoadedFeatureNetwork
 
 
 def load_drafter(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loaded:
@@ -28,7 +30,9 @@ def load_drafter(settings: DrafterSettings, ranks: RankGroup | None = None) -> L
         except ModelLoadError as error:
             raise StartupError(str(error)) from error
         if is_eagle(checkpoint):
-            return load_eagle_model(settings, checkpoint)
+            return load_eagle_network(settings, checkpoint)
+        if settings.mtp:
+            return load_mtp_network(settings, checkpoint)
     if settings.target is not None or settings.feature_dtype != "auto":
         log.warning("--target and --feature-dtype have no effect", model=settings.model)
     return load_model(settings, ranks)

@@ -8,7 +8,7 @@ from drafter_service.conversation.draft_loop import DraftLoop
 from drafter_service.conversation.drafting_counts import DraftingCounts
 from drafter_service.conversation.drafting_session import DraftingSession
 from drafter_service.conversation.handshake import own_hello
-from drafter_service.models.loaded_eagle import LoadedEagle
+from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loaded_heads import LoadedHeads
 from drafter_service.models.loaded_model import threads_of
 from drafter_service.models.loading import Loaded
@@ -56,7 +56,7 @@ class ServingModel:
             settings,
             loaded.info,
             slots=None if isinstance(loaded, LoadedHeads) else loaded.model.pool.capacity,
-            features=loaded.features if isinstance(loaded, LoadedEagle) else None,
+            features=loaded.features if isinstance(loaded, LoadedFeatureNetwork) else None,
         )
         """The drafter's hello while it serves this model."""
         self._idle_seconds = settings.stream_idle_seconds
@@ -71,7 +71,7 @@ class ServingModel:
         else:
             self._pool, self._growth = loaded.model.pool, TreeGrowth(loaded.cost)
             keep_alive = loaded.model.keep_alive
-            if isinstance(loaded, LoadedEagle):
+            if isinstance(loaded, LoadedFeatureNetwork):
                 drafter = ReceivingEagleDrafter(loaded.model, loaded.target_ids, loaded.feed_back, self._growth)
                 self.mapping = loaded.mapping
             elif loaded.token_map is None:

@@ -31,6 +31,8 @@ class FeatureShape:
     """Whether each layer's states have an RMS norm of their own before the linear map."""
     norm_features: bool = False
     """Whether an RMS norm comes after the linear map."""
+    unmapped: bool = False
+    """Whether there is no linear map; features are then as wide as the states side by side."""
     epsilon: float = 1e-6
     """What the norms add to the mean of squares."""
 
@@ -38,23 +40,27 @@ class FeatureShape:
     def weights(self) -> int:
         """Number of weights in all."""
         read = self.states * self.hidden_size
-        return read * (self.norm_states + self.norm_each_state + self.width) + self.width * self.norm_features
+        mapping = 0 if self.unmapped else self.width
+        return read * (self.norm_states + self.norm_each_state + mapping) + self.width * self.norm_features
 
 
 class FeatureMap(nn.Module):
     """Maps hidden states to features."""
 
     def __init__(self, shape: FeatureShape):
-        """Makes the map with random weights. Raises ValueError for both kinds of norms before the linear map."""
+        """Makes the map with random weights. Raises ValueError for both kinds of norms before the linear map, and for
+        a width that needs one where there is none."""
         super().__init__()
         if shape.norm_states and shape.norm_each_state:
             raise ValueError("norm_states and norm_each_state exclude each other")
         read, eps = shape.states * shape.hidden_size, shape.epsilon
+        if shape.unmapped and shape.width != read:
+            raise ValueError(f"features without a map are {read} wide, not {shape.width}")
         self.shape = shape
         self.input_norm = LlamaRMSNorm(read, eps) if shape.norm_states else None
         each = [LlamaRMSNorm(shape.hidden_size, eps) for _ in range(shape.states)] if shape.norm_each_state else None
         self.fc_norm = nn.ModuleList(each) if each is not None else None
-        self.fc = nn.Linear(read, shape.width, bias=False)
+        self.fc = None if shape.unmapped else nn.Linear(read, shape.width, bias=False)
         self.output_norm = LlamaRMSNorm(shape.width, eps) if shape.norm_features else None
 
     def forward(self, read: torch.Tensor) -> torch.Tensor:
@@ -64,7 +70,7 @@ class FeatureMap(nn.Module):
         if self.fc_norm is not None:
             parts = read.chunk(len(self.fc_norm), dim=-1)
             read = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
-        mapped: torch.Tensor = self.fc(read)
+        mapped: torch.Tensor = read if self.fc is None else self.fc(read)
         return mapped if self.output_norm is None else self.output_norm(mapped)
 
     def weight_bytes(self, size: int) -> Iterator[bytes]:

@@ -22,6 +22,8 @@ from service_runtime.process.startup_error import StartupError
 from speculative_engine.drafters.eagle.eagle_drafter import EagleDraft
 from tests.harness.models.eagle_checkpoints import change_tensors
 from tests.harness.models.eagle_training import train_eagle
+from tests.harness.models.mtp_checkpoints import write_with_mtp
+from tests.harness.models.tiny_checkpoint import write_tokenizer
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
 from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
@@ -149,7 +151,7 @@ async def test_drafters_of_one_kind_share_a_tap_and_its_weights(
     )
     assert (await verifier.generate(request)).token_ids == (await verifier.plain(request)).token_ids
     for address in (REMOTE, "eagle:2"):
-        assert verifier.state(address).draft_tokens > 0
+        assert verifier.state(address).step_time.ToNanoseconds() > 0, "it has drafted"
         await verifier.pool.changes.detach(address)
     await verifier.until(lambda: not verifier.engine.features)
 
@@ -191,6 +193,7 @@ class TestWhatIsRefused:
             ({"hidden_size": 64}, "features.hidden_size: is 64, but the target's is 32"),
             ({"width": 0}, "features.width: must be 1 to 128, got 0"),
             ({"width": 129}, "features.width: must be"),
+            ({"unmapped": True}, "features.width: must be 32 without a map, got 8"),
             ({"dtype": "int4"}, "features.dtype: must be one of bfloat16"),
             ({"weights_dtype": "int8"}, "features.weights_dtype: must be one of"),
             ({"norm_states": True, "norm_each_state": True}, "features.norm_each_state: excludes norm_states"),
@@ -222,7 +225,7 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize("fields", [{"layers": 1}, {"target_tokenizer": "x"}, {"weights": "int8"}])
     async def test_settings_of_draft_models(self, eagle: Path, checkpoint: Path, fields: dict[str, Any]) -> None:
         name = next(iter(fields)).replace("_", "-")
-        with pytest.raises(StartupError, match=f"--{name}: .* does not apply to an EAGLE-3 checkpoint"):
+        with pytest.raises(StartupError, match=f"--{name}: .* does not apply to .* which drafts from features"):
             load_drafter(DrafterSettings(**{"model": str(eagle), "target": str(checkpoint), "kv_slots": 100, **fields}))
 
 
@@ -239,3 +242,22 @@ async def test_a_model_change_ends_its_features(
         await verifier.until(lambda: verifier.state(REMOTE).state == DrafterState.DRAFTER_STATE_READY)
         await verifier.until(lambda features=features: bool(verifier.engine.features) == features)
         assert (await verifier.generate(request)).token_ids == plain.token_ids
+
+
+async def test_a_multi_token_prediction_layer_in_a_service(tmp_path: Path) -> None:
+    checkpoint = write_with_mtp("qwen", tmp_path)
+    write_tokenizer(checkpoint, 100)
+    settings = DrafterSettings(model=str(checkpoint), mtp=True, dtype="float32", kv_slots=2000)
+    changes = ModelChanges(settings, Shutdown(), load_drafter)
+    async with changes.running(), in_process_verifier(checkpoint) as verifier:
+        listen(verifier, REMOTE, changes)
+        for sampling in (greedy(), sampled()):
+            requests = [order(prompt, 40, sampling=sampling, speculation=FORCED) for prompt in PROMPTS]
+            plain = [await verifier.plain(request) for request in requests]
+            await verifier.pool.membership.attach(REMOTE, "")
+            verifier.engine.drafts_awaited = True
+            outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
+            assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
+            assert verifier.state(REMOTE).draft_tokens > 50
+            verifier.engine.drafts_awaited = False
+            await verifier.pool.changes.detach(REMOTE)

@@ -9,6 +9,7 @@ SHAPES = [
     FeatureShape(3, 8, 5),
     FeatureShape(2, 8, 16, norm_states=True),
     FeatureShape(2, 8, 6, norm_each_state=True, norm_features=True, epsilon=1e-5),
+    FeatureShape(2, 8, 16, norm_features=True, unmapped=True),
 ]
 
 
@@ -50,6 +51,7 @@ def test_each_norm_is_applied_in_its_place() -> None:
         return values / values.square().mean(-1, keepdim=True).sqrt() * weight
 
     assert made.fc_norm is not None
+    assert made.fc is not None
     assert made.output_norm is not None
     each = torch.cat([normed(states[:, :4], made.fc_norm[0].weight), normed(states[:, 4:], made.fc_norm[1].weight)], 1)
     expected = normed(each @ made.fc.weight.T, made.output_norm.weight)
@@ -59,5 +61,7 @@ def test_each_norm_is_applied_in_its_place() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="exclude each other"):
         FeatureMap(FeatureShape(1, 4, 4, norm_states=True, norm_each_state=True))
+    with pytest.raises(ValueError, match="features without a map are 16 wide, not 8"):
+        FeatureMap(FeatureShape(2, 8, 8, unmapped=True))
     with pytest.raises(ValueError, match=r"120 weights of torch\.float32 take 480 bytes"):
         FeatureMap.of(SHAPES[0], bytearray(479), torch.float32)

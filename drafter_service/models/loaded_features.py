@@ -1,0 +1,146 @@
+"""Loads networks that draft from features, which verifiers send."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from drafter_service.models.loaded_model import model_info, set_threads
+from drafter_service.settings import DrafterSettings
+from draftwire.v1 import model_info_pb2
+from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.eagle.eagle3 import try_out
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.feature_map import FeatureMap
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.read_model import resolve_dtype
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.text.tokenizer import Tokenizer
+
+log = get_logger(__name__)
+
+_CONTEXT = 1 << 17
+"""Tokens that a drafter follows at least, however short the texts of its training."""
+
+
+class FeatureNetwork(NamedTuple):
+    """A network as it was read from files."""
+
+    kind: str
+    """Its kind, for people."""
+    model: PreTrainedModel
+    mapping: FeatureMap
+    """The map from the target's states to its features."""
+    layers: tuple[int, ...]
+    """Indices of the target's layers whose inputs are read."""
+    norm_output: bool
+    """Whether a row's children read its hidden state after the last norm, or before it."""
+    vocab_size: int
+    """Number of the target's tokens."""
+    target_ids: torch.Tensor | None = None
+    """See `Eagle.target_ids`."""
+    target_architectures: tuple[str, ...] = ()
+    """Architectures of the targets it was trained for; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFeatureNetwork:
+    """A loaded network, and its description for verifiers."""
+
+    model: PackedModel
+    info: model_info_pb2.ModelInfo
+    cost: StepCost
+    """Measured cost of the network's steps."""
+    target_ids: torch.Tensor | None
+    """See `Eagle.target_ids`."""
+    feed_back: nn.Module
+    """Maps a row's last hidden states to what its children read."""
+    mapping: FeatureMap
+    """The map that verifiers apply to their target's states."""
+    features: FeatureMapMessage
+    """Its description."""
+
+
+def load_network(
+    settings: DrafterSettings, checkpoint: Checkpoint, read: Callable[[torch.dtype], FeatureNetwork]
+) -> LoadedFeatureNetwork:
+    """Loads a network. read: reads it, with weights of a type; raises ModelLoadError. Raises StartupError."""
+    started = time.perf_counter()
+    log.info("loading", model=settings.model)
+    _check(settings)
+    set_threads(settings)
+    try:
+        dtype = resolve_dtype(settings.dtype, torch.device("cpu"))
+        network = read(dtype)
+        config = network.model.config
+        # Positions beyond those of its training only cost acceptance.
+        config.max_position_embeddings = max(config.max_position_embeddings, _CONTEXT)
+        model = PackedModel(network.model, settings.kv_slots, name=checkpoint.name, row_exact=False)
+        try_out(model)
+        tokenizer = _tokenizer(settings, checkpoint)
+    except ModelLoadError as error:
+        raise StartupError(str(error)) from error
+    cost = measure_step_cost(model, reads_features=True)
+    info = model_info(model, tokenizer, bit_exact=False)
+    info.architecture, info.vocab_size = network.kind, network.vocab_size
+    features = _describe(network, settings, dtype)
+    log.info(
+        "model loaded",
+        model=info.model_id,
+        architecture=info.architecture,
+        reads_layers=list(features.layers),
+        features=f"{features.width} {features.dtype}",
+        draft_vocab_size=network.vocab_size if network.target_ids is None else len(network.target_ids),
+        kv_slots=model.pool.capacity,
+        layer_kernels=model.layer_kernels,
+        step_seconds=round(cost.seconds(1), 6),
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    feed_back = model.model.get_decoder().norm if network.norm_output else nn.Identity()
+    return LoadedFeatureNetwork(model, info, cost, network.target_ids, feed_back, network.mapping, features)
+
+
+def _check(settings: DrafterSettings) -> None:
+    """Raises StartupError for settings of draft models."""
+    for name, given, allowed in (
+        ("device", settings.device, "cpu"),
+        ("weights", settings.weights, "checkpoint"),
+        ("layers", settings.layers, None),
+        ("target-tokenizer", settings.target_tokenizer, None),
+        ("tensor-parallel", settings.tensor_parallel, 1),
+    ):
+        if given != allowed:
+            raise StartupError(f"--{name}: {given} does not apply to {settings.model}, which drafts from features")
+
+
+def _tokenizer(settings: DrafterSettings, checkpoint: Checkpoint) -> str:
+    """Returns the hash of the target's tokenizer; empty if there is none beside the checkpoint or the target."""
+    place = checkpoint
+    if settings.target is not None:
+        place = Checkpoint.find(settings.target, hub=settings.allow_hub_models)
+    return Tokenizer.load(place).sha256 if (place.directory / "tokenizer.json").exists() else ""
+
+
+def _describe(network: FeatureNetwork, settings: DrafterSettings, dtype: torch.dtype) -> FeatureMapMessage:
+    shape, own = network.mapping.shape, str(dtype).removeprefix("torch.")
+    return FeatureMapMessage(
+        layers=network.layers,
+        hidden_size=shape.hidden_size,
+        width=shape.width,
+        dtype=own if settings.feature_dtype == "auto" else settings.feature_dtype,
+        norm_states=shape.norm_states,
+        norm_each_state=shape.norm_each_state,
+        norm_features=shape.norm_features,
+        norm_epsilon=shape.epsilon,
+        unmapped=shape.unmapped,
+        weights_dtype=own,
+        weights_sha256=network.mapping.digest(),
+        target_architectures=network.target_architectures,
+    )

@@ -1,0 +1,23 @@
+"""Loads the multi-token prediction layer of a target's checkpoint."""
+
+import torch
+
+from drafter_service.models.loaded_features import FeatureNetwork, LoadedFeatureNetwork, load_network
+from drafter_service.settings import DrafterSettings
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.mtp.mtp_alone import load_alone
+
+
+def load_mtp_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
+    """Loads the layer, and what it shares with the target, from the target's checkpoint. Raises StartupError."""
+
+    def read(dtype: torch.dtype) -> FeatureNetwork:
+        alone = load_alone(checkpoint, dtype)
+        config = alone.model.config
+        architectures = (alone.architecture,)
+        layers = (alone.target_layers,)
+        return FeatureNetwork(
+            "Mtp", alone.model, alone.mapping, layers, True, config.vocab_size, target_architectures=architectures
+        )
+
+    return load_network(settings, checkpoint, read)

@@ -1,0 +1,52 @@
+"""A multi-token prediction layer without its target computes what it does beside it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
+from speculative_engine.drafters.mtp.mtp_alone import load_alone
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from tests.harness.models.eagle_checkpoints import change_tensors
+from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, WIDTH, write_with_mtp
+
+TOKENS = [5, 9, 14, 23, 42, 7]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_with_mtp(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def logits_of(model: PackedModel, states: torch.Tensor) -> torch.Tensor:
+    slots = model.pool.take(len(TOKENS))
+    builder = BatchBuilder()
+    rows = [
+        builder.add_row(token, at, int(slot), wants_logits=True)
+        for at, (token, slot) in enumerate(zip(TOKENS, slots, strict=True))
+    ]
+    builder.add_lane(slots[:0], rows)
+    batch = builder.build(model.group_size, model.device)
+    batch.features = states
+    return model.forward(batch)
+
+
+def test_it_is_the_same_network(checkpoint: Path) -> None:
+    found = Checkpoint.find(str(checkpoint))
+    beside = mtp_drafter(MtpOptions(), PackedModel.load(found, slots=100, dtype="float32"))
+    alone = load_alone(found, torch.float32)
+    assert alone.target_layers == LAYERS
+    states = torch.randn(len(TOKENS), WIDTH)
+    with torch.no_grad():
+        torch.testing.assert_close(alone.mapping(states), beside.tap.mapping(states), rtol=1e-5, atol=1e-5)
+    packed = PackedModel(alone.model, 100, row_exact=False)
+    torch.testing.assert_close(logits_of(packed, states), logits_of(beside.model, states), rtol=1e-5, atol=1e-5)
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
+    directory = change_tensors(write_with_mtp("glm", tmp_path), lm_head__weight=None)
+    with pytest.raises(ModelLoadError, match=r"tensor lm_head\.weight is missing"):
+        load_alone(Checkpoint.find(str(directory)), torch.float32)
