@@ -59,6 +59,7 @@ class VerifierServicer(VerifierServiceServicer):
             limits=verifier.limits,
             engine=verifier.status(),
             started_at=verifier.started_at,
+            chat_format=verifier.chat_format if verifier.tokenizer.has_chat_template else None,
         )
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> AsyncIterator[pb.ScoreResponse]:

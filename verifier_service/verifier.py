@@ -40,6 +40,7 @@ from verifier_service.counting.engine_status import engine_status
 from verifier_service.counting.request_counts import RequestCounts
 from verifier_service.counting.step_counts import StepCounts
 from verifier_service.engine_drafters import EngineDrafterFactory
+from verifier_service.reading.chat import chat_format_message
 from verifier_service.reading.request import GenerateOrder, RequestReader
 from verifier_service.reading.text_pool import TextPool
 from verifier_service.reading.tokenizing import Tokenizing
@@ -86,6 +87,7 @@ class Verifier:
         of the drafter pool; None uses the machine's. fetch_weights: fetches the weights of drafters that read
         features; None refuses these drafters."""
         self.tokenizer = tokenizer
+        self.chat_format = chat_format_message(tokenizer.chat_format)
         self.info = info
         self.started_at = datetime.now(UTC)
         self.tracing = tracing

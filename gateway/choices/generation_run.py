@@ -29,7 +29,9 @@ class Order:
 
     options: GenerateOptions
     prompt: Prompt | None = None
-    messages: Sequence[dict[str, str]] = ()
+    messages: Sequence[dict[str, Any]] = ()
+    tools: Sequence[dict[str, Any]] = ()
+    """Tools that the model is told about, with a conversation."""
     names: FieldNames = FIELD_NAMES
     """Names that the request uses for the fields that an error of this choice may name."""
     prompt_alone: bool = False
@@ -38,7 +40,7 @@ class Order:
     def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Starts generating the choice."""
         if self.prompt is None:
-            return client.stream_chat(self.messages, **self.options)
+            return client.stream_chat(self.messages, tools=self.tools, **self.options)
         return client.stream(self.prompt, **self.options)
 
 

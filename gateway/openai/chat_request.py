@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from draftwire import ChatFormat
+from gateway.answers.answer_plan import AnswerPlan
+from gateway.answers.tool import ToolUse
 from gateway.http.errors import GatewayError
+from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
 from gateway.openai.generation_request import GenerationRequest, PositiveCount
-from gateway.openai.speculation_options import Content, text_of
-
-_SYSTEM = ("system", "developer")
-
-
-class ChatMessage(BaseModel):
-    """A message of a conversation."""
-
-    model_config = ConfigDict(strict=True, extra="allow", use_attribute_docstrings=True)
-
-    role: Literal["system", "developer", "user", "assistant"]
-    """Role of the speaker; `developer` counts as `system`."""
-    content: Content
-    """Text of the message."""
-
-
-def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, str]]:
-    """Returns messages in the SDK's form."""
-    return [
-        {"role": "system" if message.role in _SYSTEM else message.role, "content": text_of(message.content)}
-        for message in messages
-    ]
+from gateway.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
 
 
 class ChatRequest(GenerationRequest):
@@ -46,11 +28,17 @@ class ChatRequest(GenerationRequest):
     """Also report this many of the likeliest tokens; requires `logprobs`."""
     modalities: list[str] | None = None
     """Rejected unless it is `["text"]`."""
-    tool_choice: Any = None
-    """Rejected unless it is "none" or "auto": tools are not supported."""
+    tools: Tools | None = None
+    """Functions that the model may call."""
+    tool_choice: ToolChoice | None = None
+    """none: no call. auto, the default: as the model decides. required: at least one. Or the one function to call."""
+    parallel_tool_calls: bool | None = None
+    """Whether there may be several calls; default true."""
+    separate_reasoning: bool | None = None
+    """Whether reasoning is reported as `reasoning_content`, apart from the content; default true."""
 
     @property
-    def conversation(self) -> list[dict[str, str]]:
+    def conversation(self) -> list[dict[str, Any]]:
         """The messages in the SDK's form."""
         return conversation_of(self.messages)
 
@@ -62,7 +50,8 @@ class ChatRequest(GenerationRequest):
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for those contract fields that have several names."""
         newer = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
-        return super().field_names() | newer
+        tools = {"structured_output": "tools", "messages.tools": "tools"} if self.tools else {}
+        return super().field_names() | newer | tools
 
     @property
     def alternatives(self) -> int | None:
@@ -78,12 +67,19 @@ class ChatRequest(GenerationRequest):
             raise GatewayError("top_logprobs: requires logprobs", param="top_logprobs")
         if self.modalities is not None and self.modalities != ["text"]:
             raise GatewayError("modalities: only text is supported", param="modalities", code="unsupported_parameter")
-        if self.tool_choice not in (None, "none", "auto"):
-            raise GatewayError(
-                "tool_choice: tools are not supported", param="tool_choice", code="unsupported_parameter"
-            )
-        for index, message in enumerate(self.messages):
-            for name in ("tool_calls", "function_call", "audio"):
-                if (message.model_extra or {}).get(name):
-                    param = f"messages[{index}].{name}"
-                    raise GatewayError(f"{param}: is not supported", param=param, code="unsupported_parameter")
+        check_messages(self.messages)
+        if self._tool_use().offered and (form := self.form_name()) is not None:
+            message = f"{form}: cannot be combined with tools unless tool_choice is none"
+            raise GatewayError(message, param=form, code="invalid_value")
+
+    def plan(self, chat_format: ChatFormat | None) -> AnswerPlan:
+        """Returns how the answers are made and read. chat_format: that of the served model."""
+        reasoning = self.separate_reasoning is not False and self.form_name() is None
+        return AnswerPlan(chat_format, self._tool_use(), reasoning)
+
+    def _tool_use(self) -> ToolUse:
+        tools = [tool.to_tool() for tool in self.tools or ()]
+        named = isinstance(self.tool_choice, NamedChoice)
+        only = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChoice) else None
+        choice = None if named else str(self.tool_choice or "auto")
+        return tool_use(tools, choice, only, self.parallel_tool_calls, names="tools[{}].function.name")

@@ -8,14 +8,17 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from draftwire import Generation, PromptReport
+from gateway.answers.answer import Answer
+from gateway.answers.answer_plan import AnswerPlan
+from gateway.answers.part import AnswerParser, CallArguments, CallStart, Content, Part, Reasoning, joined
 from gateway.choices.generation_run import Event
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.logprobs import ChatLogprobs, PromptLogprobs, chat_logprobs, prompt_logprobs
 from gateway.openai.response_parts import (
-    FinishReason,
+    ChatFinish,
     Head,
     SourceReport,
-    finish_reason,
+    chat_finish,
     sources,
     stop_reason,
     stream_extras,
@@ -23,12 +26,32 @@ from gateway.openai.response_parts import (
 from gateway.openai.usage import SpeculationReport, UsageReport, speculation_report, usage_report
 
 
+class CalledFunction(BaseModel):
+    """The function of a call."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    """A call of a tool."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class AssistantMessage(BaseModel):
     """The assistant's answer."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    """Text of the answer; null if it consists of calls."""
     refusal: None
+    reasoning_content: str | None = None
+    """The reasoning before the answer, if the model has any."""
+    tool_calls: list[ToolCall] | None = None
+    """The calls that the answer makes, if any."""
 
 
 class ChatChoice(BaseModel):
@@ -37,7 +60,7 @@ class ChatChoice(BaseModel):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason
+    finish_reason: ChatFinish
     stop_reason: str | int | None = None
     """The stop string, the token of stop_token_ids, or "max_time", if one of them ended the answer."""
     seed: int | None = None
@@ -60,11 +83,29 @@ class ChatResponse(BaseModel):
     """Log-probabilities of the prompt's tokens, if requested."""
 
 
+class FunctionDelta(BaseModel):
+    """The next part of a call's function."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(BaseModel):
+    """The next part of a call: first its id and name, then pieces of its arguments."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
 class Delta(BaseModel):
     """The next part of an answer."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChunkChoice(BaseModel):
@@ -73,7 +114,7 @@ class ChunkChoice(BaseModel):
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: ChatFinish | None
     stop_reason: str | int | None = None
     seed: int | None = None
 
@@ -98,11 +139,15 @@ class ChatChunk(BaseModel):
 class ChatWriter:
     """Writes the response to one request."""
 
-    def __init__(self, request: ChatRequest, head: Head) -> None:
-        """Starts with nothing written."""
+    def __init__(self, request: ChatRequest, head: Head, plan: AnswerPlan) -> None:
+        """Starts with nothing written. plan: how the answers are read."""
         self._request = request
         self._head = head
-        self._begun: set[int] = set()
+        self._plan = plan
+        self._streams: dict[int, AnswerParser] = {}
+        """Parsers of the answers that have begun."""
+        self._calling: set[int] = set()
+        """Answers with calls."""
 
     def whole(self, results: Sequence[Generation]) -> BaseModel:
         """Returns the response of a request that does not stream."""
@@ -117,19 +162,26 @@ class ChatWriter:
     def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
         """Returns the chunks of an event; the last event comes with the results of all choices."""
         chunks: list[BaseModel] = []
-        if event.index not in self._begun:
-            self._begun.add(event.index)
-            first = self._chunk(event.index, Delta(role="assistant", content=""), {}, **self._prompt(event.prompt))
+        index = event.index
+        if index not in self._streams:
+            self._streams[index] = self._plan.parser()
+            first = self._chunk(index, Delta(role="assistant", content=""), {}, **self._prompt(event.prompt))
             chunks.append(first)
         if event.chunk is not None:
             told = sources(self._request, event.chunk)
             logprobs = chat_logprobs(event.chunk.logprobs) if event.chunk.logprobs else None
-            if event.chunk.text or logprobs or told:
+            deltas = self._deltas(index, self._streams[index].push(event.chunk.text))
+            if not deltas and (logprobs or told):
+                deltas = [Delta(content="")]
+            for delta in deltas:  # what belongs to the tokens comes with the first delta
                 extras = stream_extras(self._request, told, None)
-                chunks.append(self._chunk(event.index, Delta(content=event.chunk.text), extras, logprobs=logprobs))
+                chunks.append(self._chunk(index, delta, extras, logprobs=logprobs))
+                told = logprobs = None
         if event.result is not None:
+            for delta in self._deltas(index, self._streams[index].end()):
+                chunks.append(self._chunk(index, delta, {}))
             extras = stream_extras(self._request, None, all_results)
-            chunks.append(self._chunk(event.index, Delta(), extras, result=event.result))
+            chunks.append(self._chunk(index, Delta(), extras, result=event.result))
         return chunks
 
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
@@ -137,12 +189,48 @@ class ChatWriter:
         usage = usage_report(results, self._request.choices_each)
         return ChatChunk(**self._shared("chat.completion.chunk"), choices=[], usage=usage)
 
+    def _deltas(self, index: int, parts: Sequence[Part]) -> list[Delta]:
+        """Returns the deltas of parts of an answer."""
+        deltas: list[Delta] = []
+        for part in joined(parts):
+            match part:
+                case Content(text):
+                    deltas.append(Delta(content=text))
+                case Reasoning(text):
+                    deltas.append(Delta(reasoning_content=text))
+                case CallStart(number, name):
+                    self._calling.add(index)
+                    call = ToolCallDelta(
+                        index=number,
+                        id=self._call_id(index, number),
+                        type="function",
+                        function=FunctionDelta(name=name, arguments=""),
+                    )
+                    deltas.append(Delta(tool_calls=[call]))
+                case CallArguments(number, text):
+                    call = ToolCallDelta(index=number, function=FunctionDelta(arguments=text))
+                    deltas.append(Delta(tool_calls=[call]))
+        return deltas
+
     def _choice(self, index: int, result: Generation) -> ChatChoice:
+        answer = Answer.read(self._plan.parser(), result.text)
+        calls = [
+            ToolCall(
+                id=self._call_id(index, number),
+                type="function",
+                function=CalledFunction(name=call.name, arguments=call.arguments),
+            )
+            for number, call in enumerate(answer.calls)
+        ]
+        told: dict[str, Any] = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
+        if calls:
+            told["tool_calls"] = calls
+        content = None if calls and not answer.content else answer.content
         return ChatChoice(
             index=index,
-            message=AssistantMessage(role="assistant", content=result.text, refusal=None),
+            message=AssistantMessage(role="assistant", content=content, refusal=None, **told),
             logprobs=chat_logprobs(result.logprobs) if self._request.logprobs else None,
-            finish_reason=finish_reason(result),
+            finish_reason=chat_finish(result, calls=bool(calls)),
             stop_reason=stop_reason(self._request, result),
             seed=result.seed,
         )
@@ -164,11 +252,14 @@ class ChatWriter:
             index=index,
             delta=delta,
             logprobs=logprobs,
-            finish_reason=None if result is None else finish_reason(result),
+            finish_reason=None if result is None else chat_finish(result, calls=index in self._calling),
             **ended,
         )
         extras = extras or stream_extras(self._request, None, None)
         return ChatChunk(**self._shared("chat.completion.chunk"), choices=[choice], **extras, **more)
+
+    def _call_id(self, index: int, number: int) -> str:
+        return self._plan.call_id(f"{self._head.id} {index}", number)
 
     def _prompt(self, prompt: PromptReport | None) -> dict[str, Any]:
         if prompt is None or self._request.prompt_logprobs is None:

@@ -60,6 +60,8 @@ class CompletionRequest(GenerationRequest):
     def check(self) -> None:
         """Checks fields whose validity depends on other fields, including those of all requests."""
         super().check()
+        if (self.model_extra or {}).get("tools"):
+            raise GatewayError("tools: only chat has tools", param="tools", code="unsupported_parameter")
         if self.prompt_alone and not self.echo:
             raise GatewayError("max_tokens: 0 requires echo", param="max_tokens", code="invalid_value")
         if self.best_of is not None and self.best_of != self.choices_each:

@@ -22,7 +22,6 @@ _SEED_BITS = 52
 Count = Annotated[int, Field(ge=0, lt=_UINT32_END)]
 PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END)]
 _REFUSED = {
-    "tools": "tools are not supported",
     "functions": "functions are not supported",
     "function_call": "functions are not supported",
     "audio": "audio is not supported",

@@ -14,6 +14,7 @@ from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.usage import speculation_report
 
 FinishReason = Literal["stop", "length"]
+ChatFinish = Literal["stop", "length", "tool_calls"]
 
 
 class SourceReport(BaseModel):
@@ -39,6 +40,12 @@ class Head:
 def finish_reason(result: Generation) -> FinishReason:
     """Returns why a choice ended, in OpenAI's words."""
     return "stop" if result.finish_reason == "stop" else "length"
+
+
+def chat_finish(result: Generation, *, calls: bool) -> ChatFinish:
+    """Returns why an answer ended, in OpenAI's words. calls: whether it calls tools."""
+    reason = finish_reason(result)
+    return "tool_calls" if calls and reason == "stop" else reason
 
 
 def stop_reason(request: GenerationRequest, result: Generation) -> str | int | None:

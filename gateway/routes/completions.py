@@ -54,12 +54,15 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     state.responder.check_count("n", asked.choices_each)
     head = await state.head("chatcmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
-    options |= {"logprobs": asked.alternatives}
+    plan = asked.plan((await state.served.info()).chat_format)
+    options |= {"logprobs": asked.alternatives} | plan.options()
+    tools = [tool.to_sdk() for tool in plan.use.offered]
     names = FieldNames(asked.field_names())
     orders = [
-        Order(GenerateOptions(**options, seed=seed), messages=asked.conversation, names=names) for seed in asked.seeds()
+        Order(GenerateOptions(**options, seed=seed), messages=asked.conversation, tools=tools, names=names)
+        for seed in asked.seeds()
     ]
-    return await _respond(state, request, asked, orders, ChatWriter(asked, head))
+    return await _respond(state, request, asked, orders, ChatWriter(asked, head, plan))
 
 
 async def _respond(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from draftwire import DraftwireError
 from gateway.http.errors import GatewayError, from_draftwire
 from gateway.http.field_names import FieldNames
-from gateway.openai.chat_request import ChatMessage, conversation_of
+from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
 from gateway.openai.speculation_options import TokenId
 from gateway.routes.state import GatewayState, errors
 
@@ -69,6 +69,7 @@ async def tokenize(asked: TokenizeRequest, state: GatewayState) -> TokenizeRespo
     if (asked.prompt is None) == (asked.messages is None):
         both = "and messages: only one of them can be given" if asked.messages else "or messages: one is required"
         raise GatewayError(f"prompt {both}", param="prompt", code="missing_required_parameter")
+    check_messages(asked.messages or ())
     await state.served.check(asked.model)
     info = await state.served.info()
     told = await state.client.tokenization(

@@ -16,8 +16,9 @@ from draftwire._calls.async_transport import AsyncStream
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.transport import Stream
+from draftwire._messages.conversation import Messages, Tools
 from draftwire._messages.health import Health
-from draftwire._messages.requests import Messages, Prompt
+from draftwire._messages.requests import Prompt
 from draftwire._messages.scoring import Prediction
 from draftwire._messages.tokenization import Tokenization
 from draftwire._messages.traffic import ServedRequest, Traffic
@@ -25,6 +26,7 @@ from draftwire._sync.client import Client, GenerationStream
 from draftwire._sync.drafters import Drafters
 from draftwire._types.acceptance import AcceptanceCount
 from draftwire._types.calibration import AcceptanceClass, Calibration
+from draftwire._types.chat_format import ChatFormat, ToolCallFormat
 from draftwire._types.drafter import Drafter, DrafterState, Swap
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
 from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
@@ -86,6 +88,7 @@ __all__ = [
     "BatchOptions",
     "BusyError",
     "Calibration",
+    "ChatFormat",
     "Chunk",
     "Client",
     "ContextExceededError",
@@ -158,6 +161,8 @@ __all__ = [
     "TokenSource",
     "Tokenization",
     "TokenizerMismatchError",
+    "ToolCallFormat",
+    "Tools",
     "Traffic",
     "UnauthenticatedError",
     "UnavailableError",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.text.chat_format import ChatFormat, find_chat_format
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.token_texts import TokenTexts
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
@@ -103,7 +106,17 @@ class Tokenizer:
         """Whether conversations can be rendered."""
         return bool(self._tokenizer.chat_template)
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """The format of an assistant's answers. The first use renders a few conversations, which takes milliseconds."""
+        template = self._tokenizer.chat_template
+        if not template:
+            return ChatFormat()
+        text = template if isinstance(template, str) else "".join(template.values())
+        added = {each.content: (token, each.special) for token, each in self._tokenizer.added_tokens_decoder.items()}
+        return find_chat_format(text, self._render, added)
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Renders a conversation with the checkpoint's chat template, up to the start of the assistant's answer.
 
         Raises ChatTemplateError if there is no template or it rejects the messages.
@@ -111,11 +124,17 @@ class Tokenizer:
         if not self._tokenizer.chat_template:
             raise ChatTemplateError("the target's tokenizer has no chat template")
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
-            )
+            return self._render(messages, tools)
         except Exception as error:  # templates are programs of the checkpoint and may raise anything
             raise ChatTemplateError(str(error)) from error
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            tools=[dict(tool) for tool in tools] or None,
+            tokenize=False,
+            add_generation_prompt=True,
+        )
         return text
 
     def to_json(self) -> str:
@@ -131,17 +150,18 @@ class Tokenizer:
         except VocabularyError as error:
             raise ModelLoadError(f"tokenizer of {self._tokenizer.name_or_path}: {error}") from error
 
-    def stream(self) -> TextStream:
-        """A new stream that decodes one sequence."""
-        return TextStream(self)
+    def stream(self, *, special_tokens: bool = False) -> TextStream:
+        """A new stream that decodes one sequence. special_tokens: whether special tokens stay in its text."""
+        return TextStream(self, special_tokens=special_tokens)
 
 
 class TextStream:
     """Decodes the ids of one sequence incrementally, without splitting a character."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: Tokenizer, *, special_tokens: bool = False):
         self._tokenizer = tokenizer
-        self._decoder = DecodeStream(skip_special_tokens=True)
+        self._skips = not special_tokens
+        self._decoder = DecodeStream(skip_special_tokens=self._skips)
         self._held: list[int] = []
 
     def push(self, token_id: int) -> str:
@@ -153,8 +173,8 @@ class TextStream:
                 raise
             # This token changes how earlier ones decode, as invalid UTF-8 does in tokenizers with tokens for single
             # bytes. Text already returned stays.
-            self._decoder = DecodeStream(ids=[token_id], skip_special_tokens=True)
-            text = self._tokenizer.decode([*self._held, token_id])
+            self._decoder = DecodeStream(ids=[token_id], skip_special_tokens=self._skips)
+            text = self._tokenizer.decode([*self._held, token_id], skip_special_tokens=self._skips)
         if text is None:
             self._held.append(token_id)
             return ""
@@ -163,6 +183,6 @@ class TextStream:
 
     def flush(self) -> str:
         """The rest of the text at the end: a character that was never completed, as U+FFFD."""
-        text = self._tokenizer.decode(self._held)
+        text = self._tokenizer.decode(self._held, skip_special_tokens=self._skips)
         self._held.clear()
         return text

@@ -69,6 +69,8 @@ class GenerateOrder:
     """Tokens that end the output, whether or not end-of-sequence tokens do."""
     include_stop: bool = False
     """Whether the text keeps the stop string or token that ended the output."""
+    special_tokens: bool = False
+    """Whether the text keeps special tokens."""
     changes: LogitChanges = NO_CHANGES
     """The logit changes that the sequence's editors make."""
     max_time: float | None = None
@@ -220,6 +222,7 @@ class RequestReader:
             dynamic_temperature=settled.dynamic_temperature,
             stop_token_ids=stop_token_ids,
             include_stop=request.include_stop,
+            special_tokens=request.special_tokens,
             changes=changes,
             max_time=max_time,
             echo=request.echo,

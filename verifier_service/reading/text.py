@@ -10,6 +10,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ChatMessages
 from service_runtime.errors import ServiceError, invalid_field, refused_field
 from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
+from verifier_service.reading.chat import chat_bytes, check_tools, template_messages, template_tools
 from verifier_service.reading.text_pool import TextPool
 
 T = TypeVar("T")
@@ -53,7 +54,8 @@ class TextReader:
         most = min(_MOST_MESSAGES, self._longest)
         if len(chat.messages) > most:
             raise _too_long("messages.messages", f"has {len(chat.messages)} messages; at most {most} are allowed")
-        size = sum(len(each.role.encode()) + len(each.content.encode()) for each in chat.messages)
+        check_tools(chat, self._tokenizer.chat_format)
+        size = chat_bytes(chat)
         most_bytes = _TEMPLATE_ROOM * self._most_bytes
         if size > most_bytes:
             raise _too_long("messages", f"has {size} bytes; at most {most_bytes} fit into {self._bound_by}")
@@ -62,9 +64,9 @@ class TextReader:
     def rendered(self, chat: ChatMessages) -> str:
         """Renders a conversation with the target's chat template, special tokens included. Runs in a thread, after
         `check_chat`. Raises ServiceError."""
-        messages = [{"role": message.role, "content": message.content} for message in chat.messages]
+        messages, tools = template_messages(chat), template_tools(chat)
         try:
-            text = self._tokenizer.render_chat(messages)
+            text = self._tokenizer.render_chat(messages, tools)
         except ChatTemplateError as error:
             raise invalid_field("messages", str(error)) from error
         self.check_text("messages", text, becomes="has, once rendered by the chat template,")

@@ -67,7 +67,7 @@ class RunningRequest:
         self._model_fingerprint = model_fingerprint
         self._numerics = numerics
         self._requests = requests
-        self._text = tokenizer.stream()
+        self._text = tokenizer.stream(special_tokens=order.special_tokens)
         self._characters = 0
         """Characters of the output's text, before a stop string is removed."""
         self._stops = StopStrings(order.stops, include=order.include_stop)

@@ -155,6 +155,7 @@ OPTIONS: dict[str, Check] = {
     "stop": one_or(partial(many, text, "a string or a list of strings"), str),
     "stop_token_ids": token_ids,
     "include_stop": flag,
+    "special_tokens": flag,
     "max_time": number,
     "logprobs": whole,
     "prompt_logprobs": whole,

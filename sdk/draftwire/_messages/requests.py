@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 from draftwire._messages import option_types
+from draftwire._messages.conversation import Messages, Tools, message_list
 from draftwire._messages.field_names import naming_parameters
 from draftwire._messages.methods import GENERATE
 from draftwire._messages.option_messages import form_message, speculation_message
@@ -38,14 +39,12 @@ Options = ParamSpec("Options")
 Prompt = str | Sequence[int]
 """The text to continue, tokenized by the verifier, or its token ids, used unchanged."""
 
-Messages = Iterable[Mapping[str, str]]
-"""A conversation, oldest message first: mappings with ``role`` and ``content``."""
-
 
 class Conversation(NamedTuple):
     """A prompt that consists of messages."""
 
     messages: Messages
+    tools: Tools | None = None
 
 
 _MOST_CHOICES = 128
@@ -95,6 +94,7 @@ def prepare(
     stop: str | Iterable[str] | None = None,
     stop_token_ids: Iterable[int] | None = None,
     include_stop: bool = False,
+    special_tokens: bool = False,
     max_time: float | None = None,
     logprobs: int | None = None,
     prompt_logprobs: int | None = None,
@@ -143,6 +143,7 @@ def prepare(
         stop=[stop] if isinstance(stop, str) else stop,
         stop_token_ids=some_tokens("stop_token_ids", stop_token_ids),
         include_stop=include_stop,
+        special_tokens=special_tokens,
         max_time=duration("max_time", max_time),
         log_probs=unsigned("log_probs", logprobs),
         prompt_log_probs=unsigned("prompt_log_probs", prompt_logprobs),
@@ -162,7 +163,7 @@ def prepare(
     if prefix_cache is not None:
         request.prefix_cache = prefix_cache
     if isinstance(prompt, Conversation):
-        request.messages.CopyFrom(message_list(prompt))
+        request.messages.CopyFrom(message_list(prompt.messages, prompt.tools))
     elif isinstance(prompt, str):
         request.text = prompt
     elif isinstance(prompt, bytes | bytearray):
@@ -198,27 +199,6 @@ def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None
     if len(seeds) != count:
         raise ValueError(f"seed: {len(seeds)} seeds for {count} prompts")
     return seeds
-
-
-def message_list(conversation: Conversation) -> pb.ChatMessages:
-    """Returns the messages of a conversation.
-
-    Raises:
-        InvalidFieldError: a message has other keys than exactly role and content.
-        TypeError: a message, its role or its content has the wrong type.
-    """
-    messages = pb.ChatMessages()
-    given = conversation.messages
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise option_types.wrong_type("messages", "a list of mappings with role and content", given)
-    for index, message in enumerate(given):
-        if not isinstance(message, Mapping):
-            raise option_types.wrong_type(f"messages[{index}]", "a mapping with role and content", message)
-        if set(message) != {"role", "content"}:
-            raise invalid_field(f"messages.messages[{index}]", "expected exactly the keys role and content")
-        role, content = (option_types.text(f"messages[{index}].{key}", message[key]) for key in ("role", "content"))
-        messages.messages.add(role=role, content=content)
-    return messages
 
 
 def choices(request: Prepared, number: int) -> list[Prepared]:

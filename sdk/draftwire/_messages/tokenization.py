@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draftwire._messages.requests import Conversation, Messages, message_list
+from draftwire._messages.conversation import Messages, message_list
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -32,7 +32,7 @@ def tokenize_request(text: str | None, messages: Messages | None, add_special_to
     return pb.TokenizeRequest(
         text=text or "",
         add_special_tokens=add_special_tokens,
-        messages=None if messages is None else message_list(Conversation(messages)),
+        messages=None if messages is None else message_list(messages),
     )
 
 

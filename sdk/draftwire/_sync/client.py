@@ -20,11 +20,12 @@ from draftwire._calls.deadline import Deadline
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.transport import Stream, Transport
+from draftwire._messages.conversation import Messages, Tools
 from draftwire._messages.health import CHECK, Health, check_request, read_health
 from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire._messages.option_types import whole
 from draftwire._messages.reading import GenerationReader
-from draftwire._messages.requests import Conversation, Messages, Prepared, Prompt, choices, prepare
+from draftwire._messages.requests import Conversation, Prepared, Prompt, choices, prepare
 from draftwire._messages.scoring import Prediction, ScoreReader
 from draftwire._messages.tokenization import Tokenization, read_tokenization, tokenize_request
 from draftwire._messages.traffic import Traffic, TrafficReader
@@ -140,22 +141,29 @@ class Client:
         """
         return self._stream(prepare(prompt, **options))
 
-    def chat(self, messages: Messages, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
+    def chat(
+        self, messages: Messages, *, tools: Tools | None = None, n: int = 1, **options: Unpack[GenerateOptions]
+    ) -> Generation:
         """Answers a conversation and returns the result. The target's chat template renders the messages.
 
         Args:
-            messages: mappings with ``role`` (system, user, assistant, ...) and ``content``, oldest first.
+            messages: mappings with ``role`` (system, user, assistant, tool, ...) and ``content``, oldest first, and
+                where they apply ``tool_calls``, ``tool_call_id``, ``name`` and ``reasoning_content``, as OpenAI does.
+            tools: functions that the assistant may call, as in OpenAI's API, for the template to render. The calls are
+                part of the answer's text, spelled as ``VerifierInfo.chat_format`` says; the gateway reads them.
             n: see ``generate``.
             options: see ``GenerateOptions``.
 
         Raises:
             DraftwireError: as ``generate``.
         """
-        return self._choices(prepare(Conversation(messages), **options), n)
+        return self._choices(prepare(Conversation(messages, tools), **options), n)
 
-    def stream_chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationStream:
+    def stream_chat(
+        self, messages: Messages, *, tools: Tools | None = None, **options: Unpack[GenerateOptions]
+    ) -> GenerationStream:
         """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
-        return self._stream(prepare(Conversation(messages), **options))
+        return self._stream(prepare(Conversation(messages, tools), **options))
 
     @overload
     def generate_batch(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from draftwire._types.acceptance import AcceptanceCount, read_acceptance_counts
+from draftwire._types.chat_format import ChatFormat, read_chat_format
 from draftwire._types.planner_status import PlannerStatus, read_planner_status
 from draftwire._types.step_times import StepTimes, read_step_times
 from draftwire.v1 import model_info_pb2, verifier_service_pb2
@@ -123,6 +124,8 @@ class VerifierInfo(ModelInfo):
     """Current status of its engine."""
     started_at: datetime | None = None
     """Time of its start (UTC), at which its counts begin; None if it does not report it."""
+    chat_format: ChatFormat | None = None
+    """What its chat template says about an assistant's answers; None if it has none or does not report it."""
 
 
 def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
@@ -191,4 +194,5 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
             acceptance=read_acceptance_counts(engine.acceptance),
         ),
         started_at=message.started_at.ToDatetime(tzinfo=UTC) if message.HasField("started_at") else None,
+        chat_format=read_chat_format(message.chat_format) if message.HasField("chat_format") else None,
     )

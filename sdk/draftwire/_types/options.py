@@ -48,6 +48,8 @@ class BatchOptions(TypedDict, total=False):
     """The output ends with the first occurrence of any of these tokens; default: none."""
     include_stop: bool
     """Keep the stop string, or the text of the stop token, that ended the output in the text; default False."""
+    special_tokens: bool
+    """Keep special tokens in the text, by their names, except one that ends the output; default False."""
     max_time: float | None
     """Seconds after which the request ends with its output so far and the finish reason ``"deadline"``; it may run one
     step longer. Default: no limit. ``timeout`` raises an error instead."""

@@ -27,10 +27,25 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_STOP: _ClassVar[FinishReason]
     FINISH_REASON_LENGTH: _ClassVar[FinishReason]
     FINISH_REASON_DEADLINE: _ClassVar[FinishReason]
+
+class ToolCallFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TOOL_CALL_FORMAT_UNSPECIFIED: _ClassVar[ToolCallFormat]
+    TOOL_CALL_FORMAT_HERMES: _ClassVar[ToolCallFormat]
+    TOOL_CALL_FORMAT_LLAMA: _ClassVar[ToolCallFormat]
+    TOOL_CALL_FORMAT_MISTRAL: _ClassVar[ToolCallFormat]
+    TOOL_CALL_FORMAT_MISTRAL_ARGS: _ClassVar[ToolCallFormat]
+    TOOL_CALL_FORMAT_HARMONY: _ClassVar[ToolCallFormat]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_DEADLINE: FinishReason
+TOOL_CALL_FORMAT_UNSPECIFIED: ToolCallFormat
+TOOL_CALL_FORMAT_HERMES: ToolCallFormat
+TOOL_CALL_FORMAT_LLAMA: ToolCallFormat
+TOOL_CALL_FORMAT_MISTRAL: ToolCallFormat
+TOOL_CALL_FORMAT_MISTRAL_ARGS: ToolCallFormat
+TOOL_CALL_FORMAT_HARMONY: ToolCallFormat
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -39,7 +54,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable", "min_tokens", "stop_token_ids", "include_stop", "max_time", "log_probs", "prompt_log_probs", "echo", "structured_output", "prefix_cache", "report_rejected")
+    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable", "min_tokens", "stop_token_ids", "include_stop", "max_time", "log_probs", "prompt_log_probs", "echo", "structured_output", "prefix_cache", "report_rejected", "special_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +76,7 @@ class GenerateRequest(_message.Message):
     STRUCTURED_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     REPORT_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -82,21 +98,52 @@ class GenerateRequest(_message.Message):
     structured_output: _structured_output_pb2.StructuredOutput
     prefix_cache: bool
     report_rejected: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ..., min_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: bool = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., log_probs: _Optional[int] = ..., prompt_log_probs: _Optional[int] = ..., echo: bool = ..., structured_output: _Optional[_Union[_structured_output_pb2.StructuredOutput, _Mapping]] = ..., prefix_cache: bool = ..., report_rejected: bool = ...) -> None: ...
+    special_tokens: bool
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ..., min_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: bool = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., log_probs: _Optional[int] = ..., prompt_log_probs: _Optional[int] = ..., echo: bool = ..., structured_output: _Optional[_Union[_structured_output_pb2.StructuredOutput, _Mapping]] = ..., prefix_cache: bool = ..., report_rejected: bool = ..., special_tokens: bool = ...) -> None: ...
 
 class ChatMessages(_message.Message):
-    __slots__ = ("messages",)
+    __slots__ = ("messages", "tools")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
-    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
+    tools: _containers.RepeatedCompositeFieldContainer[ChatTool]
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ChatTool, _Mapping]]] = ...) -> None: ...
+
+class ChatTool(_message.Message):
+    __slots__ = ("name", "description", "parameters")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    parameters: str
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters: _Optional[str] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
-    __slots__ = ("role", "content")
+    __slots__ = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
     role: str
     content: str
-    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+    tool_calls: _containers.RepeatedCompositeFieldContainer[ChatToolCall]
+    tool_call_id: str
+    name: str
+    reasoning: str
+    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ChatToolCall, _Mapping]]] = ..., tool_call_id: _Optional[str] = ..., name: _Optional[str] = ..., reasoning: _Optional[str] = ...) -> None: ...
+
+class ChatToolCall(_message.Message):
+    __slots__ = ("id", "name", "arguments")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    arguments: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., arguments: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "chunk", "finished", "prompt")
@@ -287,18 +334,43 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "build", "limits", "engine", "started_at")
+    __slots__ = ("model", "build", "limits", "engine", "started_at", "chat_format")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BUILD_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    CHAT_FORMAT_FIELD_NUMBER: _ClassVar[int]
     model: _model_info_pb2.ModelInfo
     build: str
     limits: _model_info_pb2.Limits
     engine: EngineStatus
     started_at: _timestamp_pb2.Timestamp
-    def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    chat_format: ChatFormat
+    def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chat_format: _Optional[_Union[ChatFormat, _Mapping]] = ...) -> None: ...
+
+class ChatFormat(_message.Message):
+    __slots__ = ("tool_calls", "reasoning_begin", "reasoning_end", "reasoning_open", "marker_ids", "special_markers")
+    class MarkerIdsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    REASONING_END_FIELD_NUMBER: _ClassVar[int]
+    REASONING_OPEN_FIELD_NUMBER: _ClassVar[int]
+    MARKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_MARKERS_FIELD_NUMBER: _ClassVar[int]
+    tool_calls: ToolCallFormat
+    reasoning_begin: str
+    reasoning_end: str
+    reasoning_open: bool
+    marker_ids: _containers.ScalarMap[str, int]
+    special_markers: bool
+    def __init__(self, tool_calls: _Optional[_Union[ToolCallFormat, str]] = ..., reasoning_begin: _Optional[str] = ..., reasoning_end: _Optional[str] = ..., reasoning_open: bool = ..., marker_ids: _Optional[_Mapping[str, int]] = ..., special_markers: bool = ...) -> None: ...
 
 class EngineStatus(_message.Message):
     __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner", "prefix_cache", "acceptance")

@@ -1,0 +1,70 @@
+"""How the answer to a request is made and read: what the verifier is asked for, and the parser of what comes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from draftwire import ChatFormat, GenerateOptions
+from gateway.answers.call_grammar import call_grammar, names
+from gateway.answers.parsers import answer_parser, needs_special_tokens
+from gateway.answers.part import AnswerParser
+from gateway.answers.tool import ToolUse
+from gateway.http.errors import GatewayError
+
+_MISTRAL_ID = 9
+"""Letters of a call's id that templates of Mistral demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """How one request's answers are made and read."""
+
+    chat_format: ChatFormat | None
+    use: ToolUse
+    reasoning: bool
+    """Whether reasoning is told apart from the answer."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether answers are text alone, passed on as it comes."""
+        told = self.chat_format
+        if told is None:
+            return True
+        has_reasoning = bool(told.reasoning_end) or told.tool_calls == "harmony"
+        return not self.use.offered and not (self.reasoning and has_reasoning)
+
+    def options(self) -> GenerateOptions:
+        """Returns what the verifier is asked for besides the request's own options.
+
+        Raises:
+            GatewayError: the model cannot call tools, or a schema is nested too deeply.
+        """
+        told = self.chat_format
+        if self.use.offered and (told is None or told.tool_calls is None):
+            raise GatewayError(
+                "tools: the served model's chat template renders no tools, or spells calls in a way that is not known",
+                param="tools",
+                code="unsupported_parameter",
+            )
+        options: GenerateOptions = {}
+        if not self.plain and needs_special_tokens(told):
+            options["special_tokens"] = True
+        if self.use.enforced and told is not None:
+            try:
+                options["grammar"] = call_grammar(told, self.use)
+            except RecursionError as error:
+                raise GatewayError("tools: is nested too deeply", param="tools", code="invalid_value") from error
+        return options
+
+    def parser(self) -> AnswerParser:
+        """Returns the parser of one answer."""
+        return answer_parser(self.chat_format, names(self.use.callable), reasoning=self.reasoning)
+
+    def call_id(self, answer: str, index: int) -> str:
+        """Returns the id of an answer's call. answer: id of the answer."""
+        letters = hashlib.sha256(f"{answer} {index}".encode()).hexdigest()
+        told = self.chat_format
+        if told is not None and told.tool_calls in ("mistral", "mistral_args"):
+            return letters[:_MISTRAL_ID]
+        return f"call_{letters[:24]}"

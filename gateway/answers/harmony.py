@@ -1,0 +1,86 @@
+"""Answers of gpt-oss: messages in channels, in the format that OpenAI calls harmony."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from gateway.answers.part import CallArguments, CallStart, Content, Part, Reasoning
+from gateway.answers.text_until import TextUntil, TrimmedText
+
+CHANNEL, MESSAGE, START, END, CALL = "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>"
+_RETURN = "<|return|>"
+_CHANNEL_NAME = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
+_RECIPIENT = re.compile(r"to=functions\.([\w.-]+)")
+
+
+class HarmonyParser:
+    """Reads messages: reasoning in the channel analysis, calls to functions, and text in the others."""
+
+    def __init__(self, tools: Collection[str]) -> None:
+        """tools: names of the tools that there are."""
+        self._tools = tools
+        self._calls = 0
+        self._header: TextUntil | None = TextUntil(MESSAGE)
+        """The header being read; None in a message."""
+        self._head = ""
+        self._body = TextUntil(END, CALL, _RETURN, START)
+        self._kind: type[Content | Reasoning | CallArguments] = Content
+        self._content = TrimmedText(start=True)
+        self._first = True
+        """Whether no message has begun."""
+        self._bare = True
+        """Whether the message has no text so far."""
+
+    def push(self, text: str) -> list[Part]:
+        """Returns the parts that became final."""
+        parts: list[Part] = []
+        while text:
+            if self._header is None:
+                body, text = self._body.push(text)
+                parts += self._in_body(body)
+                if self._body.found is not None:
+                    parts += self._end_body()
+                continue
+            head, text = self._header.push(text)
+            self._head += head
+            if self._header.found is not None:
+                parts += self._begin_body()
+        return parts
+
+    def end(self) -> list[Part]:
+        """Returns the rest. An answer without any header is text."""
+        if self._header is None:
+            return [*self._in_body(self._body.rest()), Content(self._content.rest()), *self._empty_call()]
+        head = self._head + self._header.rest()
+        return [Content(head)] if self._first else []
+
+    def _begin_body(self) -> list[Part]:
+        head, self._head, self._header, self._first = self._head, "", None, False
+        self._body = TextUntil(END, CALL, _RETURN, START)
+        channel, recipient = _CHANNEL_NAME.search(head), _RECIPIENT.search(head)
+        self._bare = True
+        if recipient is not None and recipient[1] in self._tools:
+            self._kind = CallArguments
+            self._content.drop()
+            return [CallStart(self._calls, recipient[1])]
+        analysis = recipient is None and channel is not None and channel[1] == "analysis"
+        self._kind = Reasoning if analysis else Content
+        return []
+
+    def _in_body(self, text: str) -> list[Part]:
+        self._bare = self._bare and not text
+        if self._kind is CallArguments:
+            return [CallArguments(self._calls, text)]
+        return [Reasoning(text)] if self._kind is Reasoning else [Content(self._content.push(text))]
+
+    def _end_body(self) -> list[Part]:
+        self._header = TextUntil(MESSAGE)
+        parts = self._empty_call()
+        self._calls += self._kind is CallArguments
+        self._kind = Content
+        return parts
+
+    def _empty_call(self) -> list[Part]:
+        """Returns the arguments of a call that has none."""
+        return [CallArguments(self._calls, "{}")] if self._kind is CallArguments and self._bare else []

@@ -1,0 +1,40 @@
+"""The parser for an answer, by the format of the served model's chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from draftwire import ChatFormat
+from gateway.answers.harmony import HarmonyParser
+from gateway.answers.hermes import HermesParser
+from gateway.answers.llama import LlamaParser
+from gateway.answers.mistral import MistralParser
+from gateway.answers.part import AnswerParser
+from gateway.answers.reasoning import PlainParser, ReasoningParser
+
+_PARSERS: dict[str, Callable[[Collection[str]], AnswerParser]] = {
+    "hermes": HermesParser,
+    "llama": LlamaParser,
+    "mistral": MistralParser,
+    "mistral_args": MistralParser,
+    "harmony": HarmonyParser,
+}
+
+
+def answer_parser(chat_format: ChatFormat | None, tools: Collection[str], *, reasoning: bool) -> AnswerParser:
+    """Returns the parser for one answer. tools: names of the tools that it may call. reasoning: whether to tell
+    reasoning apart."""
+    if chat_format is None:
+        return PlainParser()
+    parser: AnswerParser = PlainParser()
+    if chat_format.tool_calls is not None and (tools or (reasoning and chat_format.tool_calls == "harmony")):
+        parser = _PARSERS[chat_format.tool_calls](tools)
+    if reasoning and chat_format.reasoning_end:
+        begin, end = chat_format.reasoning_begin, chat_format.reasoning_end
+        parser = ReasoningParser(begin, end, parser, begun=chat_format.reasoning_open)
+    return parser
+
+
+def needs_special_tokens(chat_format: ChatFormat | None) -> bool:
+    """Whether an answer can be parsed only with its special tokens."""
+    return chat_format is not None and chat_format.special_markers

@@ -1,0 +1,72 @@
+"""Reasoning between marks before an answer, as ``<think>...</think>``."""
+
+from __future__ import annotations
+
+from gateway.answers.part import AnswerParser, Content, Part, Reasoning
+from gateway.answers.text_until import TextUntil, TrimmedText
+
+
+class PlainParser:
+    """Passes an answer on as text."""
+
+    def push(self, text: str) -> list[Part]:
+        """Returns the text."""
+        return [Content(text)]
+
+    def end(self) -> list[Part]:
+        """Returns nothing."""
+        return []
+
+
+class ReasoningParser:
+    """Reads the reasoning, and leaves what follows to another parser. White space around either is left out."""
+
+    def __init__(self, begin: str, end: str, answer: AnswerParser, *, begun: bool) -> None:
+        """begun: whether the output begins within the reasoning. The mark may come nevertheless."""
+        self._begin = begin
+        self._begun = begun
+        self._answer = answer
+        self._held: str | None = ""
+        """Text that may still be the first mark; None after that."""
+        self._reasoning: TextUntil | None = TextUntil(end)
+        """The reasoning being read; None after it."""
+        self._trimmed = TrimmedText()
+        self._starts = False
+        """Whether the answer after the reasoning has not begun."""
+
+    def push(self, text: str) -> list[Part]:
+        """Returns the parts that became final."""
+        parts: list[Part] = []
+        if self._held is not None:
+            text = self._begins(self._held + text)
+        if self._reasoning is not None and self._held is None:
+            reasoning, text = self._reasoning.push(text)
+            parts.append(Reasoning(self._trimmed.push(reasoning)))
+            if self._reasoning.found is None:
+                return parts
+            self._reasoning, self._starts = None, True
+        if self._starts:
+            text = text.lstrip()
+            self._starts = not text
+        return [*parts, *self._answer.push(text)] if text else parts
+
+    def end(self) -> list[Part]:
+        """Returns the rest."""
+        if self._held is not None:
+            return [*self._answer.push(self._held), *self._answer.end()]
+        if self._reasoning is not None:
+            return [Reasoning(self._trimmed.push(self._reasoning.rest()))]
+        return self._answer.end()
+
+    def _begins(self, text: str) -> str:
+        """Decides whether the output begins with the mark; returns the text after it."""
+        bare = text.lstrip()
+        if bare != self._begin and self._begin.startswith(bare):
+            self._held = text
+            return ""
+        self._held = None
+        if bare.startswith(self._begin):
+            return bare.removeprefix(self._begin)
+        if not self._begun:
+            self._reasoning = None
+        return text

@@ -1,0 +1,111 @@
+"""The messages of a conversation, as chat completions have them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from gateway.http.errors import GatewayError
+from gateway.openai.speculation_options import Content, text_of
+
+_SYSTEM = ("system", "developer")
+
+
+class CalledFunction(BaseModel):
+    """The function of a call."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: str
+    arguments: str
+    """Its arguments: a JSON object, as text."""
+
+
+class ToolCall(BaseModel):
+    """A call that the assistant made."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(BaseModel):
+    """A message of a conversation."""
+
+    model_config = ConfigDict(strict=True, extra="allow", use_attribute_docstrings=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    """Role of the speaker; `developer` counts as `system`."""
+    content: Content | None = None
+    """Text of the message; may be missing from an assistant's message with `tool_calls`."""
+    tool_calls: list[ToolCall] | None = None
+    """Calls that the assistant made."""
+    tool_call_id: str | None = None
+    """The call whose result a tool's message is."""
+    reasoning_content: str | None = None
+    """The assistant's reasoning before its text, for templates that render it."""
+
+
+def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
+    """Returns messages in the SDK's form."""
+    names: dict[str, str] = {}
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        content = "" if message.content is None else text_of(message.content)
+        role = "system" if message.role in _SYSTEM else message.role
+        turn: dict[str, Any] = {"role": role, "content": content}
+        if message.role == "assistant":
+            if message.tool_calls:
+                turn["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+                names |= {call.id: call.function.name for call in message.tool_calls}
+            if message.reasoning_content is not None:
+                turn["reasoning_content"] = message.reasoning_content
+        if message.role == "tool" and message.tool_call_id is not None:
+            turn |= {"tool_call_id": message.tool_call_id, "name": names[message.tool_call_id]}
+        found.append(turn)
+    return found
+
+
+def check_messages(messages: Sequence[ChatMessage]) -> None:
+    """Checks what messages need from each other, and the parts that are not supported.
+
+    Raises:
+        GatewayError: a message is at fault; the error names its field.
+    """
+    known: set[str] = set()
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        for name in ("function_call", "audio"):
+            if (message.model_extra or {}).get(name):
+                param = f"{place}.{name}"
+                raise GatewayError(f"{param}: is not supported", param=param, code="unsupported_parameter")
+        if message.tool_calls and message.role != "assistant":
+            _refuse(f"{place}.tool_calls", "only messages of the assistant have calls")
+        if message.content is None and not message.tool_calls:
+            _refuse(f"{place}.content", "is required", "missing_required_parameter")
+        for number, call in enumerate(message.tool_calls or ()):
+            _check_arguments(f"{place}.tool_calls[{number}].function.arguments", call.function.arguments)
+            known.add(call.id)
+        if message.role == "tool":
+            if message.tool_call_id is None:
+                _refuse(f"{place}.tool_call_id", "is required", "missing_required_parameter")
+            if message.tool_call_id not in known:
+                _refuse(f"{place}.tool_call_id", "is not the id of a call in an earlier message")
+
+
+def _check_arguments(param: str, arguments: str) -> None:
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        _refuse(param, "is not a JSON object")
+
+
+def _refuse(param: str, message: str, code: str = "invalid_value") -> None:
+    raise GatewayError(f"{param}: {message}", param=param, code=code)

@@ -1,0 +1,97 @@
+"""Tools and the choice among them, as chat completions have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.answers.tool import ChoiceMode, Tool, ToolUse
+from gateway.http.errors import GatewayError
+from gateway.openai.speculation_options import one_of
+
+_STRICT = ConfigDict(strict=True, extra="ignore")
+_MOST_TOOLS = 128
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""Name of a tool: letters, digits, underscores and hyphens, at most 64."""
+
+
+class FunctionDefinition(BaseModel):
+    """A function that the model may call."""
+
+    model_config = _STRICT
+
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """JSON schema of its arguments."""
+    strict: bool | None = None
+    """Whether its arguments must be valid under the schema."""
+
+
+class FunctionTool(BaseModel):
+    """A tool: a function."""
+
+    model_config = _STRICT
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+    def to_tool(self) -> Tool:
+        """Returns the tool."""
+        function = self.function
+        return Tool(function.name, function.description, function.parameters, bool(function.strict))
+
+
+class FunctionName(BaseModel):
+    """The name of a function."""
+
+    model_config = _STRICT
+
+    name: str
+
+
+class NamedChoice(BaseModel):
+    """The choice of one function, which the model has to call."""
+
+    model_config = _STRICT
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+Tools = Annotated[list[FunctionTool], Field(max_length=_MOST_TOOLS)]
+"""The tools of a request."""
+ToolChoice = Annotated[
+    Literal["none", "auto", "required"] | NamedChoice,
+    one_of('"none", "auto", "required" or {"type": "function", "function": {"name": ...}}'),
+]
+"""The choice among the tools."""
+
+
+def tool_use(
+    tools: Sequence[Tool], choice: str | None, only: str | None, parallel: bool | None, *, names: str
+) -> ToolUse:
+    """Returns how a request's tools are to be used. choice: none, auto or required. only: name of the one tool to call.
+    names: place of a tool's name in the request, with the tool's index.
+
+    Raises:
+        GatewayError: two tools have the same name, or the choice is of a tool that is not there.
+    """
+    known: set[str] = set()
+    for index, tool in enumerate(tools):
+        if tool.name in known:
+            param = names.format(index)
+            raise GatewayError(f"{param}: {tool.name!r} is the name of another tool", param=param, code="invalid_value")
+        known.add(tool.name)
+    if not tools and (only is not None or choice == "required"):
+        raise GatewayError("tool_choice: requires tools", param="tool_choice", code="invalid_value")
+    if only is not None and only not in known:
+        raise GatewayError(
+            f"tool_choice: there is no tool {only[:64]!r} in tools", param="tool_choice", code="invalid_value"
+        )
+    mode: ChoiceMode = "none" if not tools or choice == "none" else "auto"
+    if only is not None or choice == "required":
+        mode = "required"
+    return ToolUse(tools, mode, only, parallel is not False)

@@ -1,0 +1,131 @@
+"""Grammars of answers with calls: what they allow, and that parsers read what they allow."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwire import ChatFormat
+from draftwire._types.chat_format import read_chat_format
+from gateway.answers.answer import Answer, Call
+from gateway.answers.answer_plan import AnswerPlan
+from gateway.answers.tool import Tool, ToolUse
+from speculative_engine.logits.grammar import FormKind, Grammar
+from speculative_engine.logits.grammar_compiler import GrammarCompiler
+from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.models import chat_templates
+from tests.harness.models.chat_templates import target_with_template
+from verifier_service.reading.chat import chat_format_message
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+STRICT = CITY | {"additionalProperties": False}
+TOOLS = [Tool("weather", parameters=STRICT, strict=True), Tool("clock")]
+REQUIRED, AUTO = ToolUse(TOOLS, "required"), ToolUse(TOOLS, "auto")
+ROME = Call("weather", '{"city": "Rome"}')
+CLOCK = Call("clock", "{}")
+HARMONY = ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"]
+ANALYSIS = "<|channel|>analysis<|message|>Rome?<|end|><|start|>assistant"
+HARMONY_CALL = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+
+TEMPLATES = {
+    "hermes": (chat_templates.HERMES, (), ()),
+    "hermes tokens": (chat_templates.HERMES, (), ("<tool_call>", "</tool_call>")),
+    "qwen": (chat_templates.QWEN_3, (), ("<tool_call>", "</tool_call>", "<think>", "</think>")),
+    "thinking": (chat_templates.THINKING, (), ()),
+    "llama": (chat_templates.LLAMA_3, (), ()),
+    "mistral": (chat_templates.MISTRAL, ("[TOOL_CALLS]",), ()),
+    "mistral args": (chat_templates.MISTRAL_ARGS, ("[TOOL_CALLS]", "[ARGS]"), ()),
+    "harmony": (chat_templates.HARMONY, HARMONY, ()),
+}
+_HERMES_ROME = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+_HERMES_CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+
+ALLOWED: list[tuple[str, ToolUse, str, Answer]] = [
+    ("hermes", REQUIRED, _HERMES_ROME, Answer("", "", [ROME])),
+    ("hermes tokens", REQUIRED, f"{_HERMES_ROME}\n{_HERMES_CLOCK}", Answer("", "", [ROME, CLOCK])),
+    ("hermes", AUTO, f"Let me see. {_HERMES_ROME}{_HERMES_CLOCK}", Answer("Let me see.", "", [ROME, CLOCK])),
+    ("hermes tokens", AUTO, f"Let me see. {_HERMES_ROME}", Answer("Let me see.", "", [ROME])),
+    ("hermes tokens", AUTO, "It is warm.", Answer("It is warm.", "", [])),
+    ("hermes", ToolUse(TOOLS, "auto", parallel=False), _HERMES_CLOCK, Answer("", "", [CLOCK])),
+    ("qwen", REQUIRED, f"<think>\nRome?\n</think>\n\n{_HERMES_ROME}", Answer("", "Rome?", [ROME])),
+    ("qwen", REQUIRED, _HERMES_ROME, Answer("", "", [ROME])),
+    ("qwen", AUTO, "<think>\nHm\n</think>\n\nWarm.", Answer("Warm.", "Hm", [])),
+    ("thinking", REQUIRED, f"Rome?\n</think>\n\n{_HERMES_ROME}", Answer("", "Rome?", [ROME])),
+    ("llama", REQUIRED, '{"name": "weather", "parameters": {"city": "Rome"}}', Answer("", "", [ROME])),
+    ("llama", AUTO, "It is {warm}.", Answer("It is {warm}.", "", [])),
+    (
+        "mistral",
+        REQUIRED,
+        '[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Rome"}}, {"name": "clock", "arguments": {}}]',
+        Answer("", "", [ROME, CLOCK]),
+    ),
+    ("mistral", AUTO, 'Hm [TOOL_CALLS][{"name": "clock", "arguments": {}}]', Answer("Hm", "", [CLOCK])),
+    (
+        "mistral args",
+        REQUIRED,
+        '[TOOL_CALLS]weather[ARGS]{"city": "Rome"}[TOOL_CALLS]clock[ARGS]{}',
+        Answer("", "", [ROME, CLOCK]),
+    ),
+    ("harmony", REQUIRED, ANALYSIS + HARMONY_CALL + '{"city": "Rome"}', Answer("", "Rome?", [ROME])),
+    ("harmony", AUTO, "<|channel|>final<|message|>Warm.", Answer("Warm.", "", [])),
+    ("harmony", AUTO, HARMONY_CALL + '{"city": "Rome"}', Answer("", "", [ROME])),
+]
+
+REFUSED: list[tuple[str, ToolUse, str]] = [
+    ("hermes", REQUIRED, "It is warm."),
+    ("hermes tokens", REQUIRED, '<tool_call>\n{"name": "weather", "arguments": {"town": "Rome"}}\n</tool_call>'),
+    ("hermes tokens", AUTO, '<tool_call>\n{"name": "weather", "arguments": {"town": "Rome"}}\n</tool_call>'),
+    ("hermes", AUTO, '<tool_call>\n{"name": "weather", "arguments": {"town": "Rome"}}\n</tool_call>'),
+    ("hermes", ToolUse(TOOLS, "required", "clock"), _HERMES_ROME),
+    ("hermes", ToolUse(TOOLS, "required", parallel=False), f"{_HERMES_ROME}\n{_HERMES_CLOCK}"),
+    ("hermes", ToolUse(TOOLS, "auto", parallel=False), f"{_HERMES_CLOCK}{_HERMES_CLOCK}"),
+    ("llama", AUTO, '{"name": "rm", "parameters": {}}'),
+    ("mistral", REQUIRED, "[TOOL_CALLS] []"),
+    ("harmony", REQUIRED, "<|channel|>final<|message|>Warm."),
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Tokenizer, ChatFormat]]:
+    """Tokenizers with chat templates, and their formats as clients receive them."""
+    found: dict[str, tuple[Tokenizer, ChatFormat]] = {}
+    place: Path = tmp_path_factory.mktemp("models")
+    for name, (template, special, added) in TEMPLATES.items():
+        tokenizer = Tokenizer.load(str(target_with_template(place / name, template, special, added)))
+        found[name] = tokenizer, read_chat_format(chat_format_message(tokenizer.chat_format))
+    return found
+
+
+def taken(tokenizer: Tokenizer, plan: AnswerPlan, text: str) -> bool:
+    """Whether the plan's grammar allows the text as a whole answer."""
+    compiler = GrammarCompiler(tokenizer.to_json, 4096)
+    form = compiler.form(Grammar(FormKind.LARK, str(plan.options()["grammar"])), [0])
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if not form.allows(ids):
+        return False
+    form.commit(ids)
+    return form.ended or form.allows([0]) or form._matcher.is_accepting()
+
+
+@pytest.mark.parametrize(("name", "use", "text", "answer"), ALLOWED)
+def test_an_answer_that_is_allowed_and_read(
+    models: dict[str, tuple[Tokenizer, ChatFormat]], name: str, use: ToolUse, text: str, answer: Answer
+) -> None:
+    tokenizer, chat_format = models[name]
+    plan = AnswerPlan(chat_format, use, reasoning=True)
+    assert taken(tokenizer, plan, text)
+    assert Answer.read(plan.parser(), text) == answer
+    assert bool(plan.options().get("special_tokens")) == (name in ("mistral", "mistral args", "harmony"))
+
+
+@pytest.mark.parametrize(("name", "use", "text"), REFUSED)
+def test_an_answer_that_is_not_allowed(
+    models: dict[str, tuple[Tokenizer, ChatFormat]], name: str, use: ToolUse, text: str
+) -> None:
+    tokenizer, chat_format = models[name]
+    assert not taken(tokenizer, AnswerPlan(chat_format, use, reasoning=True), text)
+
+
+def test_without_a_need_there_is_no_grammar() -> None:
+    plan = AnswerPlan(ChatFormat("hermes"), ToolUse([Tool("clock")], "auto"), reasoning=True)
+    assert plan.options() == {} and not plan.plain
+    assert AnswerPlan(ChatFormat("hermes"), ToolUse(TOOLS, "none"), reasoning=True).plain

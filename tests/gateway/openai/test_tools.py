@@ -1,0 +1,190 @@
+"""Tools in chat completions with OpenAI's client and a verifier without a model."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
+
+MESSAGES: Any = [{"role": "user", "content": "hello"}]
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "description": "Tells it.", "parameters": PARAMETERS}},
+    {"type": "function", "function": {"name": "clock"}},
+]
+TWO = (
+    'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+)
+ASKED: Any = {"model": "fake", "messages": MESSAGES, "tools": TOOLS}
+
+
+@pytest.fixture
+def fake() -> Iterator[ScriptedVerifier]:
+    with ScriptedVerifier() as made:
+        made.chat_format = pb.ChatFormat(tool_calls=pb.TOOL_CALL_FORMAT_HERMES)
+        made.answer = TWO
+        yield made
+
+
+def calls_of(message: Any) -> list[tuple[str, str]]:
+    return [(call.function.name, call.function.arguments) for call in message.tool_calls]
+
+
+async def test_calls(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    done = await client.chat.completions.create(**ASKED)
+    choice = done.choices[0]
+    assert choice.message.content == "Let me see."
+    assert calls_of(choice.message) == [("weather", '{"city": "Rome"}'), ("clock", "{}")]
+    assert choice.finish_reason == "tool_calls"
+    ids = [call.id for call in choice.message.tool_calls or ()]
+    assert len(set(ids)) == 2 and all(each.startswith("call_") for each in ids)
+    sent = fake.requests[0]
+    assert [(tool.name, tool.description) for tool in sent.messages.tools] == [("weather", "Tells it."), ("clock", "")]
+    assert json.loads(sent.messages.tools[0].parameters) == PARAMETERS
+    assert not sent.HasField("structured_output") and not sent.special_tokens
+
+
+async def test_a_stream_of_calls_is_the_whole_answer(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    whole = (await client.chat.completions.create(**ASKED, extra_headers={"x-request-id": "one"})).choices[0].message
+    for index, logprobs in ((0, False), (0, True)):
+        stream = await client.chat.completions.create(
+            **ASKED, stream=True, logprobs=logprobs, n=2, extra_headers={"x-request-id": "one"}
+        )
+        content, reasons, tokens = "", [], 0
+        calls: dict[int, list[Any]] = {}
+        async for chunk in stream:
+            choice = chunk.choices[0]
+            if choice.index != index:
+                continue
+            content += choice.delta.content or ""
+            reasons += [choice.finish_reason] if choice.finish_reason else []
+            tokens += len(choice.logprobs.content or ()) if choice.logprobs else 0
+            for call in choice.delta.tool_calls or ():
+                assert call.function is not None
+                if call.index not in calls:
+                    assert call.type == "function"
+                    calls[call.index] = [call.id, call.function.name, ""]
+                calls[call.index][2] += call.function.arguments or ""
+        assert content == whole.content == "Let me see."
+        assert [tuple(call) for call in calls.values()] == [
+            (call.id, name, arguments)
+            for call, (name, arguments) in zip(whole.tool_calls or (), calls_of(whole), strict=True)
+        ]
+        assert reasons == ["tool_calls"]
+        assert tokens == (len(TWO) if logprobs else 0)
+
+
+async def test_the_clients_own_stream_helper(client: openai.AsyncOpenAI) -> None:
+    async with client.chat.completions.stream(**ASKED) as stream:
+        async for _ in stream:
+            pass
+        done = await stream.get_final_completion()
+    assert calls_of(done.choices[0].message) == [("weather", '{"city": "Rome"}'), ("clock", "{}")]
+
+
+async def test_calls_alone_have_no_content(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    fake.answer = TWO.removeprefix("Let me see.\n")
+    done = await client.chat.completions.create(**ASKED)
+    assert done.choices[0].message.content is None
+    fake.answer = "It is warm. "
+    done = await client.chat.completions.create(**ASKED)
+    assert done.choices[0].message.content == "It is warm. " and done.choices[0].message.tool_calls is None
+    assert done.choices[0].finish_reason == "stop"
+
+
+async def test_a_call_that_is_cut_off(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    fake.answer, fake.finish = TWO[:69], pb.FINISH_REASON_LENGTH
+    done = await client.chat.completions.create(**ASKED)
+    assert done.choices[0].finish_reason == "length"
+    assert calls_of(done.choices[0].message) == [("weather", '{"city": "Ro')]
+
+
+@pytest.mark.parametrize(
+    ("choice", "more", "allowed"),
+    [
+        ("required", {}, ("weather", "clock")),
+        ({"type": "function", "function": {"name": "clock"}}, {}, ("clock",)),
+        ("auto", {"parallel_tool_calls": False}, ("weather", "clock")),
+    ],
+)
+async def test_a_choice_is_enforced_by_a_grammar(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier, choice: Any, more: Any, allowed: tuple[str, ...]
+) -> None:
+    await client.chat.completions.create(**ASKED, tool_choice=choice, **more)
+    sent = fake.requests[0]
+    found = [name for name in ("weather", "clock") if f'\\"{name}\\"' in sent.structured_output.lark]
+    assert tuple(found) == allowed
+    assert len(sent.messages.tools) == 2
+
+
+async def test_no_choice_leaves_the_tools_out(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    done = await client.chat.completions.create(**ASKED, tool_choice="none")
+    assert done.choices[0].message.content == TWO and not fake.requests[0].messages.tools
+
+
+async def test_special_markers_are_asked_for(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    fake.chat_format = pb.ChatFormat(
+        tool_calls=pb.TOOL_CALL_FORMAT_MISTRAL, marker_ids={"[TOOL_CALLS]": 5}, special_markers=True
+    )
+    fake.answer = '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome"}}]'
+    done = await client.chat.completions.create(**ASKED, tool_choice="required")
+    assert calls_of(done.choices[0].message) == [("weather", '{"city": "Rome"}')]
+    assert [len(call.id) for call in done.choices[0].message.tool_calls or ()] == [9]
+    assert fake.requests[0].special_tokens and "<[5]>" in fake.requests[0].structured_output.lark
+
+
+async def test_a_conversation_with_calls(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+    messages: Any = [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Rome?"},
+        {"role": "tool", "tool_call_id": "c1", "content": "warm"},
+    ]
+    await client.chat.completions.create(**ASKED | {"messages": messages})
+    _, asked, told = fake.requests[0].messages.messages
+    assert (asked.content, asked.reasoning) == ("", "Rome?")
+    assert [(each.id, each.name, each.arguments) for each in asked.tool_calls] == [
+        ("c1", "weather", '{"city": "Rome"}')
+    ]
+    assert (told.role, told.content, told.tool_call_id, told.name) == ("tool", "warm", "c1", "weather")
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "[]"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [*TOOLS, TOOLS[0]]}, "tools[2].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 3}}]}, "tools[0].function.parameters"),
+        ({"tool_choice": "maybe"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "rm"}}}, "tool_choice"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"parallel_tool_calls": 3}, "parallel_tool_calls"),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "messages[0].tool_calls[0].function.arguments"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "c9"}]}, "messages[0].tool_call_id"),
+    ],
+)
+async def test_bad_tools_are_named(http: httpx.AsyncClient, body: dict[str, Any], param: str) -> None:
+    response = await http.post("/v1/chat/completions", json={"messages": MESSAGES, "tools": TOOLS} | body)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param), error
+    assert param in error["message"]
+
+
+async def test_a_model_without_tools(http: httpx.AsyncClient, fake: ScriptedVerifier) -> None:
+    fake.chat_format = pb.ChatFormat()
+    response = await http.post("/v1/chat/completions", json={"messages": MESSAGES, "tools": TOOLS})
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, "tools", "unsupported_parameter")

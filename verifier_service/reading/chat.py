@@ -1,0 +1,107 @@
+"""The conversation of a request in the form that chat templates read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from service_runtime.errors import invalid_field
+from speculative_engine.text.chat_format import ChatFormat, ToolCallFormat
+
+_FORMATS = {
+    ToolCallFormat.HERMES: pb.TOOL_CALL_FORMAT_HERMES,
+    ToolCallFormat.LLAMA: pb.TOOL_CALL_FORMAT_LLAMA,
+    ToolCallFormat.MISTRAL: pb.TOOL_CALL_FORMAT_MISTRAL,
+    ToolCallFormat.MISTRAL_ARGS: pb.TOOL_CALL_FORMAT_MISTRAL_ARGS,
+    ToolCallFormat.HARMONY: pb.TOOL_CALL_FORMAT_HARMONY,
+}
+
+
+def check_tools(chat: pb.ChatMessages, chat_format: ChatFormat) -> None:
+    """Raises ServiceError if a conversation has tools or calls of tools that the chat template leaves out."""
+    if chat_format.tools:
+        return
+    field = "messages.tools" if chat.tools else None
+    called = (index for index, message in enumerate(chat.messages) if message.tool_calls)
+    field = field or next((f"messages.messages[{index}].tool_calls" for index in called), None)
+    if field is not None:
+        raise invalid_field(field, "the target's chat template does not render tools")
+
+
+def chat_bytes(chat: pb.ChatMessages) -> int:
+    """Returns the size of a conversation's texts."""
+    texts = [text for each in chat.messages for text in (each.role, each.content, each.reasoning, each.name)]
+    texts += [
+        text for each in chat.messages for call in each.tool_calls for text in (call.id, call.name, call.arguments)
+    ]
+    texts += [text for each in chat.tools for text in (each.name, each.description, each.parameters)]
+    return sum(len(text.encode()) for text in texts)
+
+
+def template_messages(chat: pb.ChatMessages) -> list[dict[str, Any]]:
+    """Returns the messages as templates read them: keys that a message lacks are absent. Raises ServiceError."""
+    return [_message(f"messages.messages[{index}]", message) for index, message in enumerate(chat.messages)]
+
+
+def template_tools(chat: pb.ChatMessages) -> list[dict[str, Any]]:
+    """Returns the tools as templates read them. Raises ServiceError."""
+    return [_tool(f"messages.tools[{index}]", tool) for index, tool in enumerate(chat.tools)]
+
+
+def chat_format_message(chat_format: ChatFormat) -> pb.ChatFormat:
+    """Returns a format as the contract describes it."""
+    begin, end = chat_format.reasoning or ("", "")
+    return pb.ChatFormat(
+        tool_calls=_FORMATS[chat_format.tool_calls] if chat_format.tool_calls else pb.TOOL_CALL_FORMAT_UNSPECIFIED,
+        reasoning_begin=begin,
+        reasoning_end=end,
+        reasoning_open=chat_format.reasoning_open,
+        marker_ids=chat_format.marker_ids,
+        special_markers=chat_format.special_markers,
+    )
+
+
+def _message(field: str, message: pb.ChatMessage) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.HasField("name"):
+        found["name"] = message.name
+    if message.HasField("tool_call_id"):
+        found["tool_call_id"] = message.tool_call_id
+    if message.HasField("reasoning"):
+        # Templates call it one or the other: Qwen's and DeepSeek's the first, gpt-oss's the second.
+        found["reasoning_content"] = found["thinking"] = message.reasoning
+    if message.tool_calls:
+        found["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": _json_object(f"{field}.tool_calls[{index}].arguments", call.arguments),
+                },
+            }
+            for index, call in enumerate(message.tool_calls)
+        ]
+    return found
+
+
+def _tool(field: str, tool: pb.ChatTool) -> dict[str, Any]:
+    if not tool.name:
+        raise invalid_field(f"{field}.name", "is empty")
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.HasField("description"):
+        function["description"] = tool.description
+    schema = _json_object(f"{field}.parameters", tool.parameters) if tool.parameters else None
+    function["parameters"] = schema or {"type": "object", "properties": {}}
+    return {"type": "function", "function": function}
+
+
+def _json_object(field: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid_field(field, f"is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise invalid_field(field, "is not a JSON object")
+    return found
