@@ -30,7 +30,7 @@ class _Grammar:
         self._tools = use.callable
         self._required = use.mode == "required"
         self._several = use.parallel and use.only is None
-        self._rules = ["TEXT: /(.|\\n)*/", "GAP: /\\n+/"]
+        self._rules = ["TEXT: /(.|\\n)*/", "GAP: /\\n{1,2}/"]
 
     def text(self) -> str:
         by_format: dict[str, Callable[[], str]] = {
