@@ -30,7 +30,7 @@ from gateway.http.request_log import RequestLog
 from gateway.observability.metrics import Metrics
 from gateway.observability.tracing import TELEMETRY
 from gateway.openai.served_model import ServedModel
-from gateway.routes import completions, models, status, tokens
+from gateway.routes import completions, models, responses, status, tokens
 from gateway.routes.state import State
 from gateway.security import client_options
 from gateway.settings import GatewaySettings
@@ -76,7 +76,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         telemetry=TELEMETRY,
     )
     keyed = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for the description only; KeyCheck does the work
-    for router in (completions.router, models.router, tokens.router):
+    for router in (completions.router, responses.router, models.router, tokens.router):
         app.include_router(router, dependencies=keyed)
     app.include_router(status.router)
     if bool(keys) not in _descriptions:

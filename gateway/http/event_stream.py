@@ -20,9 +20,16 @@ _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 """Response headers; the second one keeps nginx from buffering events."""
 
 
+class NamedEvent(BaseModel):
+    """An event that carries its type outside of its data as well."""
+
+    type: str
+
+
 def event(data: BaseModel) -> bytes:
     """Returns an event with the fields of `data` that are set."""
-    return b"data: %s\n\n" % data.model_dump_json(exclude_unset=True).encode()
+    name = b"event: %s\n" % data.type.encode() if isinstance(data, NamedEvent) else b""
+    return b"%sdata: %s\n\n" % (name, data.model_dump_json(exclude_unset=True).encode())
 
 
 class EventStream(StreamingResponse):

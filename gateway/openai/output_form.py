@@ -93,7 +93,7 @@ class FormFields(BaseModel):
         if chosen.json_schema is None:
             name = "response_format.json_schema"
             raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
-        return [("response_format", _json("response_format.json_schema.schema", chosen.json_schema.schema_))]
+        return [("response_format", json_form("response_format.json_schema.schema", chosen.json_schema.schema_))]
 
     def _structured(self) -> list[tuple[str, GenerateOptions]]:
         chosen, name = self.structured_outputs, "structured_outputs"
@@ -117,7 +117,7 @@ def _forms(
 ) -> list[tuple[str, GenerateOptions]]:
     found: list[tuple[str, GenerateOptions]] = []
     if schema is not None:
-        found.append((f"{prefix}json", _json(f"{prefix}json", schema)))
+        found.append((f"{prefix}json", json_form(f"{prefix}json", schema)))
     if regex is not None:
         found.append((f"{prefix}regex", {"regex": regex}))
     if choice is not None:
@@ -127,7 +127,8 @@ def _forms(
     return found
 
 
-def _json(name: str, schema: dict[str, Any] | str) -> GenerateOptions:
+def json_form(name: str, schema: dict[str, Any] | str) -> GenerateOptions:
+    """Returns the form of a JSON schema. name: the field that has it. Raises GatewayError if it is too deep."""
     try:
         return {"json_schema": schema if isinstance(schema, str) else json.dumps(schema)}
     except RecursionError as error:

@@ -107,6 +107,29 @@ def test_drafts_and_streams_change_no_call(client: openai.OpenAI, temperature: f
     assert streamed.finish_reason == plain.choices[0].finish_reason == "tool_calls"
 
 
+def test_the_responses_api_calls_the_same_tool(client: openai.OpenAI) -> None:
+    chat = client.chat.completions.create(**ASKED, tool_choice=NAMED)
+    asked: Any = {
+        "model": "target",
+        "input": MESSAGES,
+        "tools": [{"type": "function", **FORECAST}, {"type": "function", "name": "clock"}],
+        "tool_choice": {"type": "function", "name": "forecast"},
+        "max_output_tokens": 400,
+        "extra_body": {"seed": 3, "logit_bias": ASKED["logit_bias"]},
+    }
+    done = client.responses.create(**asked)
+    (call,) = [item for item in done.output if item.type == "function_call"]
+    (expected,) = chat.choices[0].message.tool_calls or ()
+    assert call.arguments == expected.function.arguments  # type: ignore[union-attr]
+    *_, last = client.responses.create(**asked, stream=True)
+    assert last.type == "response.completed"
+    assert [item.to_dict().get("arguments") for item in last.response.output][-1] == call.arguments
+    items: Any = [*MESSAGES, *(item.to_dict() for item in done.output)]
+    items.append({"type": "function_call_output", "call_id": call.call_id, "output": "warm"})
+    again = client.responses.create(**asked | {"input": items})
+    check_forecast([item.arguments for item in again.output if item.type == "function_call"][0])
+
+
 def test_a_schema_that_cannot_be_enforced_is_named(client: openai.OpenAI) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 5, "maximum": 1}}, "required": ["a"]}
     tools: Any = [{"type": "function", "function": FORECAST | {"parameters": schema}}]

@@ -1,0 +1,239 @@
+"""Requests for responses."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from draftwire import ChatFormat, GenerateOptions
+from gateway.answers.answer_plan import AnswerPlan
+from gateway.answers.tool import Tool, ToolUse
+from gateway.http.errors import GatewayError
+from gateway.openai.generation_request import GenerationRequest, PositiveCount
+from gateway.openai.output_form import json_form
+from gateway.openai.speculation_options import one_of
+from gateway.openai.tools import ToolName, tool_use
+
+_STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
+_REFUSED = ("previous_response_id", "conversation", "background", "prompt", "n", "max_tokens", "response_format")
+"""Fields that would change the output and are not supported here."""
+_ROLES = {"developer": "system"}
+
+
+class ContentPart(BaseModel):
+    """A part of a message."""
+
+    model_config = _STRICT
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class Message(BaseModel):
+    """A message of the conversation."""
+
+    model_config = _STRICT
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[ContentPart]
+
+
+class FunctionCall(BaseModel):
+    """A call that the model made."""
+
+    model_config = _STRICT
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionOutput(BaseModel):
+    """The result of a call."""
+
+    model_config = _STRICT
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[ContentPart]
+
+
+class ReasoningText(BaseModel):
+    """A part of the model's reasoning."""
+
+    model_config = _STRICT
+
+    text: str
+
+
+class ReasoningItem(BaseModel):
+    """The model's reasoning before an answer."""
+
+    model_config = _STRICT
+
+    type: Literal["reasoning"]
+    content: list[ReasoningText] | None = None
+
+
+Item = Annotated[
+    Message | FunctionCall | FunctionOutput | ReasoningItem,
+    one_of("a message, function_call, function_call_output or reasoning with its fields; parts are text alone"),
+]
+
+
+class Function(BaseModel):
+    """A function that the model may call."""
+
+    model_config = _STRICT
+
+    type: Literal["function"]
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionChoice(BaseModel):
+    """The choice of one function."""
+
+    model_config = _STRICT
+
+    type: Literal["function"]
+    name: str
+
+
+class TextFormat(BaseModel):
+    """The form of the text."""
+
+    model_config = _STRICT
+
+    type: Literal["text", "json_object", "json_schema"]
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class TextOptions(BaseModel):
+    """Options of the text."""
+
+    model_config = _STRICT
+
+    format: TextFormat | None = None
+
+
+class ResponsesRequest(GenerationRequest):
+    """A request for a response. It is not kept: each one brings the whole conversation."""
+
+    input: Annotated[str | list[Item], one_of("a string or a list of items")]
+    """The conversation: a user's text, or items."""
+    instructions: str | None = None
+    """A system message before it."""
+    max_output_tokens: PositiveCount | None = None
+    """Most tokens to generate."""
+    tools: Annotated[list[Function], Field(max_length=128)] | None = None
+    """Functions that the model may call."""
+    tool_choice: Annotated[
+        Literal["none", "auto", "required"] | FunctionChoice | None,
+        one_of('"none", "auto", "required" or {"type": "function", "name": ...}'),
+    ] = None
+    """Which functions to call."""
+    parallel_tool_calls: bool | None = None
+    """Whether there may be several calls; default true."""
+    text: TextOptions | None = None
+    """Form of the text."""
+
+    def check(self) -> None:
+        """Checks fields whose validity depends on other fields."""
+        super().check()
+        for name in _REFUSED:
+            if (self.model_extra or {}).get(name) or (name in type(self).model_fields and getattr(self, name)):
+                raise GatewayError(f"{name}: is not supported", param=name, code="unsupported_parameter")
+        if self._use().offered and (form := self.form_name()) is not None:
+            message = f"{form}: cannot be combined with tools unless tool_choice is none"
+            raise GatewayError(message, param=form, code="invalid_value")
+
+    def plan(self, chat_format: ChatFormat | None) -> AnswerPlan:
+        """Returns how the answer is made and read. chat_format: that of the served model."""
+        return AnswerPlan(chat_format, self._use(), self.form_name() is None)
+
+    def field_names(self) -> dict[str, str]:
+        """Returns this request's names for the contract's fields."""
+        tools = {"structured_output": "tools"} if self.tools else {}
+        return super().field_names() | tools | {"max_tokens": "max_output_tokens", "messages": "input"}
+
+    def conversation(self) -> list[dict[str, Any]]:
+        """Returns the messages in the SDK's form.
+
+        Raises:
+            GatewayError: an item is the result of no call, or a call's arguments are no JSON object.
+        """
+        turns: list[dict[str, Any]] = []
+        if self.instructions is not None:
+            turns.append({"role": "system", "content": self.instructions})
+        if isinstance(self.input, str):
+            return [*turns, {"role": "user", "content": self.input}]
+        names: dict[str, str] = {}
+        for index, item in enumerate(self.input):
+            match item:
+                case Message():
+                    last = turns[-1] if turns else {}
+                    if item.role == "assistant" and last.get("role") == "assistant" and not last["content"]:
+                        last["content"] = _text(item.content)
+                    else:
+                        turns.append({"role": _ROLES.get(item.role, item.role), "content": _text(item.content)})
+                case ReasoningItem():
+                    text = "".join(part.text for part in item.content or ())
+                    _assistant(turns)["reasoning_content"] = text
+                case FunctionCall():
+                    _check_arguments(f"input[{index}].arguments", item.arguments)
+                    names[item.call_id] = item.name
+                    call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
+                    _assistant(turns).setdefault("tool_calls", []).append(call)
+                case FunctionOutput():
+                    if item.call_id not in names:
+                        param = f"input[{index}].call_id"
+                        raise GatewayError(f"{param}: is of no call before", param=param, code="invalid_value")
+                    turn = {"role": "tool", "content": _text(item.output), "tool_call_id": item.call_id}
+                    turns.append(turn | {"name": names[item.call_id]})
+        if not turns:
+            raise GatewayError("input: is empty", param="input", code="invalid_value")
+        return turns
+
+    def _forms(self) -> list[tuple[str, GenerateOptions]]:
+        chosen = None if self.text is None else self.text.format
+        if chosen is None or chosen.type == "text":
+            return super()._forms()
+        if chosen.type == "json_object":
+            return [("text.format", {"json_object": True}), *super()._forms()]
+        if chosen.schema_ is None:
+            name = "text.format.schema"
+            raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
+        return [("text.format", json_form("text.format.schema", chosen.schema_)), *super()._forms()]
+
+    def _use(self) -> ToolUse:
+        tools = [Tool(each.name, each.description, each.parameters, bool(each.strict)) for each in self.tools or ()]
+        only = self.tool_choice.name if isinstance(self.tool_choice, FunctionChoice) else None
+        choice = self.tool_choice if isinstance(self.tool_choice, str) else None
+        return tool_use(tools, choice, only, self.parallel_tool_calls, names="tools[{}].name")
+
+
+def _text(content: str | list[ContentPart]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def _assistant(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the assistant's last message; a new one if somebody else spoke last."""
+    if not turns or turns[-1]["role"] != "assistant":
+        turns.append({"role": "assistant", "content": ""})
+    return turns[-1]
+
+
+def _check_arguments(param: str, arguments: str) -> None:
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise GatewayError(f"{param}: is not a JSON object", param=param, code="invalid_value")

@@ -1,0 +1,153 @@
+"""Writes responses, whole or as events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from draftwire import Generation
+from gateway.answers.answer_plan import AnswerPlan
+from gateway.choices.generation_run import Event
+from gateway.http.event_stream import NamedEvent
+from gateway.openai.response_parts import Head
+from gateway.openai.usage import SpeculationReport, speculation_report, usage_report
+from gateway.responses.items import OutputItems
+from gateway.responses.request import ResponsesRequest
+
+
+class IncompleteDetails(BaseModel):
+    """Why a response is incomplete."""
+
+    reason: Literal["max_output_tokens"]
+
+
+class ResponseUsage(BaseModel):
+    """Tokens of a response."""
+
+    input_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens: int
+    output_tokens_details: dict[str, int]
+    total_tokens: int
+
+
+class ResponseObject(BaseModel):
+    """A response."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    model: str
+    status: Literal["in_progress", "completed", "incomplete"]
+    error: None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    output: list[dict[str, Any]]
+    """Items: reasoning, message, function_call."""
+    parallel_tool_calls: bool
+    temperature: float
+    top_p: float
+    tool_choice: Any
+    tools: list[Any]
+    store: Literal[False] = False
+    usage: ResponseUsage | None = None
+    seed: int | None = None
+    """The seed in use, which reproduces the response."""
+    speculation: SpeculationReport | None = None
+    """Statistics of speculation."""
+
+
+class ResponseEvent(NamedEvent):
+    """An event of a response; further fields by its type."""
+
+    model_config = ConfigDict(extra="allow")
+
+    sequence_number: int
+
+
+class ResponsesWriter:
+    """Writes the response to one request."""
+
+    def __init__(self, request: ResponsesRequest, head: Head, plan: AnswerPlan) -> None:
+        """Starts with nothing written."""
+        self._request = request
+        self._head = head
+        self._parser = plan.parser()
+        self._items = OutputItems(plan, head.id)
+        self._number = 0
+
+    def whole(self, results: Sequence[Generation]) -> BaseModel:
+        """Returns the response of a request that does not stream."""
+        (result,) = results
+        self._items.push([*self._parser.push(result.text), *self._parser.end()])
+        return self._ended(result)
+
+    def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
+        """Returns the events of an event of the generation."""
+        events: list[BaseModel] = []
+        if not self._number:
+            begun = self._response("in_progress")
+            events += [self._event(name, response=begun) for name in ("response.created", "response.in_progress")]
+        if event.chunk is not None:
+            events += [
+                self._event(name, **each) for name, each in self._items.push(self._parser.push(event.chunk.text))
+            ]
+        if event.result is not None:
+            events += [self._event(name, **each) for name, each in self._items.push(self._parser.end())]
+            complete = event.result.finish_reason == "stop"
+            ends = self._items.end("completed" if complete else "incomplete")
+            events += [self._event(name, **each) for name, each in ends]
+            name = "response.completed" if complete else "response.incomplete"
+            events.append(self._event(name, response=self._ended(event.result)))
+        return events
+
+    def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
+        """Returns the response again; its last event has the usage, so none is asked for."""
+        return self._ended(results[0])
+
+    def _ended(self, result: Generation) -> ResponseObject:
+        complete = result.finish_reason == "stop"
+        self._items.end("completed" if complete else "incomplete")
+        usage = usage_report([result], 1)
+        return self._response(
+            "completed" if complete else "incomplete",
+            incomplete_details=None if complete else IncompleteDetails(reason="max_output_tokens"),
+            usage=ResponseUsage(
+                input_tokens=usage.prompt_tokens,
+                input_tokens_details={"cached_tokens": usage.prompt_tokens_details.cached_tokens},
+                output_tokens=usage.completion_tokens,
+                output_tokens_details={"reasoning_tokens": 0},
+                total_tokens=usage.total_tokens,
+            ),
+            seed=result.seed,
+            speculation=speculation_report([result]),
+        )
+
+    def _response(self, status: Literal["in_progress", "completed", "incomplete"], **more: Any) -> ResponseObject:
+        asked = self._request
+        told: dict[str, Any] = {"incomplete_details": None, "usage": None} | more
+        return ResponseObject(
+            id=self._head.id,
+            object="response",
+            created_at=self._head.created,
+            model=self._head.model,
+            status=status,
+            error=None,
+            instructions=asked.instructions,
+            max_output_tokens=asked.max_output_tokens,
+            output=[dict(item) for item in self._items.items],
+            parallel_tool_calls=asked.parallel_tool_calls is not False,
+            temperature=1.0 if asked.temperature is None else asked.temperature,
+            top_p=1.0 if asked.top_p is None else asked.top_p,
+            tool_choice=asked.tool_choice if isinstance(asked.tool_choice, BaseModel) else asked.tool_choice or "auto",
+            tools=[tool.model_dump() for tool in asked.tools or ()],
+            store=False,
+            **told,
+        )
+
+    def _event(self, name: str, /, **fields: Any) -> ResponseEvent:
+        number, self._number = self._number, self._number + 1
+        return ResponseEvent(type=name, sequence_number=number, **fields)

@@ -1,0 +1,46 @@
+"""``/v1/responses``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwire import GenerateOptions
+from gateway.choices.generation_run import Order
+from gateway.http.field_names import FieldNames
+from gateway.openai.generation_request import bounded
+from gateway.responses.request import ResponsesRequest
+from gateway.responses.writer import ResponseObject, ResponsesWriter
+from gateway.routes.state import GatewayState, errors
+
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+
+router = APIRouter()
+
+
+@router.post(
+    "/v1/responses",
+    response_model=ResponseObject,
+    responses=errors(400, 401, 404, 408, 413, 429, 500, 503, 504) | _STREAM,
+)
+async def respond(asked: ResponsesRequest, request: Request, state: GatewayState) -> Response:
+    """Answers a conversation with output items."""
+    asked.check()
+    messages = asked.conversation()
+    head = await state.head("resp", request, asked.model)
+    plan = asked.plan((await state.served.info()).chat_format)
+    most = bounded(asked.max_output_tokens, state.settings.max_tokens)
+    options = asked.options(most, state.settings.request_seconds) | plan.options()
+    order = Order(
+        GenerateOptions(**options, seed=asked.seeds()[0]),
+        messages=messages,
+        tools=[tool.to_sdk() for tool in plan.use.offered],
+        names=FieldNames(asked.field_names()),
+    )
+    writer = ResponsesWriter(asked, head, plan)
+    if asked.stream:
+        return state.responder.stream(request, [order], writer, usage=False)
+    return await state.responder.respond(request, [order], writer)

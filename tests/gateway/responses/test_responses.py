@@ -1,0 +1,127 @@
+"""The Responses API with OpenAI's client and a verifier without a model."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
+
+TOOLS: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}]
+ANSWER = (
+    "<think>\nRome?\n</think>\n\nLet me see.\n"
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+)
+ASKED: Any = {"model": "fake", "input": "hello", "tools": TOOLS}
+
+
+@pytest.fixture
+def fake() -> Iterator[ScriptedVerifier]:
+    with ScriptedVerifier() as made:
+        made.chat_format = pb.ChatFormat(
+            tool_calls=pb.TOOL_CALL_FORMAT_HERMES, reasoning_begin="<think>", reasoning_end="</think>"
+        )
+        made.answer = ANSWER
+        yield made
+
+
+def told(output: Any) -> list[Any]:
+    found: list[Any] = []
+    for item in output:
+        if item.type == "function_call":
+            found.append((item.type, item.name, item.arguments, item.status))
+        else:
+            found.append((item.type, item.content[0].text, item.status))
+    return found
+
+
+EXPECTED = [
+    ("reasoning", "Rome?", "completed"),
+    ("message", "Let me see.", "completed"),
+    ("function_call", "weather", '{"city": "Rome"}', "completed"),
+]
+
+
+async def test_items(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    done = await client.responses.create(**ASKED, instructions="be kind", max_output_tokens=99)
+    assert told(done.output) == EXPECTED
+    assert (done.status, done.output_text) == ("completed", "Let me see.")
+    assert done.usage is not None and done.usage.output_tokens == len(ANSWER)
+    sent = fake.requests[0]
+    assert [(each.role, each.content) for each in sent.messages.messages] == [("system", "be kind"), ("user", "hello")]
+    assert sent.max_tokens == 99 and sent.messages.tools[0].name == "weather"
+
+
+async def test_events(client: openai.AsyncOpenAI) -> None:
+    texts: dict[str, str] = {}
+    types: list[str] = []
+    async for event in await client.responses.create(**ASKED, stream=True):
+        assert event.sequence_number == len(types)
+        types.append(event.type)
+        if event.type.endswith(".delta"):
+            delta: Any = event
+            texts[delta.item_id] = texts.get(delta.item_id, "") + delta.delta
+        if event.type == "response.completed":
+            assert told(event.response.output) == EXPECTED
+            assert [texts[item.id or ""] for item in event.response.output] == [
+                "Rome?", "Let me see.", '{"city": "Rome"}',
+            ]  # fmt: skip
+    assert types[:3] == ["response.created", "response.in_progress", "response.output_item.added"]
+    assert types[-1] == "response.completed"
+    assert [types.count(f"response.output_item.{each}") for each in ("added", "done")] == [3, 3]
+    async with client.responses.stream(**ASKED) as stream:
+        async for _ in stream:
+            pass
+        final = await stream.get_final_response()
+    assert told(final.output) == EXPECTED
+
+
+async def test_an_answer_that_is_cut_off(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    fake.answer, fake.finish = "half an", pb.FINISH_REASON_LENGTH
+    done = await client.responses.create(**ASKED)
+    assert done.status == "incomplete" and done.incomplete_details is not None
+    assert done.incomplete_details.reason == "max_output_tokens"
+    assert told(done.output) == [("message", "half an", "incomplete")]
+
+
+async def test_the_output_is_the_next_input(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    done = await client.responses.create(**ASKED)
+    items: Any = [{"role": "user", "content": "hello"}, *(item.to_dict() for item in done.output)]
+    items.append({"type": "function_call_output", "call_id": items[-1]["call_id"], "output": "warm"})
+    await client.responses.create(**ASKED | {"input": items})
+    user, assistant, tool = fake.requests[1].messages.messages
+    assert (user.content, assistant.content, assistant.reasoning) == ("hello", "Let me see.", "Rome?")
+    assert [(each.name, each.arguments) for each in assistant.tool_calls] == [("weather", '{"city": "Rome"}')]
+    assert (tool.content, tool.tool_call_id, tool.name) == ("warm", assistant.tool_calls[0].id, "weather")
+
+
+async def test_a_form(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    form: Any = {"format": {"type": "json_schema", "name": "it", "schema": {"type": "object"}}}
+    await client.responses.create(model="fake", input="hello", text=form)
+    assert fake.requests[0].structured_output.json_schema == '{"type": "object"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": 5}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
+        ({"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]}, "input[0].call_id"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": TOOLS * 2}, "tools[1].name"),
+        ({"tool_choice": {"type": "function", "name": "rm"}}, "tool_choice"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"n": 2}, "n"),
+        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"tools": [], "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+    ],
+)
+async def test_bad_requests_are_named(http: httpx.AsyncClient, body: dict[str, Any], param: str) -> None:
+    response = await http.post("/v1/responses", json={"input": "hello", "tools": TOOLS} | body)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param), error
