@@ -127,7 +127,7 @@ def test_the_responses_api_calls_the_same_tool(client: openai.OpenAI) -> None:
     items: Any = [*MESSAGES, *(item.to_dict() for item in done.output)]
     items.append({"type": "function_call_output", "call_id": call.call_id, "output": "warm"})
     again = client.responses.create(**asked | {"input": items})
-    check_forecast([item.arguments for item in again.output if item.type == "function_call"][0])
+    check_forecast(next(item.arguments for item in again.output if item.type == "function_call"))
 
 
 def test_a_schema_that_cannot_be_enforced_is_named(client: openai.OpenAI) -> None:
