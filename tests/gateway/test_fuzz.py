@@ -21,6 +21,7 @@ EXAMPLES = 80
 OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/responses"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models"),
@@ -33,6 +34,7 @@ OPERATIONS = [
 FINE = {
     "/v1/completions": {"prompt": "def f(", "max_tokens": 4},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "def f("}], "max_tokens": 4},
+    "/v1/responses": {"input": "def f(", "max_output_tokens": 4},
 }
 """Bodies that succeed: generated ones seldom do, and they differ between runs."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
