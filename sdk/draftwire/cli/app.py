@@ -24,6 +24,7 @@ _MODULES = {
     "top": "draftwire.cli.top.command",
     "bench": "draftwire.cli.bench.command",
     "check": "draftwire.cli.check.command",
+    "check-drafter": "draftwire.cli.check_drafter.command",
     "probe": "draftwire.cli.probe",
     "drafters": "draftwire.cli.drafters",
     "version": "draftwire.cli.version",
@@ -51,7 +52,10 @@ class _Commands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            found = getattr(import_module(_MODULES[name]), name) if name in _MODULES else _load(self._added[name])
+            if name in _MODULES:
+                found = getattr(import_module(_MODULES[name]), name.replace("-", "_"))
+            else:
+                found = _load(self._added[name])
             if isinstance(found, typer.Typer):
                 command: Any = typer.main.get_group(found)
             else:

@@ -1,0 +1,45 @@
+"""A trial: what is done to the drafter to see whether it keeps one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from draftwire.cli.check_drafter.draft_stream import StreamEnded
+from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
+from draftwire.cli.check_drafter.findings import Breach, Skip
+
+Action = Callable[[DrafterUnderTest], Awaitable[str | None]]
+"""Tries the rule; returns a remark or None. Raises Breach, Skip or StreamEnded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """An action, and the rule that it decides. Messages that come meanwhile may show that other rules are broken."""
+
+    rule: str
+    action: Action
+
+    async def run(self, drafter: DrafterUnderTest) -> None:
+        """Runs the action and records its finding."""
+        try:
+            note = await self.action(drafter)
+        except (Breach, StreamEnded) as error:
+            drafter.findings.failed(self.rule, str(error))
+        except Skip as reason:
+            drafter.findings.skipped(self.rule, str(reason))
+        else:
+            drafter.findings.passed(self.rule, note or "")
+
+
+class Trials(list[Trial]):
+    """Trials in the order in which they run."""
+
+    def of(self, rule: str) -> Callable[[Action], Action]:
+        """Decorates the action of a rule."""
+
+        def add(action: Action) -> Action:
+            self.append(Trial(rule, action))
+            return action
+
+        return add
