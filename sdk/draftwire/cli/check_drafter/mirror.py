@@ -53,7 +53,7 @@ class Mirror:
     closed: bool = False
     """Whether the verifier has closed or replaced it."""
     gone: bool = False
-    """Whether the drafter is known to have read that."""
+    """Whether the drafter is known, by a pong, to have read that."""
     proposals: int = 0
     known_length: int = 0
     """Committed length that the drafter has shown to know."""
@@ -82,11 +82,10 @@ class Mirror:
         if requested is not None:
             self.requested[len(self.tokens)] = requested
 
-    def settle(self, *, firmly: bool) -> None:
-        """Records that the drafter had time to read all that was sent. firmly: it has shown so, by a pong."""
+    def settle(self) -> None:
+        """Records that the drafter had time to read all that was sent."""
         if self.lengths[-1] not in self.settled:
             self.settled.append(self.lengths[-1])
-        self.gone = self.closed and firmly
 
     def best_path(self) -> list[int]:
         """Returns the tokens of the path of first children that agrees with what is committed, from the last token."""

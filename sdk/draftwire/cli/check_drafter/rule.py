@@ -35,7 +35,7 @@ RULES: Final[dict[str, str]] = {
     "proposal.step_seconds": "reports how long the step took",
     "proposal.distributions": "reports distributions only where they are asked for",
     "credit.live": "keeps to the credit: max_tree_nodes live nodes",
-    "credit.smaller": "keeps to the smaller credit that verdicts may carry",
+    "credit.smaller": "is asked by verdicts for fewer nodes than its credit, which it need not heed",
     "verdict.followed": "drafts for the tokens of the latest verdict",
     "verdict.tree": "re-roots its tree at a verdict's last token, and builds on no node that is rolled back",
     "verdict.out_of_sync": "answers OUT_OF_SYNC to a verdict that does not continue its tokens",

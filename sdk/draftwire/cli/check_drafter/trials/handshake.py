@@ -10,6 +10,7 @@ from draftwire.cli.check_drafter.draft_stream import DraftStream, StreamEnded
 from draftwire.cli.check_drafter.drafter_under_test import REVISION, DrafterUnderTest
 from draftwire.cli.check_drafter.findings import Breach, Skip
 from draftwire.cli.check_drafter.trial import Trials
+from draftwire.cli.check_drafter.trials.verdicts import expect, send_verdict
 from draftwire.cli.check_drafter.verifier_side import opening
 from draftwire.v1 import drafter_service_pb2 as messages
 from draftwire.v1 import model_info_pb2
@@ -165,8 +166,10 @@ async def two_streams(drafter: DrafterUnderTest) -> None:
                 await side.settle()
                 if side.faults:
                     raise Breach(f"an error for a correct verdict: {next(iter(side.faults.values()))[0].text}")
-            if one.mirrors[1].failed:
-                raise Breach("the other stream's sequence failed")
+            for side in (one, two):  # each still has its own
+                mirror = side.mirrors[1]
+                await send_verdict(side, 1, mirror.epoch, len(mirror.tokens) + 3, mirror.tokens[:1])
+                expect(await side.error(1, mirror.epoch), "OUT_OF_SYNC")
 
 
 def _next(tokens: list[int]) -> list[int]:
