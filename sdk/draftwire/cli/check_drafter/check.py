@@ -10,11 +10,11 @@ from draftwire._calls.channel import AsyncChannels
 from draftwire._calls.error_messages import connection_words
 from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
 from draftwire.cli.check_drafter.findings import Findings, Outcome
+from draftwire.cli.check_drafter.patience import Patience
 from draftwire.cli.check_drafter.report import Report
 from draftwire.cli.check_drafter.rule import RULES
 from draftwire.cli.check_drafter.trial import Trial
 from draftwire.cli.check_drafter.trials import TRIALS
-from draftwire.cli.check_drafter.verifier_side import Patience
 from draftwire.cli.failure import Failure
 
 

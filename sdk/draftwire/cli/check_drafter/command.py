@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from draftwire.cli.check_drafter.check import check
-from draftwire.cli.check_drafter.verifier_side import Patience
+from draftwire.cli.check_drafter.patience import Patience
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json

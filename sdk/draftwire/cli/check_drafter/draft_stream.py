@@ -22,6 +22,9 @@ class StreamEnded(Exception):
         super().__init__(f"the drafter ended the stream: {' '.join(filter(None, (code.name, reason, message)))}")
         self.code = code
         self.reason = reason
+        # When a call ends while a message is being written, gRPC may give its own error in place of the call's status.
+        self.unclear = (code, message) == (grpc.StatusCode.INTERNAL, "Internal error from Core")
+        """Whether the status may not be the drafter's."""
 
 
 class DraftStream:

@@ -13,7 +13,8 @@ from draftwire._auth.security import Metadata
 from draftwire._messages.methods import GET_DRAFTER_INFO
 from draftwire.cli.check_drafter.draft_stream import DraftStream
 from draftwire.cli.check_drafter.findings import Breach, Findings, Skip
-from draftwire.cli.check_drafter.verifier_side import Patience, VerifierSide
+from draftwire.cli.check_drafter.patience import Patience
+from draftwire.cli.check_drafter.verifier_side import VerifierSide
 from draftwire.errors import from_rpc_error
 from draftwire.v1 import drafter_service_pb2 as drafter
 from draftwire.v1 import model_info_pb2

@@ -9,9 +9,9 @@ import grpc
 from draftwire.cli.check_drafter.draft_stream import DraftStream, StreamEnded
 from draftwire.cli.check_drafter.drafter_under_test import REVISION, DrafterUnderTest
 from draftwire.cli.check_drafter.findings import Breach, Skip
+from draftwire.cli.check_drafter.messages import opening
 from draftwire.cli.check_drafter.trial import Trials
 from draftwire.cli.check_drafter.trials.verdicts import expect, send_verdict
-from draftwire.cli.check_drafter.verifier_side import opening
 from draftwire.v1 import drafter_service_pb2 as messages
 from draftwire.v1 import model_info_pb2
 

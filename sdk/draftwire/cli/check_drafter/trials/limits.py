@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
 from draftwire.cli.check_drafter.findings import Breach, Skip
+from draftwire.cli.check_drafter.messages import opening
 from draftwire.cli.check_drafter.trial import Trials
-from draftwire.cli.check_drafter.verifier_side import opening
 
 LIMITS = Trials()
 _MOST_SEQUENCES = 512

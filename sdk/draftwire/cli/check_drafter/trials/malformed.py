@@ -7,9 +7,10 @@ from typing import Any
 
 from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
 from draftwire.cli.check_drafter.findings import Breach, Skip
+from draftwire.cli.check_drafter.messages import opening
+from draftwire.cli.check_drafter.received import Fault
 from draftwire.cli.check_drafter.trial import Trials
 from draftwire.cli.check_drafter.trials.verdicts import send_verdict
-from draftwire.cli.check_drafter.verifier_side import Fault, opening
 from draftwire.v1 import sampling_pb2
 
 MALFORMED = Trials()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from draftwire.cli.check_drafter.drafter_under_test import DrafterUnderTest
 from draftwire.cli.check_drafter.findings import Breach
+from draftwire.cli.check_drafter.messages import verdict
+from draftwire.cli.check_drafter.received import Fault
 from draftwire.cli.check_drafter.trial import Trials
 from draftwire.cli.check_drafter.trials.openings import no_error
-from draftwire.cli.check_drafter.verifier_side import Fault, VerifierSide, verdict
+from draftwire.cli.check_drafter.verifier_side import VerifierSide
 from draftwire.v1 import verdict_pb2
 
 VERDICTS = Trials()
