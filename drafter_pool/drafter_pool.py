@@ -160,7 +160,7 @@ class DrafterPool(DrafterEvents):
         for source, seconds in result.feature_seconds.items():
             reader = self.roster.find(source)
             if reader is not None:
-                reader.pause_policy.charge(seconds)
+                reader.pause_policy.charge_features(seconds)
         for source, merged in result.merged.items():
             drafter_outside = self.roster.find(source)
             if drafter_outside is not None:

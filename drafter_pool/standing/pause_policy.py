@@ -58,6 +58,8 @@ class PausePolicy:
         """Nodes verified per step and sequence, over sequences with any."""
         self._wire_seconds = 0.0
         """Measured seconds of messages that no step has been charged with yet."""
+        self._feature_seconds = 0.0
+        """As `_wire_seconds`, for what the target's passes did for the drafter."""
         self._wire_share = RunningMean(_START_SHARE, weight=_WEIGHT, floor=_START_SHARE)
         """Cost of messages as a share of a step, over steps in which the drafter is not paused."""
         self._merge_seconds = RunningMean(_START_NODE_SECONDS, weight=_WEIGHT, floor=_START_NODE_SECONDS)
@@ -82,6 +84,10 @@ class PausePolicy:
     def charge(self, seconds: float) -> None:
         """Charges the processor time of messages to or from the drafter, useful or not, also during a pause."""
         self._wire_seconds += seconds
+
+    def charge_features(self, seconds: float) -> None:
+        """Charges the time that the engine's thread took for the features that the drafter reads."""
+        self._feature_seconds += seconds
 
     def merged(self, seconds: float, nodes: int) -> None:
         """Charges the processor time in which the engine's thread merged so many nodes."""
@@ -108,7 +114,7 @@ class PausePolicy:
         if on_demand and self.paused:
             self._account.stepped(1.0, drafted=False)
             self._nodes = self._accepted = self._drafted = 0
-            self._wire_seconds = 0.0
+            self._wire_seconds = self._feature_seconds = 0.0
             return
         if self._drafted:
             self._nodes_verified.add(self._nodes / self._drafted)
@@ -145,7 +151,8 @@ class PausePolicy:
         the expected cost, and the measured time is charged later."""
         if not self._step_seconds:
             return expected
-        share, self._wire_seconds = _UNSEEN * self._wire_seconds / self._step_seconds, 0.0
+        share = (_UNSEEN * self._wire_seconds + self._feature_seconds) / self._step_seconds
+        self._wire_seconds = self._feature_seconds = 0.0
         if not paused:
             self._wire_share.add(share)
         return share

@@ -44,9 +44,14 @@ class _Reader:
     seconds: float = 0.0
     """Time spent on its features since last asked."""
 
-    def reads(self, sequence: Sequence) -> bool:
+    def takes(self, sequence: Sequence) -> bool:
         """Whether features of a sequence are of use to the drafter now."""
         return not self.paused or sequence.spec.always_draft
+
+    def taps(self, sequence: Sequence) -> bool:
+        """Whether features of a sequence are made for the drafter. Those of prompts are also made during a pause, at a
+        small share of the prompt's cost: without them, the drafter could hardly do well when it is tried again."""
+        return self.takes(sequence) or sequence.pending > 1
 
 
 class FeatureStreams:
@@ -101,7 +106,7 @@ class FeatureStreams:
             reader.handed_out.pop(sequence_id, None)
 
     def pause(self, source: str, *, paused: bool) -> None:
-        """Records whether a drafter is paused: it then reads only sequences that always draft."""
+        """Records whether a drafter is paused: it then gets features only of sequences that always draft."""
         reader = self._readers.get(source)
         if reader is not None:
             reader.paused = paused
@@ -121,7 +126,7 @@ class FeatureStreams:
         read = {
             reader.kind
             for reader in self._readers.values()
-            if any(each.spec.sequence_id in reader.handed_out and reader.reads(each) for each in passing)
+            if any(each.spec.sequence_id in reader.handed_out and reader.taps(each) for each in passing)
         }
         return [tap for kind, tap in self._taps.items() if kind in read]
 
@@ -143,7 +148,7 @@ class FeatureStreams:
         for source, reader in self._readers.items():
             for sequence_id in reader.handed_out:
                 sequence = self._running.get(sequence_id)
-                if sequence is not None and reader.reads(sequence):
+                if sequence is not None and reader.takes(sequence):
                     found += self._hand_out(source, reader, sequence)
         return found
 

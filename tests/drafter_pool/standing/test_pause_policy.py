@@ -190,6 +190,18 @@ def test_merging_and_messages_cost_the_same() -> None:
     assert steps[0] == steps[1] == steps[2]
 
 
+def test_features_are_charged_as_measured_and_messages_with_what_is_not_timed() -> None:
+    steps = []
+    for features in (0.0, 2 * TIMED):
+        policy = priced()
+        steps.append(0)
+        while not policy.paused:
+            policy.charge_features(features)
+            step(policy, timed=0.0 if features else TIMED)
+            steps[-1] += 1
+    assert steps[0] == steps[1]
+
+
 def test_what_takes_long_to_read_is_paid_for() -> None:
     assert steps_until_pause(priced(), timed=9e-3) < steps_until_pause(priced(), timed=TIMED) / 9
 

@@ -209,6 +209,19 @@ def test_nothing_is_read_for_a_paused_drafter() -> None:
     assert sorted(reader.found[0]) == [*range(start), start + 3, start + 4], "those computed meanwhile are left out"
 
 
+def test_prompts_are_read_for_a_paused_drafter_and_handed_out_when_it_is_tried_again() -> None:
+    engine, reader = engine_with_tap(), Reader()
+    engine.add(SPECS[0])
+    engine.attach(0, "far")
+    engine.pause("far", paused=True)
+    for _ in range(3):
+        assert engine.step().features == []
+    engine.pause("far", paused=False)
+    reader.take(engine.step().features)
+    start = len(SPECS[0].tokens)
+    assert sorted(reader.found[0]) == [*range(start), start + 2]
+
+
 def test_a_sequence_that_always_drafts_is_read_during_a_pause() -> None:
     engine, reader = engine_with_tap(), Reader()
     spec = replace(SPECS[0], always_draft=True)
