@@ -15,7 +15,7 @@ SWAP_TOKENS = 5
 
 
 class Swapping:
-    """Two drafters that alternate: after every 5 tokens of a request one takes over from the other."""
+    """Two or more drafters in turn: after every 5 tokens of a request the next one takes over."""
 
     events = "swaps"
 
@@ -62,7 +62,8 @@ class Swapping:
         """Swaps the drafters; returns whether a running request moved."""
         listed = await self._client.drafters.list()
         old = next((d for d in listed if d.sequences), listed[0]).name
-        new = next(name for name in self._drafters if name != old)
+        names = list(self._drafters)
+        new = names[(names.index(old) + 1) % len(names)]
         swap = await self._client.drafters.swap(old, new)
         await self._client.drafters.attach(self._drafters[old], old)
         return swap.moved_sequences > 0

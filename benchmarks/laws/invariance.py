@@ -3,12 +3,16 @@
     python -m benchmarks.laws.invariance [--prompts 100] [--max-tokens 48] [--kernels avx2] [--json]
     python -m benchmarks.laws.invariance --family hybrid --target-millions 400 --draft-millions 25
     python -m benchmarks.laws.invariance --target FILE.gguf --drafts GOOD.gguf BAD.gguf UNTRAINED.gguf
+    python -m benchmarks.laws.invariance --eagle DIR --cases EAGLE
 
 Real services generate from held-out prompts, under three samplings, with and without drafters, alone and in a batch of
 16, with drafters that are swapped after every 5 tokens, and with drafters or verifiers whose processes are killed
 meanwhile; with so few KV slots that sequences are preempted; and, from long prompts, with and without the prefix cache.
 The reference is the verifier's output alone, without drafters and without the cache. It is compared in turn with the
 engine without any service, and with transformers' own generate. The exit status is 1 if a single output differs.
+
+--eagle adds cases with an EAGLE-3 drafter for the target: in a service, in the verifier, killed, and swapped with a
+draft model and prompt lookup.
 
 --device cuda runs all models on one GPU, where --reproducible may change outputs, too.
 --family chooses the bundled models, inflated if sizes are given. --kernels selects the verifier's kernels. --target and
@@ -60,6 +64,7 @@ TOGETHER = 6
 OUTPUT = 160
 """Tokens of long outputs: a sequence is admitted with room for a tree, and outgrows it."""
 DRAFTS = ("good draft", "bad draft", "untrained draft")
+EAGLE = "EAGLE-3"
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,10 @@ def cases(
     client and tight: of the verifier and of one with few KV slots. addresses: of the drafters.
     """
     good = addresses["good draft"]
+    eagle = options.eagle
+    kinds = {"draft model": good, "n-gram": "local:ngram"}
+    if eagle is not None:
+        kinds |= {"EAGLE-3": addresses[EAGLE], "EAGLE-3 in the verifier": f"local:eagle3?model={eagle}"}
     start = partial(services.forked_verifier, options.target, "--kernels", options.kernels)
     return [
         Case("no drafter", Drafting(client, None)),
@@ -133,6 +142,15 @@ def cases(
             f"a swap after every {SWAP_TOKENS} tokens", Swapping(client, {"good": good, "bad": addresses["bad draft"]})
         ),
         Case("a drafter killed mid-request", Killing(client, services, options.drafts[0])),
+        *(
+            (
+                Case(f"{EAGLE} in the verifier", Drafting(client, kinds["EAGLE-3 in the verifier"])),
+                Case(f"{EAGLE}, swaps with other kinds", Swapping(client, kinds)),
+                Case(f"{EAGLE} killed mid-request", Killing(client, services, eagle)),
+            )
+            if eagle is not None
+            else ()
+        ),
         Case("long outputs, no drafter", Drafting(client, None), (1,), tokens=OUTPUT),
         Case("long outputs, few KV slots", Preempting(tight, good), (BATCH,), tokens=OUTPUT),
         Case("a verifier killed mid-request", FailingOver(start, good), (BATCH,)),
@@ -147,6 +165,8 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     target: Path = options.target
     verifier = services.verifier(target, "--kernels", options.kernels)
     drafters = {name: services.drafter(model) for name, model in zip(DRAFTS, options.drafts, strict=True)}
+    if options.eagle is not None:
+        drafters[EAGLE] = services.drafter(options.eagle)
     addresses = {name: await asyncio.to_thread(lambda s=service: s.address) for name, service in drafters.items()}
     differing_outputs = outputs_compared = 0
     lines: list[dict[str, object]] = []
@@ -243,6 +263,7 @@ def main() -> int:
     parser.add_argument("--draft-millions", type=float, help="likewise of inflated draft models")
     parser.add_argument("--target", type=Path, help="that of the family by default")
     parser.add_argument("--drafts", type=Path, nargs=3, metavar=("GOOD", "BAD", "UNTRAINED"))
+    parser.add_argument("--eagle", type=Path, help="directory of an EAGLE-3 drafter for the target")
     add_report_options(parser)
     options = parser.parse_args()
     name, good = FAMILIES[options.family]
