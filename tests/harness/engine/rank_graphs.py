@@ -30,6 +30,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
 from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.waiting import eventually
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1)]
 PROMPTS = [random_tokens(6, seed=1), random_tokens(3, seed=2)]
@@ -167,7 +168,12 @@ def main() -> None:
         else:
             lead(model, gpu, report)
             ranks.dismiss()
-    Path(sys.argv[2], f"{ranks.rank}.json").write_text(json.dumps(asdict(report)))
+    output = Path(sys.argv[2])
+    unfinished = output / f"{ranks.rank}.unfinished"
+    unfinished.write_text(json.dumps(asdict(report)))
+    unfinished.rename(output / f"{ranks.rank}.json")
+    if not ranks.rank:  # closing gives the other rank some seconds, which a busy machine may not have
+        eventually((output / "1.json").exists, "the other rank has reported")
     processes.close()
 
 
