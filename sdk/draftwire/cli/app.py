@@ -19,6 +19,7 @@ from draftwire.version import __version__
 
 _MODULES = {
     "demo": "draftwire.cli.demo.command",
+    "serve": "draftwire.cli.serve.command",
     "generate": "draftwire.cli.generate",
     "chat": "draftwire.cli.chat",
     "top": "draftwire.cli.top.command",

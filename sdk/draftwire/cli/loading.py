@@ -24,11 +24,12 @@ def bars(console: Console) -> Progress:
 class Loading:
     """A bar for each child until it is ready."""
 
-    def __init__(self, console: Console) -> None:
-        """Draws on a console."""
+    def __init__(self, console: Console, seconds: float = START_SECONDS) -> None:
+        """Draws on a console. seconds: in which all children have to be ready."""
         self._bars = bars(console)
         self._waiting: dict[Job, TaskID] = {}
-        self._deadline = time.monotonic() + START_SECONDS
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
 
     def __enter__(self) -> Self:
         """Begins to draw."""
@@ -56,7 +57,7 @@ class Loading:
                     del self._waiting[child]
             if time.monotonic() > self._deadline:
                 names = ", ".join(child.name for child in self._waiting)
-                raise Failure(f"not ready after {START_SECONDS:.0f} s: {names}")
+                raise Failure(f"not ready after {self._seconds:.0f} s: {names}")
             time.sleep(0.05)
 
 

@@ -24,17 +24,17 @@ _PATIENCE = 5.0  # seconds a child has to stop in
 class Job:
     """A child process that is ready when it has ended."""
 
-    def __init__(self, name: str, arguments: Sequence[str], logs: Path) -> None:
-        """Starts Python with these arguments."""
+    def __init__(self, name: str, arguments: Sequence[str], logs: Path, *, threads: int = 1) -> None:
+        """Starts Python with these arguments. threads: compute threads."""
         self.name = name
-        self._log = logs / f"{name}.log"
+        self.log = logs / f"{name}.log"
         environment = os.environ | {
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # it sees what this process sees
             "PYTHONUNBUFFERED": "1",
         }
-        with self._log.open("wb") as log:
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *arguments],
                 env=environment,
@@ -52,7 +52,7 @@ class Job:
         """
         code = self._process.poll()
         if code:
-            raise self._failure(code)
+            raise self.failure(code)
         return code == 0
 
     @property
@@ -69,26 +69,42 @@ class Job:
         """Asks it to end."""
         self._process.terminate()  # does nothing when it has ended
 
-    def wait(self) -> None:
-        """Waits until it has ended, and kills it if it does not."""
+    def wait(self, seconds: float = _PATIENCE) -> None:
+        """Waits until it has ended, and kills it if it has not after `seconds`."""
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def _failure(self, code: int) -> Failure:
-        tail = self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL:]
+    @property
+    def ended(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
+    def failure(self, code: int) -> Failure:
+        """Returns the error of its end with an exit status, with the last lines of its log."""
+        tail = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL:]
         return Failure("\n".join([f"{self.name} ended with code {code}:", *(f"    {line}" for line in tail)]))
 
 
 class Service(Job):
-    """A child process that serves gRPC on a free port of this machine, ready when it serves."""
+    """A child process that serves gRPC on this machine, ready when it serves."""
 
-    def __init__(self, name: str, module: str, model: Path, logs: Path, *flags: str) -> None:
-        """Starts it with a model and more flags."""
-        self.address = f"127.0.0.1:{_free_port()}"
-        arguments = ["-m", module, "--model", str(model), "--listen", self.address]
-        super().__init__(name, [*arguments, "--threads", "1", "--log-format", "console", *flags], logs)
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        model: str | Path,
+        logs: Path,
+        *flags: str,
+        threads: int = 1,
+        address: str = "",
+    ) -> None:
+        """Starts it with a model and more flags. threads: compute threads. address: to listen on, by default a free
+        port."""
+        self.address = address or free_address()
+        arguments = ["-m", module, "--model", str(model), "--listen", self.address, "--threads", str(threads)]
+        super().__init__(name, [*arguments, "--log-format", "console", *flags], logs, threads=threads)
         self._channel = grpc.insecure_channel(self.address, options=[("grpc.max_reconnect_backoff_ms", 200)])
 
     def is_ready(self) -> bool:
@@ -99,7 +115,7 @@ class Service(Job):
         """
         code = self._process.poll()
         if code is not None:
-            raise self._failure(code)
+            raise self.failure(code)
         check = self._channel.unary_unary(_CHECK, request_serializer=bytes, response_deserializer=bytes)
         try:
             return bool(check(b"", timeout=2.0) == _SERVING)
@@ -112,16 +128,16 @@ class Service(Job):
         super().terminate()
 
 
-def check_services_installed(command: str) -> None:
-    """Checks that the services can run here, for a command that starts them.
+def check_services_installed(command: str, *further: str) -> None:
+    """Checks that the services can run here, for a command that starts them. further: other packages it needs.
 
     Raises:
         Failure: something is not installed.
     """
-    check_installed(f"{command} runs the services here and", _NEEDED)
+    check_installed(f"{command} runs the services here and", (*_NEEDED, *further))
 
 
-def _free_port() -> int:
+def free_address(host: str = "127.0.0.1") -> str:
+    """Returns an address HOST:PORT whose port is free on this machine."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port
+        return f"{host}:{taken.getsockname()[1]}"

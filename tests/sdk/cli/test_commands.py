@@ -34,7 +34,7 @@ def draftwire(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 def listed(output: str) -> list[str]:
     """Returns the commands of a help text, in its order."""
-    return re.findall(r"^│ (\w+) {2,}\S", output.partition("Commands")[2], re.MULTILINE)
+    return re.findall(r"^│ ([\w-]+) {2,}\S", output.partition("Commands")[2], re.MULTILINE)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_it_stands_among_the_others_in_the_help(hello: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "Greet someone." in result.stdout
     assert listed(result.stdout) == [
-        "demo", "generate", "chat", "top", "bench", "check", "probe", "drafters", "calibrate", "hello", "train",
+        "demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters", "calibrate", "hello", "train",
         "version",
     ]  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""``draftwire serve``: everything that serves a model, in one command."""

@@ -1,0 +1,134 @@
+"""`draftwire serve` with the bundled models: one command serves, says where, and leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwire import Client
+from tests.harness import processes
+from tests.harness.checkout import MODELS
+from tests.harness.waiting import PATIENCE, eventually
+
+SERVING = "serving; Ctrl-C stops it"
+
+
+class Command:
+    """A running `draftwire serve`."""
+
+    def __init__(self, place: Path, *flags: str) -> None:
+        self.log = place / "draftwire.log"
+        self.output = place / "output"
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "draftwire.cli", "serve", "--threads", "2", "--log", str(self.log), *flags],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | processes.ENVIRONMENT,
+                start_new_session=True,
+            )
+
+    def told(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def line(self, name: str) -> str:
+        (line,) = (each for each in self.told().splitlines() if each.startswith(name + " "))
+        return line.removeprefix(name).strip()
+
+    def children(self) -> list[int]:
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == self.process.pid:
+                found.append(int(stat.parent.name))
+        return found
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def serving(place: Path, *flags: str) -> Iterator[Command]:
+    command = Command(place, *flags)
+    try:
+        eventually(lambda: command.process.poll() is not None or SERVING in command.told(), "everything serves")
+        assert command.process.poll() is None, command.told()
+        yield command
+    finally:
+        if command.process.poll() is None:
+            children = command.children()
+            command.process.kill()
+            command.process.wait()
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+
+
+def complete(endpoint: str, **fields: Any) -> str:
+    body = {"prompt": "def read_config(path):\n", "model": "target", "max_tokens": 40, "temperature": 0.0} | fields
+    request = urllib.request.Request(
+        f"{endpoint}/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        text: str = json.loads(answer.read())["choices"][0]["text"]
+    return text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_model_with_a_draft_model(tmp_path: Path, number: int) -> None:
+    listen = "127.0.0.1:0"
+    with serving(
+        tmp_path, "--model", str(MODELS / "target"), "--draft", str(MODELS / "draft"), "--listen", listen
+    ) as command:
+        endpoint = command.line("endpoint")
+        text = complete(endpoint)
+        assert text
+        with urllib.request.urlopen(command.line("console"), timeout=PATIENCE) as page:
+            assert b"<html" in page.read().lower()
+        with Client(command.line("verifier").partition(" ")[0], timeout=PATIENCE) as client:
+            (drafter,) = client.drafters.list()
+            assert drafter.state == "ready"
+            plain = client.generate("def read_config(path):\n", max_tokens=40, temperature=0.0)
+        assert plain.text == text
+        children = command.children()
+        assert len(children) >= 3
+        assert command.end(number) == 0, command.told()
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "nothing is left")
+    log = command.log.read_text()
+    for name in ("verifier", "drafter", "gateway"):
+        assert f"{name} | " in log
+    assert command.told().rstrip().endswith("stopped")
+
+
+def test_the_loss_of_a_drafter_is_told_and_serving_goes_on(tmp_path: Path) -> None:
+    flags = ("--model", str(MODELS / "target"), "--draft", str(MODELS / "draft"), "--listen", "127.0.0.1:0")
+    with serving(tmp_path, *flags) as command:
+        (drafter,) = (
+            pid for pid in command.children() if "drafter_service" in Path(f"/proc/{pid}/cmdline").read_text()
+        )
+        os.kill(drafter, signal.SIGKILL)
+        eventually(lambda: "serving goes on without it" in command.told(), "it is told")
+        assert complete(command.line("endpoint"))
+        assert command.end() == 0
+
+
+def test_what_cannot_be_served_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = Command(tmp_path, "--model", str(tmp_path / "none"), "--listen", "127.0.0.1:0")
+    assert command.process.wait(PATIENCE) == 1
+    assert "verifier ended with code 1" in command.told()
+    assert "no such directory" in command.told()
+    time.sleep(0.1)
+    assert not command.children()
