@@ -56,8 +56,8 @@ def test_it_stands_among_the_others_in_the_help(hello: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "Greet someone." in result.stdout
     assert listed(result.stdout) == [
-        "demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters", "calibrate", "hello", "train",
-        "version",
+        "demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters",
+        "calibrate", "hello", "train", "version",
     ]  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def serve(
 
 
 def _with_port(address: str) -> str:
-    """Returns an address with a free port in place of port 0: the processes call each other, so they have to know it."""
+    """Returns an address with a free port in place of port 0: the processes have to know each other's ports."""
     host, _, port = address.rpartition(":")
     return free_address(host) if port == "0" else address
 
