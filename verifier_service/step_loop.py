@@ -83,7 +83,7 @@ class StepLoop(ProposalSink):
         )
 
     async def add_features(self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None) -> bool:
-        """Makes features for a drafter, see FeatureStreams.add. Raises ThreadEnded."""
+        """Makes features for a drafter, see FeatureStreams.add. Raises TooManyKinds, ThreadEnded."""
         return await self._thread.call(lambda: self.engine.features.add(source, kind, dtype, tap))
 
     def sent_features(self, source: str, count: int | None = None) -> None:

@@ -10,11 +10,11 @@ from drafter_pool.drafter.feature_intake import FeatureIntake
 from drafter_pool.drafter.feature_weights import FetchWeights
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
-from service_runtime.errors import ServiceError, failed_precondition, shutting_down
+from service_runtime.errors import ServiceError, at_capacity, failed_precondition, shutting_down
 from service_runtime.process.engine_thread import ThreadEnded
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.handshake import shown
-from speculative_engine.engine.feature_streams import FeatureKind
+from speculative_engine.engine.feature_streams import FeatureKind, TooManyKinds
 from speculative_engine.model.feature_codec import FEATURE_TYPES, FLOATS
 from speculative_engine.model.feature_map import FeatureMap, FeatureShape
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
@@ -27,6 +27,8 @@ log = get_logger(__name__)
 _MOST_LAYERS = 64
 _WIDEST = 4
 """Most times that a feature may be wider than a hidden state: all slots keep one."""
+_RETRY_SECONDS = 60.0
+"""Time after which a drafter of one kind too many may be tried again: drafters stay long."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -46,6 +48,8 @@ class TargetFeatures(FeatureIntake):
             await self._prepare(source, address, features, kind, shape)
         except ThreadEnded as error:
             raise shutting_down() from error
+        except TooManyKinds as error:
+            raise at_capacity(str(error), _RETRY_SECONDS) from error
 
     async def _prepare(
         self, source: str, address: str, features: FeatureMapMessage, kind: FeatureKind, shape: FeatureShape

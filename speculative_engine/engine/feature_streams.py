@@ -17,8 +17,14 @@ from speculative_engine.model.taps import Tap
 
 MOST_UNSENT = 8 << 20
 """Most bytes of features handed out for a drafter and not yet sent to it. The others stay with the KV slots."""
+MOST_KINDS = 8
+"""Most kinds of features at once: each keeps a vector for every KV slot."""
 MOST_BYTES = 1 << 20
 """Most bytes of one sequence's features handed out in one piece, unless one feature is larger."""
+
+
+class TooManyKinds(Exception):
+    """Raised for one kind of features more than there may be at once."""
 
 
 class FeatureKind(NamedTuple):
@@ -74,8 +80,11 @@ class FeatureStreams:
     def add(self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None) -> bool:
         """Adds a drafter that reads features as bytes of a type (`feature_codec`).
 
-        tap: makes these features; None if another drafter's does. Returns False, without effect, if none does.
+        tap: makes these features; None if another drafter's does. Returns False, without effect, if none does. Raises
+        TooManyKinds.
         """
+        if kind not in self._taps and len(self._taps) >= MOST_KINDS:
+            raise TooManyKinds(f"{MOST_KINDS} kinds of features are made already")
         known = self._taps.setdefault(kind, tap) if tap is not None else self._taps.get(kind)
         if known is None:
             return False

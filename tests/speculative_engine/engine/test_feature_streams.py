@@ -244,6 +244,17 @@ def test_the_last_reader_takes_its_tap_along() -> None:
     assert generate(engine, SPECS).tokens == generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS).tokens
 
 
+def test_kinds_are_limited() -> None:
+    engine = engine_with_tap()
+    for number in range(1, feature_streams.MOST_KINDS):
+        assert engine.features.add(f"other {number}", KIND._replace(layers=(number,)), "float32", tap_of(engine))
+    with pytest.raises(feature_streams.TooManyKinds):
+        engine.features.add("one more", KIND._replace(layers=(0,)), "float32")
+    assert engine.features.add("of a known kind", KIND, "float32")
+    engine.forget("other 1")
+    assert engine.features.add("one more", KIND._replace(layers=(0,)), "float32", tap_of(engine))
+
+
 def test_the_time_of_features_is_charged_to_who_reads_them() -> None:
     engine = engine_with_tap()
     engine.features.add("idle", KIND, "float32")
