@@ -103,7 +103,7 @@ async def test_unknown_paths_and_methods(http: httpx.AsyncClient) -> None:
     assert missing.json()["error"]["type"] == "not_found_error"
 
 
-@pytest.mark.parametrize("path", ["/v1", "/docs", "/v1/responses", "/v1/embeddings", "/nowhere"])
+@pytest.mark.parametrize("path", ["/v1", "/docs", "/v1/files", "/v1/embeddings", "/nowhere"])
 async def test_a_path_that_is_none_is_told_what_there_is(http: httpx.AsyncClient, path: str) -> None:
     for method in ("GET", "POST"):
         missing = await http.request(method, path)
