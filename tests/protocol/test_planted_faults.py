@@ -107,6 +107,7 @@ def no_rollback(patch: Patch) -> None:
     patch.setattr(VerificationJob, "rollback", rollback)
 
 
+@pytest.mark.timeout(900)  # the rarest takes minutes now and then
 @pytest.mark.parametrize(
     "plant",
     [
@@ -129,7 +130,7 @@ def test_they_show(
             lambda: ProtocolMachine(checkpoints, reference, Counter()),
             settings=settings(
                 derandomize=False,
-                max_examples=300,
+                max_examples=800,
                 suppress_health_check=list(HealthCheck),
                 phases=[Phase.generate],
                 report_multiple_bugs=False,
