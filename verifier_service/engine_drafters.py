@@ -12,7 +12,7 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.engine.step_result import SequenceOutcome
+from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
 from verifier_service.reading.local_address import make_drafter, read_local_address
 from verifier_service.step_loop import StepLoop
@@ -93,6 +93,9 @@ class EngineDrafter(PooledDrafter):
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Does nothing: the engine commits to the drafter itself."""
+
+    def send_features(self, features: Sequence[SequenceFeatures]) -> None:
+        """Does nothing: drafters in the engine find features where they are kept."""
 
     def close(self, sequence_id: int) -> None:
         """Forgets a sequence; does nothing if it is not open."""

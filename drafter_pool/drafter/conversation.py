@@ -45,7 +45,7 @@ log = get_logger(__name__)
 _RETRY_SECONDS = 1.0
 """Seconds after which a full drafter is asked again if it names no time."""
 _FEATURE_BYTES = 1 << 20
-"""Bytes of features from which a message takes no more."""
+"""Most bytes of features in one message, unless one piece is larger."""
 _LONGEST = 0.01
 """Maximum CPU time charged for handling a message, in seconds; any more is due to something else, such as garbage
 collection."""

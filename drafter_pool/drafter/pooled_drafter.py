@@ -146,9 +146,9 @@ class PooledDrafter(ABC):
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Sends a step's verdicts for the sequences that are open with this drafter."""
 
+    @abstractmethod
     def send_features(self, features: Sequence[SequenceFeatures]) -> None:
-        """Sends features that were made for this drafter; only a drafter that reads features gets any."""
-        raise NotImplementedError(f"{self.name} reads no features")
+        """Sends features that were made for this drafter."""
 
     @abstractmethod
     def close(self, sequence_id: int) -> None:

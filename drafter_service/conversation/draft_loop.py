@@ -26,6 +26,7 @@ from speculative_engine.drafters.drafter import (
 )
 from speculative_engine.kv.fair_shares import ServedVerifier
 from speculative_engine.kv.slot_queue import SlotUse
+from speculative_engine.model.feature_codec import decode
 from speculative_engine.tree.proposal import Proposal
 
 ResultT = TypeVar("ResultT")
@@ -78,8 +79,11 @@ class Received:
     key: SequenceKey
     start: int
     """Position of the first token."""
-    features: torch.Tensor
-    """[tokens, width]"""
+    count: int
+    values: bytes
+    """The features, encoded (`model.feature_codec`)."""
+    width: int
+    dtype: str
 
 
 class _Stream:
@@ -194,7 +198,7 @@ class DraftLoop:
     def receive(self, received: Sequence[Received]) -> None:
         """Passes on features for sequences of one stream; those for failed sequences are ignored. Raises ServiceError
         as `open` does."""
-        tokens = sum(len(each.features) for each in received)
+        tokens = sum(each.count for each in received)
         self._post(received[0].key.stream, lambda: self._receive(received), tokens, self._max_waiting_tokens)
 
     def close(self, keys: Sequence[SequenceKey]) -> None:
@@ -291,7 +295,7 @@ class DraftLoop:
         drafter = cast(FeatureDrafter, self._drafter)
         for each in received:
             if each.key in self._keys.get(each.key.stream, ()):
-                drafter.receive(each.key, each.start, each.features)
+                drafter.receive(each.key, each.start, decode(each.values, each.width, each.dtype))
 
     def _close(self, keys: Sequence[SequenceKey]) -> None:
         for key in keys:

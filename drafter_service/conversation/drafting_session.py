@@ -25,7 +25,7 @@ from service_runtime.rpc.handshake import shown
 from service_runtime.rpc.idle_watch import IdleWatch
 from service_runtime.rpc.message_stream import MessageStream
 from service_runtime.rpc.stream_writer import OutboxFull, StreamWriter
-from speculative_engine.model.feature_codec import decode
+from speculative_engine.model.feature_codec import feature_count
 from speculative_engine.tree.proposal import Proposal
 
 log = get_logger(__name__)
@@ -292,16 +292,16 @@ class DraftingSession:
             )
         kind = self._hello.features
         try:
-            values = decode(features.values, kind.width, kind.dtype)
+            count = feature_count(features.values, kind.width, kind.dtype)
         except ValueError as error:
             raise invalid_field("features.values", str(error)) from error
-        if features.first_position + len(values) > sequence.max_length:
+        if features.first_position + count > sequence.max_length:
             raise invalid_field(
                 "features.first_position",
-                f"{features.first_position} and {len(values)} features exceed max_length, {sequence.max_length}, of "
-                "the opening",
+                f"{features.first_position} and {count} features exceed max_length, {sequence.max_length}, of the "
+                "opening",
             )
-        return Received(sequence.key, features.first_position, values)
+        return Received(sequence.key, features.first_position, count, features.values, kind.width, kind.dtype)
 
     def _check_entries(self, field: str, count: int) -> None:
         """Raises ServiceError for a message with so many entries that it would delay every other stream."""

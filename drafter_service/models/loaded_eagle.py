@@ -14,7 +14,7 @@ from speculative_engine.model.packed_model import ModelLoadError
 
 
 def is_eagle(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint is one of EAGLE-3, or of another kind of speculators."""
+    """Returns whether a checkpoint is an EAGLE-3 drafter, or another one in the layout of speculators."""
     if checkpoint.gguf is not None:
         return False
     try:

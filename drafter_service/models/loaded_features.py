@@ -41,7 +41,7 @@ class FeatureNetwork(NamedTuple):
     layers: tuple[int, ...]
     """Indices of the target's layers whose inputs are read."""
     norm_output: bool
-    """Whether a row's children read its hidden state after the last norm, or before it."""
+    """Whether the hidden state that is fed back has been through the last norm."""
     vocab_size: int
     """Number of the target's tokens."""
     target_ids: torch.Tensor | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from gateway.http.errors import GatewayError
+from gateway.openai.call_arguments import check_arguments
 from gateway.openai.speculation_options import Content, text_of
 
 _SYSTEM = ("system", "developer")
@@ -89,22 +89,13 @@ def check_messages(messages: Sequence[ChatMessage]) -> None:
         if message.content is None and not message.tool_calls:
             _refuse(f"{place}.content", "is required", "missing_required_parameter")
         for number, call in enumerate(message.tool_calls or ()):
-            _check_arguments(f"{place}.tool_calls[{number}].function.arguments", call.function.arguments)
+            check_arguments(f"{place}.tool_calls[{number}].function.arguments", call.function.arguments)
             known.add(call.id)
         if message.role == "tool":
             if message.tool_call_id is None:
                 _refuse(f"{place}.tool_call_id", "is required", "missing_required_parameter")
             if message.tool_call_id not in known:
                 _refuse(f"{place}.tool_call_id", "is not the id of a call in an earlier message")
-
-
-def _check_arguments(param: str, arguments: str) -> None:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        _refuse(param, "is not a JSON object")
 
 
 def _refuse(param: str, message: str, code: str = "invalid_value") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +10,7 @@ from draftwire import ChatFormat, GenerateOptions
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import Tool, ToolUse
 from gateway.http.errors import GatewayError
+from gateway.openai.call_arguments import check_arguments
 from gateway.openai.generation_request import GenerationRequest, PositiveCount
 from gateway.openai.output_form import json_form
 from gateway.openai.speculation_options import one_of
@@ -86,7 +86,7 @@ Item = Annotated[
 
 
 class Function(BaseModel):
-    """A function that the model may call."""
+    """A function that the model may call. Its type is read first, so that another kind of tool is refused by it."""
 
     model_config = _STRICT
 
@@ -187,7 +187,7 @@ class ResponsesRequest(GenerationRequest):
                     text = "".join(part.text for part in item.content or ())
                     _assistant(turns)["reasoning_content"] = text
                 case FunctionCall():
-                    _check_arguments(f"input[{index}].arguments", item.arguments)
+                    check_arguments(f"input[{index}].arguments", item.arguments)
                     names[item.call_id] = item.name
                     call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
                     _assistant(turns).setdefault("tool_calls", []).append(call)
@@ -228,12 +228,3 @@ def _assistant(turns: list[dict[str, Any]]) -> dict[str, Any]:
     if not turns or turns[-1]["role"] != "assistant":
         turns.append({"role": "assistant", "content": ""})
     return turns[-1]
-
-
-def _check_arguments(param: str, arguments: str) -> None:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise GatewayError(f"{param}: is not a JSON object", param=param, code="invalid_value")

@@ -20,6 +20,14 @@ def feature_bytes(width: int, dtype: str) -> int:
     return _SCALE.itemsize + width if dtype == INT8 else width * FLOATS[dtype].itemsize
 
 
+def feature_count(values: bytes, width: int, dtype: str) -> int:
+    """Returns the number of encoded features. Raises ValueError for bytes that are not whole features, or none."""
+    size = feature_bytes(width, dtype)
+    if not values or len(values) % size:
+        raise ValueError(f"must be a multiple of {size} bytes, one or more features of {width} {dtype}")
+    return len(values) // size
+
+
 def encode(features: torch.Tensor, dtype: str) -> bytes:
     """Returns features [n, width], on the host, as bytes."""
     if dtype != INT8:
@@ -37,12 +45,10 @@ def encode(features: torch.Tensor, dtype: str) -> bytes:
 def decode(values: bytes, width: int, dtype: str) -> torch.Tensor:
     """Returns features [n, width] from their bytes; those in 8 bits become float32. Raises ValueError for bytes that
     are not whole features."""
-    size = feature_bytes(width, dtype)
-    if not values or len(values) % size:
-        raise ValueError(f"must be a multiple of {size} bytes, one or more features of {width} {dtype}")
+    count = feature_count(values, width, dtype)
     if dtype != INT8:
-        return torch.frombuffer(bytearray(values), dtype=FLOATS[dtype]).view(-1, width)
-    rows = np.frombuffer(values, dtype=np.uint8).reshape(-1, size)
+        return torch.frombuffer(bytearray(values), dtype=FLOATS[dtype]).view(count, width)
+    rows = np.frombuffer(values, dtype=np.uint8).reshape(count, -1)
     scales = np.ascontiguousarray(rows[:, : _SCALE.itemsize]).view(_SCALE)
     whole = rows[:, _SCALE.itemsize :].view(np.int8)
     return torch.from_numpy(whole.astype(np.float32) * scales)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,9 +125,12 @@ def test_the_loss_of_a_drafter_is_told_and_serving_goes_on(tmp_path: Path) -> No
 
 
 def test_what_cannot_be_served_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = Command(tmp_path, "--model", str(tmp_path / "none"), "--listen", "127.0.0.1:0")
-    assert command.process.wait(PATIENCE) == 1
+    flags = ("--draft", str(MODELS / "draft"), "--listen", "127.0.0.1:0")
+    command = Command(tmp_path, "--model", str(tmp_path / "none"), *flags)
+    children: set[int] = set()
+    eventually(lambda: children.update(command.children()) or command.process.poll() is not None, "it has ended")
+    assert command.process.returncode == 1
     assert "verifier ended with code 1" in command.told()
     assert "no such directory" in command.told()
-    time.sleep(0.1)
-    assert not command.children()
+    assert len(children) >= 2, "the verifier and the drafter were started"
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "nothing is left")
