@@ -16,7 +16,7 @@ from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.eagle.eagle3 import try_out
+from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.feature_map import FeatureMap
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel

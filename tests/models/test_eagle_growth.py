@@ -6,29 +6,19 @@ import torch
 
 from models.eagle_growth import inflate_eagle
 from speculative_engine.drafters.eagle.eagle_files import Eagle, TargetShape, load_eagle
-from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import VOCABULARY
+from tests.harness.engine.feature_pass import logits_of
 from tests.harness.models.eagle_checkpoints import eagle_config, write_eagle
 
 SMALL, LARGE = 64, 256
 TOKENS = [5, 9, 14, 23, 42]
 
 
-def logits_of(eagle: Eagle, states: torch.Tensor) -> torch.Tensor:
+def guesses_of(eagle: Eagle, states: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         features = eagle.mapping(states)
-    model = PackedModel(eagle.model, 32, row_exact=False)
-    slots = model.pool.take(len(TOKENS))
-    builder = BatchBuilder()
-    rows = [
-        builder.add_row(token, at, int(slot), wants_logits=True)
-        for at, (token, slot) in enumerate(zip(TOKENS, slots, strict=True))
-    ]
-    builder.add_lane(slots[:0], rows)
-    batch = builder.build(model.group_size, model.device)
-    batch.features = features
-    return model.forward(batch)
+    return logits_of(PackedModel(eagle.model, 32, row_exact=False), TOKENS, features)
 
 
 def test_guesses_stay(tmp_path: Path) -> None:
@@ -36,11 +26,11 @@ def test_guesses_stay(tmp_path: Path) -> None:
     small = write_eagle(tmp_path / "small", config)
     inflate_eagle(small, tmp_path / "large", LARGE)
     states = torch.randn(len(TOKENS), 3, SMALL)
-    expected = logits_of(
+    expected = guesses_of(
         load_eagle(small, TargetShape(3, SMALL, VOCABULARY, "LlamaForCausalLM"), torch.float32), states.flatten(1)
     )
     grown = load_eagle(tmp_path / "large", TargetShape(3, LARGE, VOCABULARY, "LlamaForCausalLM"), torch.float32)
     assert grown.model.config.hidden_size == LARGE
     assert grown.mapping.fc.weight.shape == (LARGE, 3 * LARGE)
     wide = torch.cat([states, states.new_zeros(len(TOKENS), 3, LARGE - SMALL)], dim=2)
-    torch.testing.assert_close(logits_of(grown, wide.flatten(1)), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(guesses_of(grown, wide.flatten(1)), expected, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from service_runtime.errors import ServiceError
 from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.startup_error import StartupError
-from speculative_engine.drafters.eagle.eagle_drafter import EagleDraft
+from speculative_engine.drafters.features.reading_drafter import ReadingDraft
 from tests.harness.models.eagle_checkpoints import change_tensors
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.mtp_checkpoints import write_with_mtp
@@ -127,15 +127,15 @@ async def test_a_cached_prompt_is_read_in_full(verifier: InProcessVerifier, remo
     request = order(PROMPTS[2], 40, speculation=FORCED)
     first = await verifier.generate(request)
     read: list[int] = []
-    take = EagleDraft.take_ready
+    take = ReadingDraft.take_ready
 
-    def noted(draft: EagleDraft, count: int) -> Any:
+    def noted(draft: ReadingDraft, count: int) -> Any:
         taken = take(draft, count)
         read.extend(taken.tolist())
         return taken
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EagleDraft, "take_ready", noted)
+        patch.setattr(ReadingDraft, "take_ready", noted)
         again = await verifier.generate(request)
     assert again.token_ids == first.token_ids
     assert again.finished.usage.cached_tokens > 140

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.eagle.eagle_files import Eagle, TargetShape, load_eagle
-from speculative_engine.drafters.eagle.local_feature_drafter import (
+from speculative_engine.drafters.features.local_feature_drafter import (
     Lent,
     LentHead,
     LocalFeatureDrafter,
     weights_of_layers,
 )
+from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
-from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.taps import SlotStates, Tap
 
@@ -72,20 +71,3 @@ def _lend(eagle: Eagle, target: PackedModel) -> None:
     if "lm_head.weight" in eagle.lacking:
         head = target.model.get_output_embeddings()
         eagle.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
-
-
-def try_out(model: PackedModel) -> None:
-    """Runs a trial pass. Raises ModelLoadError."""
-    builder = BatchBuilder()
-    slots = model.pool.take(2)
-    builder.add_lane(slots[:0], [builder.add_row(0, at, int(slot), wants_logits=True) for at, slot in enumerate(slots)])
-    batch = builder.build(model.group_size, model.device)
-    batch.features = torch.zeros(2, model.hidden_size, dtype=model.dtype)
-    try:
-        logits = model.forward(batch)
-    except Exception as problem:  # of any kind: code of transformers runs with a configuration of unknown origin
-        raise ModelLoadError(f"model {model.name} cannot run: {type(problem).__name__}: {problem}") from problem
-    finally:
-        model.pool.give_back(slots)
-    if not bool(logits.isfinite().all()):
-        raise ModelLoadError(f"model {model.name}: its logits are not finite numbers")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from speculative_engine.drafters.eagle.eagle3 import try_out
-from speculative_engine.drafters.eagle.local_feature_drafter import (
+from speculative_engine.drafters.features.local_feature_drafter import (
     Lent,
     LentHead,
     LocalFeatureDrafter,
     weights_of_layers,
 )
+from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.drafters.mtp.mtp_files import load_mtp
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.taps import SlotStates, Tap

@@ -7,7 +7,7 @@ import torch
 
 from speculative_engine.drafters.drafter import TappingDrafter
 from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
-from speculative_engine.drafters.eagle.local_feature_drafter import LocalFeatureDrafter
+from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter
 from speculative_engine.engine.drafting_accounts import DraftingAccounts
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
@@ -20,16 +20,14 @@ from tests.harness.engine.engines import (
     engine_of,
     generate,
     packed,
-    random_tokens,
     specs_of,
     tiny_model,
 )
 from tests.harness.models.eagle_checkpoints import eagle_config, write_eagle
-from tests.harness.models.eagle_training import train_eagle
+from tests.harness.models.eagle_training import SPECS, documents, plain_tokens, train_eagle
 
-PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40, 20)]
+PROMPTS = [spec.tokens for spec in SPECS]
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
-SPECS = specs_of(PROMPTS, 40, GREEDY)
 MIXED = specs_of(PROMPTS, 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
 
 
@@ -42,16 +40,9 @@ class Attached(VerificationEngine):
             self.attach(spec.sequence_id, source)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plain() -> dict[int, list[int]]:
-    return generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS, together=False).tokens
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, plain: dict[int, list[int]]) -> Path:
-    """Trained on the target's output for the prompts."""
-    documents = [[*spec.tokens, *plain[spec.sequence_id]] for spec in SPECS]
-    return train_eagle(tiny_model("Llama"), documents, tmp_path_factory.mktemp("trained"))
+    return plain_tokens()
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +92,9 @@ class TestTheTokensAreThoseOfPlainDecoding:
         assert result.drafted > 50
 
     def test_a_reduced_vocabulary_drafts_the_targets_ids(self, plain: dict[int, list[int]], tmp_path: Path) -> None:
-        documents = [[*spec.tokens, *plain[spec.sequence_id]] for spec in SPECS]
-        count = len({token for document in documents for token in document})
-        directory = train_eagle(tiny_model("Llama"), documents, tmp_path, draft_vocab=count)
+        texts = documents()
+        count = len({token for text in texts for token in text})
+        directory = train_eagle(tiny_model("Llama"), texts, tmp_path, draft_vocab=count)
         result = generate(engine_with(directory), SPECS)
         assert result.tokens == plain
         assert result.accepted > 80

@@ -16,6 +16,7 @@ from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, engine_of, generate, random_tokens, specs_of, tiny_model
+from tests.harness.engine.feature_pass import logits_of
 from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, VOCABULARY, WIDTH, write_with_mtp
 
 TOKENS = [5, 9, 14, 23, 42, 7]
@@ -57,17 +58,8 @@ def test_logits_are_those_of_transformers(checkpoint: Path) -> None:
     assert drafter.tap.layers == (LAYERS,)
     torch.manual_seed(3)
     states = torch.randn(len(TOKENS), WIDTH)
-    model = drafter.model
-    slots = model.pool.take(len(TOKENS))
-    builder = BatchBuilder()
-    rows = [
-        builder.add_row(token, at, int(slot), wants_logits=True)
-        for at, (token, slot) in enumerate(zip(TOKENS, slots, strict=True))
-    ]
-    builder.add_lane(slots[:0], rows)
-    batch = builder.build(model.group_size, model.device)
-    batch.features = states
-    torch.testing.assert_close(model.forward(batch), expected_logits(checkpoint, states), rtol=2e-4, atol=2e-4)
+    found = logits_of(drafter.model, TOKENS, states)
+    torch.testing.assert_close(found, expected_logits(checkpoint, states), rtol=2e-4, atol=2e-4)
 
 
 def test_the_layer_reads_the_targets_last_hidden_states(checkpoint: Path) -> None:

@@ -8,8 +8,8 @@ import torch
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.mtp.mtp import MtpOptions, mtp_drafter
 from speculative_engine.drafters.mtp.mtp_alone import load_alone
-from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from tests.harness.engine.feature_pass import logits_of
 from tests.harness.models.eagle_checkpoints import change_tensors
 from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, WIDTH, write_with_mtp
 
@@ -21,19 +21,6 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return write_with_mtp(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def logits_of(model: PackedModel, states: torch.Tensor) -> torch.Tensor:
-    slots = model.pool.take(len(TOKENS))
-    builder = BatchBuilder()
-    rows = [
-        builder.add_row(token, at, int(slot), wants_logits=True)
-        for at, (token, slot) in enumerate(zip(TOKENS, slots, strict=True))
-    ]
-    builder.add_lane(slots[:0], rows)
-    batch = builder.build(model.group_size, model.device)
-    batch.features = states
-    return model.forward(batch)
-
-
 def test_it_is_the_same_network(checkpoint: Path) -> None:
     found = Checkpoint.find(str(checkpoint))
     beside = mtp_drafter(MtpOptions(), PackedModel.load(found, slots=100, dtype="float32"))
@@ -43,7 +30,9 @@ def test_it_is_the_same_network(checkpoint: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(alone.mapping(states), beside.tap.mapping(states), rtol=1e-5, atol=1e-5)
     packed = PackedModel(alone.model, 100, row_exact=False)
-    torch.testing.assert_close(logits_of(packed, states), logits_of(beside.model, states), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        logits_of(packed, TOKENS, states), logits_of(beside.model, TOKENS, states), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(tmp_path: Path) -> None:

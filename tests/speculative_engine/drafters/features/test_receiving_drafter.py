@@ -8,7 +8,7 @@ import torch
 
 from speculative_engine.drafters.drafter import DraftSpec, FeatureDrafter
 from speculative_engine.drafters.eagle.eagle_files import TargetShape, load_eagle
-from speculative_engine.drafters.eagle.receiving_eagle import ReceivingEagleDrafter
+from speculative_engine.drafters.features.receiving_drafter import ReceivingDrafter
 from speculative_engine.engine.feature_streams import FeatureKind
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
@@ -19,27 +19,17 @@ from tests.harness.engine.engines import (
     GREEDY,
     VOCABULARY,
     engine_of,
-    generate,
     packed,
-    random_tokens,
-    specs_of,
     tiny_model,
 )
-from tests.harness.models.eagle_training import train_eagle
+from tests.harness.models.eagle_training import SPECS, plain_tokens
 
-SPECS = specs_of([random_tokens(length, seed=length) for length in (9, 3, 40, 20)], 40, GREEDY)
 SHAPE = TargetShape(3, 64, VOCABULARY, "LlamaForCausalLM")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plain() -> dict[int, list[int]]:
-    return generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS, together=False).tokens
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, plain: dict[int, list[int]]) -> Path:
-    documents = [[*spec.tokens, *plain[spec.sequence_id]] for spec in SPECS]
-    return train_eagle(tiny_model("Llama"), documents, tmp_path_factory.mktemp("trained"))
+    return plain_tokens()
 
 
 class Pair:
@@ -49,7 +39,7 @@ class Pair:
         self.engine = engine_of(packed(tiny_model("Llama"), 1000), **limits)
         eagle = load_eagle(directory, SHAPE, torch.float32)
         network = PackedModel(eagle.model, slots, row_exact=False)
-        self.drafter = ReceivingEagleDrafter(network, eagle.target_ids, torch.nn.Identity())
+        self.drafter = ReceivingDrafter(network, eagle.target_ids, torch.nn.Identity())
         states = SlotStates(1000, 64, torch.float32)
         self.dtype = dtype
         kind = FeatureKind(eagle.aux_layers, "", "")
@@ -77,7 +67,7 @@ class Pair:
         return tokens
 
 
-def draft(drafter: ReceivingEagleDrafter, engine: VerificationEngine) -> None:
+def draft(drafter: ReceivingDrafter, engine: VerificationEngine) -> None:
     for _ in range(6):
         if not drafter.busy:
             return

@@ -1,4 +1,4 @@
-"""EAGLE-3 outside the target's process: features come in messages."""
+"""A drafter outside the target's process: features come in messages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.eagle.eagle_drafter import EagleDrafter
-from speculative_engine.drafters.eagle.received_features import ReceivedFeatures
+from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
+from speculative_engine.drafters.features.received_features import ReceivedFeatures
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_model import PackedModel
 
 
-class ReceivingEagleDrafter(EagleDrafter):
-    """A FeatureDrafter (see `drafter.FeatureDrafter`): an EagleDrafter that is given the features of its sequences."""
+class ReceivingDrafter(ReadingDrafter):
+    """A FeatureDrafter (see `drafter.FeatureDrafter`): a ReadingDrafter that is given its features."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class ReceivingEagleDrafter(EagleDrafter):
         feed_back: nn.Module,
         growth: TreeGrowth | None = None,
     ):
-        """As for EagleDrafter."""
+        """As for ReadingDrafter."""
         self._received = ReceivedFeatures(model.hidden_size, model.dtype)
         super().__init__(model, self._received, target_ids, feed_back, growth)
 

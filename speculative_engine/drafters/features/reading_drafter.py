@@ -1,4 +1,4 @@
-"""Drafting with EAGLE-3: best-first growth of trees, from the features of the committed tokens."""
+"""Drafting from features: best-first growth of trees by a network that reads one beside each token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.drafters.eagle.feature_source import FeatureSource
+from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
@@ -22,7 +22,7 @@ _READING = 32
 """Committed tokens of a sequence from which reading them counts as catching up: a verdict brings fewer."""
 
 
-class EagleDraft(ModelDraft):
+class ReadingDraft(ModelDraft):
     """One sequence. Its slots are those of the committed tokens whose rows the network has computed.
 
     The row of a committed token needs the feature of the token before it. Tokens without one are left out, as if the
@@ -90,7 +90,7 @@ class EagleDraft(ModelDraft):
         return super().give_up()
 
 
-class EagleDrafter(DraftModelDrafter):
+class ReadingDrafter(DraftModelDrafter):
     """A DraftModelDrafter whose network reads features.
 
     The features of committed tokens come from a `FeatureSource`. The network's own hidden states are kept by its slots:
@@ -117,10 +117,10 @@ class EagleDrafter(DraftModelDrafter):
         self._fed: list[tuple[int, int]] = []
         """Rows of the next pass that read the network's own states: the row, and the parent's slot."""
 
-    def begin(self, spec: DraftSpec) -> EagleDraft:
+    def begin(self, spec: DraftSpec) -> ReadingDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
         super().begin(spec)
-        return EagleDraft(spec)
+        return ReadingDraft(spec)
 
     @property
     def busy(self) -> bool:
@@ -140,11 +140,11 @@ class EagleDrafter(DraftModelDrafter):
 
     def _look(self) -> None:
         for key, draft in self._queue.running.items():
-            assert isinstance(draft, EagleDraft)
+            assert isinstance(draft, ReadingDraft)
             draft.look(key, self._features)
 
     def _read_committed(self, builder: BatchBuilder, key: Hashable, draft: ModelDraft, count: int) -> bool:
-        assert isinstance(draft, EagleDraft)
+        assert isinstance(draft, ReadingDraft)
         taken = draft.take_ready(count)
         self._read.append((len(builder), self._features.read(key, taken - 1)))
         _add_rows(builder, draft, taken, self.model.pool)
@@ -189,7 +189,7 @@ class EagleDrafter(DraftModelDrafter):
         return spread
 
 
-def _add_rows(builder: BatchBuilder, draft: EagleDraft, taken: np.ndarray, pool: SlotPool) -> None:
+def _add_rows(builder: BatchBuilder, draft: ReadingDraft, taken: np.ndarray, pool: SlotPool) -> None:
     """Adds the rows of committed tokens, given by index. The last one has logits if it is the root."""
     start, last = len(draft.slots), len(taken) - 1
     slots = pool.take(len(taken), draft.slots.last)

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from speculative_engine.drafters.drafter import EngineState
-from speculative_engine.drafters.eagle.eagle_drafter import EagleDrafter
-from speculative_engine.drafters.eagle.feature_source import EngineFeatures
+from speculative_engine.drafters.features.feature_source import EngineFeatures
+from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_model import PackedModel
@@ -28,7 +28,7 @@ class LocalFeatureDrafter(LocalModelDrafter):
         share: float,
         target_ids: torch.Tensor | None = None,
     ):
-        """model: the network. tap: makes its features. feed_back, target_ids: as for EagleDrafter. share: as for
+        """model: the network. tap: makes its features. feed_back, target_ids: as for ReadingDrafter. share: as for
         LocalModelDrafter."""
         super().__init__(model, share)
         self.tap = tap
@@ -40,9 +40,9 @@ class LocalFeatureDrafter(LocalModelDrafter):
         """Whether there is something to draft since the last commit, or to read."""
         return self._drafter.busy and (self._to_do or self._drafter.catching_up)
 
-    def _inner(self, engine: EngineState, growth: TreeGrowth) -> EagleDrafter:
+    def _inner(self, engine: EngineState, growth: TreeGrowth) -> ReadingDrafter:
         features = EngineFeatures(self.tap.states, engine)
-        return EagleDrafter(self.model, features, self._target_ids, self._feed_back, growth)
+        return ReadingDrafter(self.model, features, self._target_ids, self._feed_back, growth)
 
 
 class Lent(nn.Module):
