@@ -1,7 +1,8 @@
-"""Drafters with one fault each, for the tests of the check that has to find it."""
+"""Drafters whose conversation has one fault each, for the tests of the check that has to find it.
 
-import math
-from collections.abc import Callable
+Those whose proposals are faulty are in `faulty_proposals`.
+"""
+
 from typing import Any
 
 import grpc
@@ -12,7 +13,6 @@ from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict
 from tests.harness.stand_ins.bigram_drafter import (
     TOKENIZER,
-    VOCABULARY,
     BigramDrafter,
     Conversation,
     Opened,
@@ -22,89 +22,6 @@ from tests.harness.stand_ins.bigram_drafter import (
 from tests.harness.stand_ins.fake_verifier import rich_status
 
 Responses = list[pb.DraftResponse]
-
-
-def outgoing(change: Callable[[Opened, Proposal], None]) -> type[Conversation]:
-    """Returns a drafter whose proposals are changed before they are sent."""
-
-    class Changed(Conversation):
-        def batch(self, proposals: list[Proposal]) -> Responses:
-            for proposal in proposals:
-                change(self.opened[proposal.sequence_id], proposal)
-            return super().batch(proposals)
-
-    return Changed
-
-
-def shifted(_: Opened, proposal: Proposal) -> None:
-    proposal.first_node_id -= 1
-
-
-def orphaned(_: Opened, proposal: Proposal) -> None:
-    proposal.parent_ids[0] = 999
-
-
-def uneven(_: Opened, proposal: Proposal) -> None:
-    proposal.parent_ids.append(0)
-
-
-def certain(_: Opened, proposal: Proposal) -> None:
-    proposal.log_probs[0] = 0.5
-
-
-def undefined(_: Opened, proposal: Proposal) -> None:
-    proposal.log_probs[0] = math.nan
-
-
-def too_few_log_probs(_: Opened, proposal: Proposal) -> None:
-    proposal.log_probs.append(-1)
-
-
-def ahead(_: Opened, proposal: Proposal) -> None:
-    proposal.committed_length += 1
-
-
-def invented(_: Opened, proposal: Proposal) -> None:
-    proposal.token_ids[-1] = VOCABULARY
-
-
-def talkative(_: Opened, proposal: Proposal) -> None:
-    proposal.distributions.add(parent_id=0, token_ids=[1], probabilities=[1.0])
-
-
-def mute_about_draws(known: Opened, proposal: Proposal) -> None:
-    if known.draws:
-        del proposal.distributions[0]
-
-
-def improbable(known: Opened, proposal: Proposal) -> None:
-    if known.draws:
-        proposal.distributions[0].probabilities[0] = 0.9
-
-
-def foreign_draw(known: Opened, proposal: Proposal) -> None:
-    if known.draws:
-        proposal.distributions[0].token_ids[0] += 1
-
-
-def never_opened(_: Opened, proposal: Proposal) -> None:
-    proposal.sequence_id += 50
-
-
-class TwoProposals(Conversation):
-    def batch(self, proposals: list[Proposal]) -> Responses:
-        again = [self.opened[each.sequence_id].proposal([each.token_ids[0]]) for each in proposals]
-        return super().batch([*proposals, *again])
-
-
-class EmptyBatch(Conversation):
-    def draft(self, sequences: Any, asked: int | None = None) -> Responses:
-        return super().draft(sequences, asked) + self.batch([])
-
-
-class EmptyProposal(Conversation):
-    def draft(self, sequences: Any, asked: int | None = None) -> Responses:
-        return self.batch([each.proposal([]) for each in sequences])
 
 
 class Timeless(Conversation):

@@ -20,6 +20,7 @@ from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from tests.harness.command import Command
 from tests.harness.stand_ins import faulty_drafters as faulty
+from tests.harness.stand_ins import faulty_proposals as proposals
 from tests.harness.stand_ins.bigram_drafter import (
     VOCABULARY,
     BigramDrafter,
@@ -102,24 +103,24 @@ FAULTS: list[tuple[str, type[Conversation], dict[str, Any], tuple[str, ...], Pat
     ("opening.older_epoch", faulty.Pedantic, {}, ("opening.older_epoch",), PATIENT),
     ("opening.two", faulty.OneAtATime, {}, ("opening.two",), PATIENT),
     ("proposal.ids", faulty.Mingled, {}, ("opening.two",), PATIENT),
-    ("proposal.sequence", faulty.outgoing(faulty.never_opened), {}, ("opening.answered",), PATIENT),
+    ("proposal.sequence", proposals.outgoing(proposals.never_opened), {}, ("opening.answered",), PATIENT),
     ("proposal.sequence", faulty.Lingering, {}, ("ping.pong", "close.ends"), PATIENT),
-    ("proposal.lists", faulty.outgoing(faulty.uneven), {}, ("opening.answered",), PATIENT),
-    ("proposal.lists", faulty.EmptyBatch, {}, ("verdict.tree",), PATIENT),
-    ("proposal.lists", faulty.EmptyProposal, {}, ("verdict.tree",), PATIENT),
-    ("proposal.one", faulty.TwoProposals, {}, ("opening.answered",), PATIENT),
-    ("proposal.ids", faulty.outgoing(faulty.shifted), {}, ("opening.answered",), PATIENT),
-    ("proposal.parents", faulty.outgoing(faulty.orphaned), {}, ("opening.answered",), PATIENT),
-    ("proposal.tokens", faulty.outgoing(faulty.invented), {}, ("opening.answered",), PATIENT),
-    ("proposal.log_probs", faulty.outgoing(faulty.certain), {}, ("opening.answered",), PATIENT),
-    ("proposal.log_probs", faulty.outgoing(faulty.undefined), {}, ("opening.answered",), PATIENT),
-    ("proposal.log_probs", faulty.outgoing(faulty.too_few_log_probs), {}, ("opening.answered",), PATIENT),
-    ("proposal.length", faulty.outgoing(faulty.ahead), {}, ("opening.answered",), PATIENT),
+    ("proposal.lists", proposals.outgoing(proposals.uneven), {}, ("opening.answered",), PATIENT),
+    ("proposal.lists", proposals.EmptyBatch, {}, ("verdict.tree",), PATIENT),
+    ("proposal.lists", proposals.EmptyProposal, {}, ("verdict.tree",), PATIENT),
+    ("proposal.one", proposals.TwoProposals, {}, ("opening.answered",), PATIENT),
+    ("proposal.ids", proposals.outgoing(proposals.shifted), {}, ("opening.answered",), PATIENT),
+    ("proposal.parents", proposals.outgoing(proposals.orphaned), {}, ("opening.answered",), PATIENT),
+    ("proposal.tokens", proposals.outgoing(proposals.invented), {}, ("opening.answered",), PATIENT),
+    ("proposal.log_probs", proposals.outgoing(proposals.certain), {}, ("opening.answered",), PATIENT),
+    ("proposal.log_probs", proposals.outgoing(proposals.undefined), {}, ("opening.answered",), PATIENT),
+    ("proposal.log_probs", proposals.outgoing(proposals.too_few_log_probs), {}, ("opening.answered",), PATIENT),
+    ("proposal.length", proposals.outgoing(proposals.ahead), {}, ("opening.answered",), PATIENT),
     ("proposal.length", faulty.Backward, {}, ("verdict.tree",), PATIENT),
     ("proposal.max_length", faulty.Endless, {}, ("proposal.max_length",), PATIENT),
     ("proposal.step_seconds", faulty.Timeless, {}, ("opening.answered",), PATIENT),
     ("proposal.step_seconds", faulty.Eternal, {}, ("opening.answered",), PATIENT),
-    ("proposal.distributions", faulty.outgoing(faulty.talkative), {}, ("opening.answered",), PATIENT),
+    ("proposal.distributions", proposals.outgoing(proposals.talkative), {}, ("opening.answered",), PATIENT),
     ("credit.live", faulty.Greedy, {}, ("credit.live",), PATIENT),
     ("verdict.followed", faulty.Deaf, {}, ("verdict.tree",), PATIENT),
     ("verdict.tree", faulty.Stubborn, {}, ("verdict.tree",), PATIENT),
@@ -142,9 +143,9 @@ FAULTS: list[tuple[str, type[Conversation], dict[str, Any], tuple[str, ...], Pat
     ("limits.sequences", faulty.Modest, {}, ("limits.sequences",), PATIENT),
     ("limits.tokens", faulty.Careless, {}, ("limits.tokens",), PATIENT),
     ("limits.tokens", faulty.Misnaming, {}, ("limits.tokens",), PATIENT),
-    ("draws.reported", faulty.outgoing(faulty.mute_about_draws), {}, ("draws.reported",), PATIENT),
-    ("draws.reported", faulty.outgoing(faulty.improbable), {}, ("draws.reported",), PATIENT),
-    ("draws.reported", faulty.outgoing(faulty.foreign_draw), {}, ("draws.reported",), PATIENT),
+    ("draws.reported", proposals.outgoing(proposals.mute_about_draws), {}, ("draws.reported",), PATIENT),
+    ("draws.reported", proposals.outgoing(proposals.improbable), {}, ("draws.reported",), PATIENT),
+    ("draws.reported", proposals.outgoing(proposals.foreign_draw), {}, ("draws.reported",), PATIENT),
     *(
         (f"malformed.{name}", kind, {}, (f"malformed.{name}",), PATIENT)
         for name in ("committed_length", "max_length", "max_tree_nodes", "offset", "token_ids", "token_id", "verdict")
