@@ -9,7 +9,7 @@ from drafter_service.settings import DrafterSettings
 from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint
 from speculative_engine.drafters.eagle.eagle_config import ORIGINAL_ARCHITECTURE, read_config
 from speculative_engine.drafters.eagle.eagle_files import load_eagle
-from speculative_engine.drafters.eagle.target_files import claimed_shape, lend_from_files, shape_of_files
+from speculative_engine.drafters.features.target_files import claimed_shape, lend_from_files, shape_of_files
 from speculative_engine.model.packed_model import ModelLoadError
 
 

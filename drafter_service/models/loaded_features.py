@@ -16,7 +16,7 @@ from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.features.trial_pass import try_out
+from speculative_engine.drafters.features.trial_pass import try_pass
 from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.feature_map import FeatureMap
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
@@ -45,7 +45,7 @@ class FeatureNetwork(NamedTuple):
     vocab_size: int
     """Number of the target's tokens."""
     target_ids: torch.Tensor | None = None
-    """See `Eagle.target_ids`."""
+    """See `DraftNetwork.target_ids`."""
     target_architectures: tuple[str, ...] = ()
     """Architectures of the targets it was trained for; empty if unknown."""
 
@@ -59,7 +59,7 @@ class LoadedFeatureNetwork:
     cost: StepCost
     """Measured cost of the network's steps."""
     target_ids: torch.Tensor | None
-    """See `Eagle.target_ids`."""
+    """See `DraftNetwork.target_ids`."""
     feed_back: nn.Module
     """Maps a row's last hidden states to what its children read."""
     mapping: FeatureMap
@@ -83,7 +83,7 @@ def load_network(
         # Positions beyond those of its training only cost acceptance.
         config.max_position_embeddings = max(config.max_position_embeddings, _CONTEXT)
         model = PackedModel(network.model, settings.kv_slots, name=checkpoint.name, row_exact=False)
-        try_out(model)
+        try_pass(model)
         tokenizer = _tokenizer(settings, checkpoint)
     except ModelLoadError as error:
         raise StartupError(str(error)) from error

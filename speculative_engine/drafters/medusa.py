@@ -7,31 +7,18 @@ the first head's guesses are the root's children.
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import torch
 
 from speculative_engine.drafters.base import TreeDraft, TreeDrafter
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.marginal_growth import Guesses, MarginalGrowth
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.planning.round_worth import least_worth
-from speculative_engine.sampling.candidate_finder import candidate_finder
-from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.token_tree import Node
-
-_WIDTH = 4
-"""Most children of a node."""
-_LEAST_WORTH = 0.02
-"""Nodes less likely than this to be on the target's path are not drafted, whatever the credit: a step that verifies
-them costs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +49,16 @@ class _Draft(TreeDraft):
 class MedusaDrafter(TreeDrafter[_Draft]):
     """A StateDrafter (see `drafter.StateDrafter`).
 
-    One pass over the heads drafts for all sequences with a new state. Committed tokens show how often each head's
-    guesses are right. This acceptance decides how many heads are used, and trees grow by it, best first.
+    One pass over the heads drafts for all sequences with a new state. Trees grow from their guesses (MarginalGrowth).
     """
 
     def __init__(self, heads: MedusaHeads):
         """heads: ownership passes to the drafter, which packs their linear layers."""
         super().__init__()
-        self.acceptance = {f"head {index}": AcceptanceModel() for index in range(1, len(heads) + 1)}
-        """Acceptance by source; each head's nodes have a source of their own."""
         self.hidden_size = heads.hidden_size
         weight = next(heads.parameters())
         self._dtype, self._device = weight.dtype, weight.device
-        self._find = candidate_finder(self._device, fixed=self._device.type != "cpu")
+        self.growth = MarginalGrowth(len(heads), "head", self._device)
         if self._device.type == "cpu":
             replace_linears(heads, PackedLinear)
         self._heads = heads
@@ -85,7 +69,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
 
     def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
         """Updates each head's acceptance estimates."""
-        observe_commit(draft.tree, tokens, self.acceptance)
+        self.growth.observe(draft, tokens)
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
         """Applies a verdict. The sequence is scheduled only when its hidden state arrives."""
@@ -104,66 +88,20 @@ class MedusaDrafter(TreeDrafter[_Draft]):
             guesses = self._guess(seeing)
             self.clock.enter("walk")
             for draft, ahead in zip(seeing, guesses, strict=True):
-                self._extend(draft, ahead)
+                self.growth.extend(draft, ahead)
 
-    def _asked(self) -> int:
-        """Returns the number of heads to use: as many as a path of best guesses is worth."""
-        worth, asked = 1.0, 0
-        for model in self.acceptance.values():
-            if asked and worth < _LEAST_WORTH:
-                break
-            asked += 1
-            worth *= model.next_probability()
-        return asked
-
-    def _guess(self, drafts: list[_Draft]) -> list[list[list[tuple[int, float]]]]:
-        """Returns, for each sequence and each head used, its best tokens with their log-probabilities."""
+    def _guess(self, drafts: list[_Draft]) -> list[Guesses]:
+        """Returns the guesses for each sequence."""
         self.clock.enter("forward")
-        asked = self._asked()
+        asked = self.growth.positions()
         with torch.inference_mode():
             logits = self._heads(torch.stack([draft.state for draft in drafts if draft.state is not None]), asked)
         self.clock.enter("sample")
-        sampling = SamplingBatch.build(
-            [draft.spec.sampling for draft in drafts] * asked,
-            [draft.tree.root.position + ahead for ahead in range(1, asked + 1) for draft in drafts],
-            self._device,
+        rows = self.growth.find(
+            logits,
+            [(draft.spec, draft.tree.root.position + ahead) for ahead in range(1, asked + 1) for draft in drafts],
         )
-        # Targets with one tokenizer differ only in padding, so the smallest vocabulary loses no useful guess.
-        limit = min(draft.spec.vocab_size or self._heads.vocab_size for draft in drafts)
-        found = self._find(logits[:, : min(limit, self._heads.vocab_size)], sampling, _WIDTH)
-        rows = [
-            [(token, log_prob) for token, log_prob in zip(tokens, log_probs, strict=True) if token >= 0]
-            for tokens, log_probs in zip(*found, strict=True)
-        ]
         return [rows[index :: len(drafts)] for index in range(len(drafts))]
-
-    def _extend(self, draft: _Draft, guesses: list[list[tuple[int, float]]]) -> None:
-        """Grows a sequence's tree best first."""
-        tree = draft.tree
-        least = max(least_worth(draft.max_tree_nodes), _LEAST_WORTH)
-        depth = min(len(guesses), draft.max_position - tree.root.position)
-        models = list(self.acceptance.items())
-        number = count()
-        heap: list[tuple[float, int, int, Node]] = [(-1.0, next(number), 0, tree.root)]
-        while heap:
-            worth, _, ahead, parent = heapq.heappop(heap)
-            if ahead >= depth:
-                continue
-            source, model = models[ahead]
-            for rank, (token, log_prob) in enumerate(guesses[ahead]):
-                value = worth * model.chance(rank, math.exp(log_prob))
-                # The first guess is always made, however unlikely; otherwise a once useless head would never be
-                # measured again.
-                if -value < least and (parent is not tree.root or rank > 0):
-                    continue
-                known = parent.children.get(token)
-                if known is None:
-                    known = draft.add(parent, token, min(log_prob, 0.0), source)
-                    if known is None:
-                        return
-                    # Siblings guessed from an older state may exist already; this state's order counts.
-                    known.rank = rank
-                heapq.heappush(heap, (value, next(number), ahead + 1, known))
 
 
 def medusa_drafter(options: MedusaOptions, target: PackedModel) -> MedusaDrafter:

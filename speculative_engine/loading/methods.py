@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from speculative_engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
 from speculative_engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
@@ -28,6 +29,7 @@ class Method(NamedTuple):
 
 
 METHODS = {
+    "dflash": Method(DflashOptions, dflash_drafter),
     "draft": Method(LocalModelOptions, local_model_drafter),
     "eagle3": Method(EagleOptions, eagle3_drafter),
     "early_exit": Method(EarlyExitOptions, lambda options, target, _: early_exit_drafter(options, target)),

@@ -37,6 +37,9 @@ class Lane:
     """What recurrent layers need to know; without it they start at the first row as if nothing preceded it."""
     owner: SlotList | None = None
     """The list that the context begins with, so that what is known of it from earlier steps need not be told again."""
+    whole: bool = False
+    """Whether each row sees the whole lane, later rows included, and the context need not be that of all positions
+    before the rows. For drafters of blocks, in passes of one process on a CPU."""
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class LaneGroup:
     rows: torch.Tensor
     """Packed row of each query, int64 [lanes * queries]; padding repeats row 0."""
     positions: torch.Tensor
-    """Position of each query, int64 [lanes, queries]; 0 for padding."""
+    """Position of the last key that each query sees, int64 [lanes, queries]: its own; 0 for padding."""
     results: torch.Tensor
     """Index of each real query among all lanes * queries, int64 [real]."""
     result_rows: torch.Tensor
@@ -161,7 +164,7 @@ class PackedBatch:
             seen[begin : begin + context] = lane.context
             seen[begin + context : end] = slots[lane.rows]
             rows[first:last] = lane.rows[lane.first_query :]
-            counts[first:last] = range(context + lane.first_query + 1, end - begin + 1)
+            counts[first:last] = end - begin if lane.whole else range(context + lane.first_query + 1, end - begin + 1)
             lanes[index] = begin, first, last
             longest, widest = max(longest, end - begin), max(widest, last - first)
             begin, first = end, last
@@ -207,9 +210,11 @@ class BatchBuilder:
         first_query: int = 0,
         state: LaneState | None = None,
         owner: SlotList | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         """Adds a `Lane` over rows added before."""
-        self._lanes.append(Lane(context, rows, first_query, state, owner))
+        self._lanes.append(Lane(context, rows, first_query, state, owner, whole))
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
         """Lays out the batch. group_size: query heads per key-value head of the model; device: the model's."""
@@ -241,7 +246,7 @@ def _group(
         keys[index, context : context + len(path)] = slots[path]
         asked = path[lane.first_query :]
         rows[index, : len(asked)] = asked
-        query_positions[index, : len(asked)] = positions[asked]
+        query_positions[index, : len(asked)] = context + len(path) - 1 if lane.whole else positions[asked]
         results.append(np.arange(len(asked)) + index * queries)
     result = np.concatenate(results)
     return LaneGroup(

@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 
 from models.eagle_growth import inflate_eagle
-from speculative_engine.drafters.eagle.eagle_files import Eagle, TargetShape, load_eagle
+from speculative_engine.drafters.eagle.eagle_files import Eagle, load_eagle
+from speculative_engine.drafters.features.draft_network import TargetShape
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import VOCABULARY
 from tests.harness.engine.feature_pass import logits_of

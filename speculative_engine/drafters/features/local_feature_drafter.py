@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from collections.abc import Callable
 
 from speculative_engine.drafters.drafter import EngineState
-from speculative_engine.drafters.features.feature_source import EngineFeatures
-from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
-from speculative_engine.drafters.model.local_model import LocalModelDrafter
+from speculative_engine.drafters.features.draft_network import ConfigT, DraftNetwork
+from speculative_engine.drafters.features.feature_source import EngineFeatures, FeatureSource
+from speculative_engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.taps import Tap
+from speculative_engine.model.taps import SlotStates, Tap
 
 
 class LocalFeatureDrafter(LocalModelDrafter):
@@ -24,46 +24,40 @@ class LocalFeatureDrafter(LocalModelDrafter):
         self,
         model: PackedModel,
         tap: Tap,
-        feed_back: nn.Module,
         share: float,
-        target_ids: torch.Tensor | None = None,
+        make: Callable[[FeatureSource, TreeGrowth], RoundDrafter],
     ):
-        """model: the network. tap: makes its features. feed_back, target_ids: as for ReadingDrafter. share: as for
-        LocalModelDrafter."""
+        """model: the network. tap: makes its features. share: as for LocalModelDrafter. make: makes the drafter that
+        drafts single steps from the features."""
         super().__init__(model, share)
         self.tap = tap
-        self._feed_back = feed_back
-        self._target_ids = target_ids
+        self._make = make
 
     @property
     def busy(self) -> bool:
         """Whether there is something to draft since the last commit, or to read."""
         return self._drafter.busy and (self._to_do or self._drafter.catching_up)
 
-    def _inner(self, engine: EngineState, growth: TreeGrowth) -> ReadingDrafter:
-        features = EngineFeatures(self.tap.states, engine)
-        return ReadingDrafter(self.model, features, self._target_ids, self._feed_back, growth)
+    def release(self) -> None:
+        """Frees the network. The drafter cannot be used any more."""
+        del self._make
+        super().release()
+
+    def _inner(self, engine: EngineState, growth: TreeGrowth) -> RoundDrafter:
+        return self._make(EngineFeatures(self.tap.states, engine), growth)
 
 
-class Lent(nn.Module):
-    """A module of the target, used without being a part of this model."""
+def tap_and_share(network: DraftNetwork[ConfigT], model: PackedModel, target: PackedModel) -> tuple[Tap, float]:
+    """Returns the tap that makes a network's features, and what a row of the network costs relative to the target's.
 
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self._module = (module,)  # in a tuple, so that it is not registered
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Runs the module."""
-        lent: torch.Tensor = self._module[0](inputs)
-        return lent
-
-
-class LentHead(Lent):
-    """The target's output head."""
-
-    def __init__(self, module: nn.Module, outputs: int, inputs: int):
-        super().__init__(module)
-        self.out_features, self.in_features = outputs, inputs
+    network: its map is packed. model: the network, packed.
+    """
+    weights = sum(parameter.numel() for parameter in network.mapping.parameters())
+    rows = model.vocab_size * model.hidden_size + weights
+    share = min(1.0, (rows + weights_of_layers(model)) / target.parameters)
+    replace_linears(network.mapping, PackedLinear)
+    features = SlotStates(target.pool.capacity, model.hidden_size, model.dtype)
+    return Tap(network.aux_layers, network.mapping, features), share
 
 
 def weights_of_layers(model: PackedModel) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth
+from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
@@ -18,7 +19,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.taps import SlotStates, Tap
 from speculative_engine.tree.token_tree import Node
 
-_READING = 32
+READING = 32
 """Committed tokens of a sequence from which reading them counts as catching up: a verdict brings fewer."""
 
 
@@ -105,7 +106,7 @@ class ReadingDrafter(DraftModelDrafter):
         feed_back: nn.Module,
         growth: TreeGrowth | None = None,
     ):
-        """model: the network. features: those of the committed tokens. target_ids: see `Eagle.target_ids`.
+        """model: the network. features: those of the committed tokens. target_ids: see `DraftNetwork.target_ids`.
         feed_back: maps a row's last hidden states to what its children read."""
         super().__init__(model, growth)
         self._features = features
@@ -131,7 +132,7 @@ class ReadingDrafter(DraftModelDrafter):
     @property
     def catching_up(self) -> bool:
         """Whether a sequence has many tokens to read."""
-        return any(draft.readable > _READING for draft in self._queue.running.values())
+        return any(draft.readable > READING for draft in self._queue.running.values())
 
     def grow(self, steps: int = 1) -> Growth:
         """Drafts one step, see `DraftModelDrafter.grow`."""
@@ -180,13 +181,7 @@ class ReadingDrafter(DraftModelDrafter):
         self._read.clear()
         self._fed.clear()
         batch.features, batch.taps = features, (self._own,)
-        logits = self.model.forward(batch)
-        if self._target_ids is None:
-            return logits
-        vocabulary = int(self.model.config.vocab_size)
-        spread = logits.new_full((len(logits), vocabulary), -torch.inf)
-        spread[:, self._target_ids] = logits
-        return spread
+        return in_target_ids(self.model.forward(batch), self._target_ids, int(self.model.config.vocab_size))
 
 
 def _add_rows(builder: BatchBuilder, draft: ReadingDraft, taken: np.ndarray, pool: SlotPool) -> None:

@@ -1,4 +1,4 @@
-"""A drafter outside the target's process: features come in messages."""
+"""Drafters outside the target's process: features come in messages."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ from torch import nn
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
 from speculative_engine.drafters.features.received_features import ReceivedFeatures
+from speculative_engine.drafters.model.draft_model import ModelDraft
+from speculative_engine.drafters.model.slot_drafter import SlotDrafter, SlotDraftT
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_model import PackedModel
 
 
-class ReceivingDrafter(ReadingDrafter):
-    """A FeatureDrafter (see `drafter.FeatureDrafter`): a ReadingDrafter that is given its features."""
+class FeatureReceiver(SlotDrafter[SlotDraftT]):
+    """The part of a FeatureDrafter (see `drafter.FeatureDrafter`) that keeps the features that it is given."""
 
-    def __init__(
-        self,
-        model: PackedModel,
-        target_ids: torch.Tensor | None,
-        feed_back: nn.Module,
-        growth: TreeGrowth | None = None,
-    ):
-        """As for ReadingDrafter."""
-        self._received = ReceivedFeatures(model.hidden_size, model.dtype)
-        super().__init__(model, self._received, target_ids, feed_back, growth)
+    _received: ReceivedFeatures
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
         """Starts drafting for a sequence, as yet without features. Raises DrafterFullError."""
@@ -41,3 +34,18 @@ class ReceivingDrafter(ReadingDrafter):
     def receive(self, key: Hashable, start: int, features: torch.Tensor) -> None:
         """Takes features [n, width] of a sequence's tokens from position `start` on. Raises KeyError."""
         self._received.add(key, start, features)
+
+
+class ReceivingDrafter(FeatureReceiver[ModelDraft], ReadingDrafter):
+    """A ReadingDrafter that is given its features."""
+
+    def __init__(
+        self,
+        model: PackedModel,
+        target_ids: torch.Tensor | None,
+        feed_back: nn.Module,
+        growth: TreeGrowth | None = None,
+    ):
+        """As for ReadingDrafter."""
+        self._received = ReceivedFeatures(model.hidden_size, model.dtype)
+        ReadingDrafter.__init__(self, model, self._received, target_ids, feed_back, growth)

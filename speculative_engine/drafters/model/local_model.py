@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth
-from speculative_engine.drafters.model.draft_model import DraftModelDrafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter, Outlook
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.device_memory import return_unused
 from speculative_engine.model.packed_model import PackedModel
@@ -14,6 +15,43 @@ from speculative_engine.planning.round_worth import RoundWorth
 from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.proposal import Proposal
+
+
+class RoundDrafter(Protocol):
+    """A drafter that is run step by step, see `DraftModelDrafter`."""
+
+    clock: StepClock
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        """Starts drafting for a sequence. Raises DrafterFullError."""
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        """Applies a verdict. Raises OutOfSyncError, KeyError."""
+
+    def close(self, key: Hashable) -> None:
+        """Stops drafting for a sequence; does nothing if it is not open."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether `grow` has something to do."""
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether the next step mostly reads committed tokens."""
+
+    @property
+    def most_steps(self) -> int:
+        """Most steps that `grow` drafts by one call of the device."""
+
+    @property
+    def following(self) -> float:
+        """The probability that the next best node, not yet drafted, will be right given that its parent is."""
+
+    def outlook(self) -> Outlook:
+        """Returns the expected gain of the next `grow`."""
+
+    def grow(self, steps: int) -> Growth:
+        """Drafts up to so many steps."""
 
 
 class LocalModelDrafter:
@@ -29,7 +67,7 @@ class LocalModelDrafter:
         self.model = model
         self.clock = StepClock()
         self._share = share
-        self._drafter: DraftModelDrafter
+        self._drafter: RoundDrafter
         self._worth: RoundWorth
         self._engine: EngineState
         self._open: set[Hashable] = set()
@@ -93,7 +131,7 @@ class LocalModelDrafter:
         del self._drafter, self.model
         return_unused()
 
-    def _inner(self, engine: EngineState, growth: TreeGrowth) -> DraftModelDrafter:
+    def _inner(self, engine: EngineState, growth: TreeGrowth) -> RoundDrafter:
         """Returns the drafter that drafts single steps."""
         return DraftModelDrafter(self.model, growth)
 

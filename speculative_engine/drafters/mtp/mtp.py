@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from speculative_engine.drafters.features.local_feature_drafter import (
-    Lent,
-    LentHead,
-    LocalFeatureDrafter,
-    weights_of_layers,
-)
-from speculative_engine.drafters.features.trial_pass import try_out
+from speculative_engine.drafters.features.feature_source import FeatureSource
+from speculative_engine.drafters.features.lent import Lent, LentHead
+from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, weights_of_layers
+from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
+from speculative_engine.drafters.features.trial_pass import try_pass
 from speculative_engine.drafters.mtp.mtp_files import load_mtp
+from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.taps import SlotStates, Tap
 
@@ -38,8 +37,13 @@ def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
     head = target.model.get_output_embeddings()
     mtp.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
     model = PackedModel(mtp.model, target.pool.capacity, name=f"{target.name} (mtp)", row_exact=False)
-    try_out(model)
+    try_pass(model)
     states = SlotStates(target.pool.capacity, target.hidden_size, target.dtype)
     tap = Tap([target.layers], Lent(target.model.get_decoder().norm), states)
     share = (model.vocab_size * model.hidden_size + weights_of_layers(model)) / target.parameters
-    return LocalFeatureDrafter(model, tap, model.model.get_decoder().norm, min(1.0, share))
+    feed_back = model.model.get_decoder().norm
+
+    def make(source: FeatureSource, growth: TreeGrowth) -> ReadingDrafter:
+        return ReadingDrafter(model, source, None, feed_back, growth)
+
+    return LocalFeatureDrafter(model, tap, min(1.0, share), make)

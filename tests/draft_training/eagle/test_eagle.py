@@ -18,7 +18,8 @@ from draft_training.frozen_target.order import TrainingError
 from draft_training.frozen_target.trainer import Progress
 from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
-from speculative_engine.drafters.eagle.eagle_files import TargetShape, load_eagle
+from speculative_engine.drafters.eagle.eagle_files import load_eagle
+from speculative_engine.drafters.features.draft_network import TargetShape
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.taps import SlotStates, Tap

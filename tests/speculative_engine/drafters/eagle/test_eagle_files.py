@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
-from speculative_engine.drafters.eagle.eagle_files import TargetShape, load_eagle
+from speculative_engine.drafters.eagle.eagle_files import load_eagle
+from speculative_engine.drafters.features.draft_network import TargetShape
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.taps import SlotStates, Tap

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from speculative_engine.drafters.drafter import DraftSpec, FeatureDrafter
-from speculative_engine.drafters.eagle.eagle_files import TargetShape, load_eagle
+from speculative_engine.drafters.eagle.eagle_files import load_eagle
+from speculative_engine.drafters.features.draft_network import TargetShape
 from speculative_engine.drafters.features.receiving_drafter import ReceivingDrafter
 from speculative_engine.engine.feature_streams import FeatureKind
 from speculative_engine.engine.sequence import SequenceSpec

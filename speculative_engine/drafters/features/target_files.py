@@ -1,4 +1,4 @@
-"""What an EAGLE-3 checkpoint leaves to the target, read from the target's files without loading the target."""
+"""What a checkpoint leaves to the target, read from the target's files without loading the target."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from torch import nn
 
 from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
-from speculative_engine.drafters.eagle.eagle_config import EagleConfig
-from speculative_engine.drafters.eagle.eagle_files import Eagle, TargetShape
-
-_EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
+from speculative_engine.drafters.features.draft_network import (
+    EMBEDDING,
+    HEAD,
+    ConfigT,
+    DraftNetwork,
+    NetworkConfig,
+    TargetShape,
+)
 
 
 def shape_of_files(target: Checkpoint) -> TargetShape:
@@ -28,7 +32,7 @@ def shape_of_files(target: Checkpoint) -> TargetShape:
         raise ModelLoadError(f"target {target.name}: {CONFIG} cannot be read: {error!r}") from error
 
 
-def claimed_shape(config: EagleConfig) -> TargetShape:
+def claimed_shape(config: NetworkConfig) -> TargetShape:
     """Returns the shape of the target that a checkpoint itself claims. Raises ModelLoadError if it does not say which
     layers it reads."""
     if config.aux_layers is None:
@@ -40,26 +44,26 @@ def claimed_shape(config: EagleConfig) -> TargetShape:
     return TargetShape(max(config.aux_layers), config.target_hidden_size, config.layers.vocab_size, architecture)
 
 
-def lend_from_files(eagle: Eagle, target: Checkpoint | None, dtype: torch.dtype) -> None:
+def lend_from_files(network: DraftNetwork[ConfigT], target: Checkpoint | None, dtype: torch.dtype) -> None:
     """Fills in the weights that the checkpoint leaves to the target. Raises ModelLoadError, also without a target."""
-    if not eagle.lacking:
+    if not network.lacking:
         return
     if target is None:
-        raise ModelLoadError(f"tensor {min(eagle.lacking)} is the target's own: name the target with --target")
+        raise ModelLoadError(f"tensor {min(network.lacking)} is the target's own: name the target with --target")
     files = TensorFiles.open(target)
-    rows, width = eagle.config.layers.vocab_size, eagle.config.layers.hidden_size
+    rows, width = network.config.layers.vocab_size, network.config.layers.hidden_size
 
     def read(name: str) -> torch.Tensor:
         return files.tensor(name, [(rows, width)], FLOATS).to(dtype)
 
-    embedding = next((name for name in sorted(files.unread) if _is(name, _EMBEDDING)), f"model.{_EMBEDDING}")
-    head = next((name for name in sorted(files.unread) if _is(name, _HEAD)), embedding)  # tied
-    if _EMBEDDING in eagle.lacking:
-        eagle.model.set_input_embeddings(nn.Embedding.from_pretrained(read(embedding)))
-    if _HEAD in eagle.lacking:
+    embedding = next((name for name in sorted(files.unread) if _is(name, EMBEDDING)), f"model.{EMBEDDING}")
+    head = next((name for name in sorted(files.unread) if _is(name, HEAD)), embedding)  # tied
+    if EMBEDDING in network.lacking:
+        network.model.set_input_embeddings(nn.Embedding.from_pretrained(read(embedding)))
+    if HEAD in network.lacking:
         linear = nn.Linear(width, rows, bias=False, device="meta")
         linear.weight = nn.Parameter(read(head), requires_grad=False)
-        eagle.model.set_output_embeddings(linear)
+        network.model.set_output_embeddings(linear)
 
 
 def _is(name: str, short: str) -> bool:

@@ -1,0 +1,184 @@
+"""Drafting blocks from features: after each verdict one pass, whose guesses become a tree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from speculative_engine.drafters.dflash.block_network import Block, BlockNetwork
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.features.feature_source import FeatureSource
+from speculative_engine.drafters.features.reading_drafter import READING, ReadingDraft
+from speculative_engine.drafters.marginal_growth import MarginalGrowth
+from speculative_engine.drafters.model.draft_model import Outlook
+from speculative_engine.drafters.model.slot_drafter import SlotDrafter
+from speculative_engine.drafters.tree_growth import TreeGrowth
+
+
+class BlockDraft(ReadingDraft):
+    """One sequence. Its slots are those of the committed tokens before the root whose features have been read."""
+
+    def __init__(self, spec: DraftSpec):
+        super().__init__(spec)
+        self._guessed = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether a block can be guessed now: once after each verdict, when all features before the root are read."""
+        room = self.tree.size < self.max_tree_nodes and self.tree.root.position < self.max_position
+        return room and self.at_root and not self._guessed
+
+    @property
+    def block(self) -> Block:
+        """What to guess the block from, which counts as guessed from now on."""
+        self._guessed = True
+        return Block(self.slots.array(), self.tokens[-1], self.tree.root.position)
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """Applies a verdict. Returns no slots: nodes have none."""
+        self._guessed = False
+        return super().commit(tokens)
+
+    def give_up(self) -> np.ndarray:
+        """Releases all KV slots and returns them; the features have to be read again."""
+        self._guessed = False
+        return super().give_up()
+
+
+class BlockDrafter(SlotDrafter[BlockDraft]):
+    """A SharedDrafter (see `drafter.SharedDrafter`) over a DFlash network.
+
+    Chen et al., "DFlash: Block diffusion for flash speculative decoding", arXiv 2602.06036. A pass guesses a block of
+    tokens behind a text, each without knowing the others; trees grow from these guesses (MarginalGrowth).
+    """
+
+    def __init__(self, network: BlockNetwork, features: FeatureSource, growth: TreeGrowth | None = None):
+        """features: those of the committed tokens. growth: has the cost of steps, and learns from all verdicts."""
+        super().__init__(network.model, network.config.block_size, growth)
+        self._network = network
+        self._features = features
+        self._block = network.config.block_size
+        self.marginals = MarginalGrowth(
+            network.config.guesses, "position", network.model.device, self._growth.acceptance
+        )
+
+    def begin(self, spec: DraftSpec) -> BlockDraft:
+        """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
+        needed, capacity = max(spec.max_length, len(spec.tokens)) + self._block, self.model.pool.capacity
+        if needed > capacity:
+            raise DrafterFullError(f"sequence needs {needed} KV slots, but there are only {capacity}")
+        return BlockDraft(spec)
+
+    def observe(self, draft: BlockDraft, tokens: Sequence[int]) -> None:
+        """Learns from a verdict how often the guesses for each position are right."""
+        self.marginals.observe(draft, tokens)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a sequence has features to read or a block to guess."""
+        self._look()
+        return any(draft.readable or draft.waits for draft in self._queue.running.values())
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether a sequence has many features to read."""
+        return any(draft.readable > READING for draft in self._queue.running.values())
+
+    @property
+    def most_steps(self) -> int:
+        """Most steps that `grow` drafts by one call of the device."""
+        return 1
+
+    @property
+    def following(self) -> float:
+        """The probability that the next best node, not yet drafted, will be right given that its parent is."""
+        return next(iter(self.marginals.acceptance.values())).next_probability()
+
+    def outlook(self) -> Outlook:
+        """Returns the expected gain of the next `grow`."""
+        worths: dict[int, float] = {}
+        running = self._queue.running.values()
+        for draft in running:
+            worths[id(draft.tree.root)] = 1.0
+            for node in draft.tree.root.subtree():
+                worths[id(node)] = worths[id(node.parent)] * self.marginals.worth(node)
+        for draft in running:
+            del worths[id(draft.tree.root)]
+        waiting = sum(draft.waits or draft.readable > 0 for draft in running)
+        gains = self.marginals.expected() * waiting
+        return Outlook(list(worths.values()), gains, waiting * self._block)
+
+    def grow(self, steps: int = 1) -> Growth:
+        """Reads features, and guesses a block for each sequence whose features are read. steps: has no effect.
+
+        When KV slots run out, the fullest verifier's most recently opened sequences give up theirs, as in
+        `DraftModelDrafter.grow`.
+        """
+        started = time.perf_counter()
+        self.clock.enter("plan")
+        running = self._queue.running
+        self._queue.make_room(lambda: len(running) + self._block)
+        self._look()
+        growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
+        catching_up = self.catching_up
+        self._read(growth)
+        guessed = self._guess(growth)
+        for key, draft in running.items():
+            if draft.at_root:
+                draft.report(key, growth)
+        growth.seconds = time.perf_counter() - started
+        if guessed and not catching_up:
+            self._growth.cost.observe(guessed * self._block, growth.seconds, guessed * self._block)
+        return growth
+
+    def _look(self) -> None:
+        for key, draft in self._queue.running.items():
+            draft.look(key, self._features)
+
+    def _read(self, growth: Growth) -> None:
+        """Reads features of committed tokens, the fewest first: those of a verdict, then prompts."""
+        running, pool = self._queue.running, self.model.pool
+        most = min(self.model.most_rows, pool.free - self._block)
+        if most <= 0:
+            return
+        shares = self._shares.committed(((draft.spec.verifier, draft.readable) for draft in running.values()), most)
+        self.clock.enter("forward")
+        for key, draft in sorted(running.items(), key=lambda item: item[1].readable):
+            verifier = draft.spec.verifier
+            count = min(draft.readable, shares.get(verifier, 0))
+            if count:
+                shares[verifier] -= count
+                growth.rows[verifier] += count
+                positions = draft.take_ready(count) - 1
+                slots = pool.take(count, draft.slots.last)
+                self._network.read(self._features.read(key, positions), positions, slots)
+                draft.slots.extend(slots)
+
+    def _guess(self, growth: Growth) -> int:
+        """Guesses blocks; returns for how many sequences."""
+        self.clock.enter("plan")
+        running = self._queue.running.values()
+        most = min(self.model.most_rows, self.model.pool.free) // self._block
+        shares = self._shares.questions(((draft.spec.verifier, draft.waits) for draft in running), most)
+        drafts: list[BlockDraft] = []
+        for draft in running:
+            if draft.waits and shares.get(draft.spec.verifier, 0):
+                shares[draft.spec.verifier] -= 1
+                growth.rows[draft.spec.verifier] += self._block
+                drafts.append(draft)
+        if not drafts:
+            return 0
+        asked = self.marginals.positions()
+        self.clock.enter("forward")
+        logits = self._network.guess([draft.block for draft in drafts], asked)
+        self.clock.enter("sample")
+        found = self.marginals.find(
+            logits,
+            [(draft.spec, draft.tree.root.position + ahead) for draft in drafts for ahead in range(1, asked + 1)],
+        )
+        self.clock.enter("walk")
+        for index, draft in enumerate(drafts):
+            self.marginals.extend(draft, found[index * asked : (index + 1) * asked])
+        return len(drafts)

@@ -1,0 +1,39 @@
+"""DFlash in the verifier: `local:dflash`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from speculative_engine.drafters.dflash.block_drafter import BlockDrafter
+from speculative_engine.drafters.dflash.block_network import BlockNetwork
+from speculative_engine.drafters.dflash.dflash_files import load_dflash
+from speculative_engine.drafters.features.feature_source import FeatureSource
+from speculative_engine.drafters.features.lent import network_of
+from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, tap_and_share
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.field_error import FieldError
+from speculative_engine.model.packed_model import PackedModel
+
+
+@dataclass(frozen=True, slots=True)
+class DflashOptions:
+    """Options of `local:dflash`."""
+
+    model: str = ""
+    """Directory or hub id of a DFlash checkpoint for the target; required."""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise FieldError("model", "must be given: the directory or hub id of a DFlash checkpoint")
+
+
+def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True) -> LocalFeatureDrafter:
+    """Makes the drafter `local:dflash`. hub: whether its model may be a hub id. Raises ModelLoadError."""
+    name, dflash = network_of("local:dflash", options.model, target, hub, load_dflash)
+    network = BlockNetwork(dflash, target.pool.capacity + dflash.config.block_size, name)
+
+    def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
+        return BlockDrafter(network, source, growth)
+
+    tap, share = tap_and_share(dflash, network.model, target)
+    return LocalFeatureDrafter(network.model, tap, share, make)

@@ -1,0 +1,123 @@
+"""Reads the fields of a drafter's config.json, each checked and named in errors.
+
+Fields that are not understood are refused by name, since ignoring one could change what the layers compute.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
+
+CONFIG = "config.json"
+GENERIC = {
+    "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "rope_theta",
+    "rope_scaling", "has_no_defaults_at_init",
+}  # fmt: skip
+"""Fields of any configuration, which do not change what layers compute beyond what transformers reads of them."""
+SPECULATORS = {"speculators_model_type", "speculators_version", "speculators_config", "transformer_layer_config"}
+"""Fields that all drafters in the layout of speculators have."""
+_LAYER_CONFIGS: dict[str, type[PretrainedConfig]] = {"llama": LlamaConfig, "qwen3": Qwen3Config}
+_ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
+"""Rotary embeddings whose frequencies do not depend on the length of the context."""
+_MOST_LAYERS = 16
+
+
+def read_fields(directory: Path) -> dict[str, Any]:
+    """Returns the fields of a checkpoint's configuration. Raises ValueError and OSError."""
+    try:
+        fields = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{CONFIG} is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"{CONFIG} is not an object")
+    return fields
+
+
+def decoder_layers(
+    fields: Mapping[str, Any], place: str, *, own: Collection[str] = (), kind: str = "llama"
+) -> PretrainedConfig:
+    """Returns the decoder layers' configuration. own: further fields that may stand beside it. kind: model_type where
+    there is none. Raises ValueError."""
+    kind = fields.get("model_type", kind)
+    make = _LAYER_CONFIGS.get(kind)
+    if make is None:
+        raise ValueError(f"{place}model_type must be one of {', '.join(sorted(_LAYER_CONFIGS))}, got {kind!r}")
+    check_known(fields, {*make().to_dict(), *PretrainedConfig().to_dict(), *GENERIC, *own}, place)
+    try:
+        layers = make(**{name: value for name, value in fields.items() if name not in own})
+    except Exception as error:  # raised by transformers for values of any field, by several libraries
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{place or 'the decoder layers'} cannot be configured: {reason}") from error
+    layers.tie_word_embeddings = False
+    for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"):
+        number_of({name: getattr(layers, name)}, name, None, place)
+    if number_of({"": layers.num_hidden_layers}, "", None, f"{place}num_hidden_layers") > _MOST_LAYERS:
+        raise ValueError(f"{place}num_hidden_layers must be from 1 to {_MOST_LAYERS}, got {layers.num_hidden_layers}")
+    if layers.num_attention_heads % layers.num_key_value_heads:
+        raise ValueError(f"{place}num_key_value_heads must divide num_attention_heads")
+    rope = layers.rope_parameters.get("rope_type", "default")
+    if rope not in _ROPE_TYPES:
+        raise ValueError(f"{place}rope_scaling: type must be one of {', '.join(sorted(_ROPE_TYPES))}, got {rope!r}")
+    return layers
+
+
+def made_for(fields: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """Returns the architectures of the targets that a checkpoint in the layout of speculators was trained for; empty if
+    unknown. kind: its algorithm. Raises ValueError."""
+    algorithm = object_of(fields, "speculators_config")
+    if algorithm.get("algorithm", kind) != kind:
+        raise ValueError(f"speculators_config.algorithm must be {kind!r}, got {algorithm.get('algorithm')!r}")
+    verifier = object_of(algorithm, "verifier", "speculators_config.")
+    names = verifier.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"speculators_config.verifier.architectures must be a list of names, got {names!r}")
+    return tuple(names)
+
+
+def layer_ids(fields: Mapping[str, Any], name: str, place: str = "") -> tuple[int, ...] | None:
+    """Returns a list of layers' indices; None if the field is missing. Raises ValueError."""
+    ids = fields.get(name)
+    if ids is None:
+        return None
+    if not isinstance(ids, list) or not ids or not all(type(layer) is int and layer >= 0 for layer in ids):
+        raise ValueError(f"{place}{name} must be a list of layers' indices, got {ids!r}")
+    return tuple(ids)
+
+
+def check_known(fields: Mapping[str, Any], known: Collection[str], place: str) -> None:
+    """Raises ValueError for a field that is not among the known ones."""
+    for name in fields:
+        if name not in known:
+            raise ValueError(f"{place}{name} is not understood")
+
+
+def object_of(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, Any]:
+    """Returns an object; an empty one if the field is missing. Raises ValueError."""
+    found = fields.get(name) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{place}{name} must be an object, got {found!r}")
+    return found
+
+
+def number_of(fields: Mapping[str, Any], name: str, otherwise: int | None, place: str = "") -> int:
+    """Returns a positive whole number, `otherwise` if the field is missing. Raises ValueError."""
+    value = fields.get(name)
+    if value is None:
+        value = otherwise
+    if type(value) is not int or value <= 0:
+        raise ValueError(f"{place}{name} must be a positive whole number, got {value!r}")
+    return value
+
+
+def flag_of(fields: Mapping[str, Any], name: str) -> bool:
+    """Returns a truth value, false if the field is missing. Raises ValueError."""
+    value = fields.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return value

@@ -1,0 +1,66 @@
+"""What a target in the same process lends to a network that reads its features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork, TargetShape
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+
+
+class Lent(nn.Module):
+    """A module of the target, used without being a part of this model."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self._module = (module,)  # in a tuple, so that it is not registered
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Runs the module."""
+        lent: torch.Tensor = self._module[0](inputs)
+        return lent
+
+
+class LentHead(Lent):
+    """The target's output head."""
+
+    def __init__(self, module: nn.Module, outputs: int, inputs: int):
+        super().__init__(module)
+        self.out_features, self.in_features = outputs, inputs
+
+
+def network_of(
+    method: str,
+    source: str,
+    target: PackedModel,
+    hub: bool,
+    load: Callable[[Path, TargetShape, torch.dtype], DraftNetwork[ConfigT]],
+) -> tuple[str, DraftNetwork[ConfigT]]:
+    """Returns the name and the network of a checkpoint, complete with what the target lends.
+
+    method: for errors. source: directory or hub id. hub: whether it may be a hub id. load: reads a directory. Raises
+    ModelLoadError.
+    """
+    if not target.can_be_tapped:
+        raise ModelLoadError(f"{method} needs a target on a CPU, in one process and without --reproducible")
+    checkpoint = Checkpoint.find(source, hub=hub)
+    if checkpoint.gguf is not None:
+        raise ModelLoadError(f"model {source}: a checkpoint for {method} is a directory, not a GGUF file")
+    shape = TargetShape(target.layers, target.hidden_size, target.vocab_size, target.architecture)
+    try:
+        network = load(checkpoint.directory, shape, target.dtype)
+    except (ValueError, OSError) as error:
+        raise ModelLoadError(f"model {source}: {error}") from error
+    if EMBEDDING in network.lacking:
+        network.model.set_input_embeddings(Lent(target.model.get_input_embeddings()))
+    if HEAD in network.lacking:
+        head = target.model.get_output_embeddings()
+        network.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
+    config = network.model.config
+    config.max_position_embeddings = max(config.max_position_embeddings, target.context_length)
+    return checkpoint.name, network
