@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from drafter_service.models.loaded_model import model_info, set_threads
 from drafter_service.settings import DrafterSettings
@@ -16,7 +16,12 @@ from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.blocks.block_network import BlockNetwork
+from speculative_engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
+from speculative_engine.drafters.drafter import FeatureDrafter
+from speculative_engine.drafters.features.receiving_drafter import ReceivingDrafter
 from speculative_engine.drafters.features.trial_pass import try_pass
+from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.feature_map import FeatureMap
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
@@ -31,21 +36,21 @@ _CONTEXT = 1 << 17
 
 
 class FeatureNetwork(NamedTuple):
-    """A network as it was read from files."""
+    """A network that was read from files, and packed."""
 
     kind: str
     """Its kind, for people."""
-    model: PreTrainedModel
+    model: PackedModel
+    make: Callable[[TreeGrowth], FeatureDrafter]
+    """Makes a drafter with the network."""
     mapping: FeatureMap
     """The map from the target's states to its features."""
     layers: tuple[int, ...]
     """Indices of the target's layers whose inputs are read."""
-    norm_output: bool
-    """Whether the hidden state that is fed back has been through the last norm."""
     vocab_size: int
     """Number of the target's tokens."""
-    target_ids: torch.Tensor | None = None
-    """See `DraftNetwork.target_ids`."""
+    drafted: int
+    """Number of tokens that it can draft."""
     target_architectures: tuple[str, ...] = ()
     """Architectures of the targets it was trained for; empty if unknown."""
 
@@ -58,10 +63,8 @@ class LoadedFeatureNetwork:
     info: model_info_pb2.ModelInfo
     cost: StepCost
     """Measured cost of the network's steps."""
-    target_ids: torch.Tensor | None
-    """See `DraftNetwork.target_ids`."""
-    feed_back: nn.Module
-    """Maps a row's last hidden states to what its children read."""
+    make: Callable[[TreeGrowth], FeatureDrafter]
+    """Makes a drafter with the network."""
     mapping: FeatureMap
     """The map that verifiers apply to their target's states."""
     features: FeatureMapMessage
@@ -79,11 +82,7 @@ def load_network(
     try:
         dtype = resolve_dtype(settings.dtype, torch.device("cpu"))
         network = read(dtype)
-        config = network.model.config
-        # Positions beyond those of its training only cost acceptance.
-        config.max_position_embeddings = max(config.max_position_embeddings, _CONTEXT)
-        model = PackedModel(network.model, settings.kv_slots, name=checkpoint.name, row_exact=False)
-        try_pass(model)
+        model = network.model
         tokenizer = _tokenizer(settings, checkpoint)
     except ModelLoadError as error:
         raise StartupError(str(error)) from error
@@ -97,14 +96,37 @@ def load_network(
         architecture=info.architecture,
         reads_layers=list(features.layers),
         features=f"{features.width} {features.dtype}",
-        draft_vocab_size=network.vocab_size if network.target_ids is None else len(network.target_ids),
+        draft_vocab_size=network.drafted,
         kv_slots=model.pool.capacity,
         layer_kernels=model.layer_kernels,
         step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
     )
-    feed_back = model.model.get_decoder().norm if network.norm_output else nn.Identity()
-    return LoadedFeatureNetwork(model, info, cost, network.target_ids, feed_back, network.mapping, features)
+    return LoadedFeatureNetwork(model, info, cost, network.make, network.mapping, features)
+
+
+def _allow_long_texts(config: PretrainedConfig) -> None:
+    """Lets a network follow texts that are longer than those of its training: positions beyond only cost acceptance."""
+    config.max_position_embeddings = max(config.max_position_embeddings, _CONTEXT)
+
+
+def reading_network(
+    model: PreTrainedModel, settings: DrafterSettings, name: str, target_ids: torch.Tensor | None, *, norm_output: bool
+) -> tuple[PackedModel, Callable[[TreeGrowth], FeatureDrafter]]:
+    """Packs a network that reads a feature beside each token; returns it, and what makes its drafters.
+
+    target_ids: see `DraftNetwork.target_ids`. norm_output: whether the hidden state that is fed back has been through
+    the last norm. Raises ModelLoadError.
+    """
+    _allow_long_texts(model.config)
+    packed = PackedModel(model, settings.kv_slots, name=name, row_exact=False)
+    try_pass(packed)
+    feed_back: nn.Module = packed.model.get_decoder().norm if norm_output else nn.Identity()
+
+    def make(growth: TreeGrowth) -> FeatureDrafter:
+        return ReceivingDrafter(packed, target_ids, feed_back, growth)
+
+    return packed, make
 
 
 def _check(settings: DrafterSettings) -> None:
@@ -144,3 +166,19 @@ def _describe(network: FeatureNetwork, settings: DrafterSettings, dtype: torch.d
         weights_sha256=network.mapping.digest(),
         target_architectures=network.target_architectures,
     )
+
+
+def block_network(
+    model: PreTrainedModel, pack: Callable[[], BlockNetwork]
+) -> tuple[PackedModel, Callable[[TreeGrowth], FeatureDrafter]]:
+    """Packs a network that guesses blocks; returns it, and what makes its drafters.
+
+    pack: packs `model`, and raises ModelLoadError.
+    """
+    _allow_long_texts(model.config)
+    network = pack()
+
+    def make(growth: TreeGrowth) -> FeatureDrafter:
+        return ReceivingBlockDrafter(network, growth)
+
+    return network.model, make

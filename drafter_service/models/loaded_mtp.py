@@ -2,7 +2,7 @@
 
 import torch
 
-from drafter_service.models.loaded_features import FeatureNetwork, LoadedFeatureNetwork, load_network
+from drafter_service.models.loaded_features import FeatureNetwork, LoadedFeatureNetwork, load_network, reading_network
 from drafter_service.settings import DrafterSettings
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.mtp.mtp_alone import load_alone
@@ -13,11 +13,9 @@ def load_mtp_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Loade
 
     def read(dtype: torch.dtype) -> FeatureNetwork:
         alone = load_alone(checkpoint, dtype)
-        config = alone.model.config
-        architectures = (alone.architecture,)
-        layers = (alone.target_layers,)
-        return FeatureNetwork(
-            "Mtp", alone.model, alone.mapping, layers, True, config.vocab_size, target_architectures=architectures
-        )
+        vocabulary = alone.model.config.vocab_size
+        model, make = reading_network(alone.model, settings, checkpoint.name, None, norm_output=True)
+        layers, architectures = (alone.target_layers,), (alone.architecture,)
+        return FeatureNetwork("Mtp", model, make, alone.mapping, layers, vocabulary, vocabulary, architectures)
 
     return load_network(settings, checkpoint, read)

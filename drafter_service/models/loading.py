@@ -1,6 +1,11 @@
 """Loads whatever a drafter is to draft with, by its settings and its files."""
 
-from drafter_service.models.loaded_eagle import is_eagle, load_eagle_network
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from drafter_service.models.loaded_dflash import load_dflash_network
+from drafter_service.models.loaded_eagle import load_eagle_network
 from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loaded_heads import LoadedHeads, load_heads
 from drafter_service.models.loaded_model import LoadedModel, load_model
@@ -8,7 +13,9 @@ from drafter_service.models.loaded_mtp import load_mtp_network
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError
-from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint
+from speculative_engine.drafters.dflash.dflash_config import is_dflash
+from speculative_engine.drafters.eagle.eagle_config import is_eagle
 from speculative_engine.model.packed_model import ModelLoadError
 from speculative_engine.model.ranks.rank_group import RankGroup
 
@@ -29,10 +36,24 @@ def load_drafter(settings: DrafterSettings, ranks: RankGroup | None = None) -> L
             checkpoint = Checkpoint.find(settings.model, hub=settings.allow_hub_models)
         except ModelLoadError as error:
             raise StartupError(str(error)) from error
-        if is_eagle(checkpoint):
+        fields = _fields(checkpoint)
+        if is_dflash(fields):
+            return load_dflash_network(settings, checkpoint)
+        if is_eagle(fields):
             return load_eagle_network(settings, checkpoint)
         if settings.mtp:
             return load_mtp_network(settings, checkpoint)
     if settings.target is not None or settings.feature_dtype != "auto":
         log.warning("--target and --feature-dtype have no effect", model=settings.model)
     return load_model(settings, ranks)
+
+
+def _fields(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """Returns the fields of a checkpoint's configuration; none if it cannot be read, which whoever loads it reports."""
+    if checkpoint.gguf is not None:
+        return {}
+    try:
+        fields = json.loads((checkpoint.directory / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -21,7 +21,6 @@ from service_runtime.duration import duration
 from service_runtime.observability.tracing import NO_TRACING, Tracing
 from service_runtime.rpc.message_stream import MessageStream
 from speculative_engine.drafters.drafter import LimitedDrafter
-from speculative_engine.drafters.features.receiving_drafter import ReceivingDrafter
 from speculative_engine.drafters.medusa import MedusaDrafter
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.translation.translating import TranslatingDrafter
@@ -72,7 +71,7 @@ class ServingModel:
             self._pool, self._growth = loaded.model.pool, TreeGrowth(loaded.cost)
             keep_alive = loaded.model.keep_alive
             if isinstance(loaded, LoadedFeatureNetwork):
-                drafter = ReceivingDrafter(loaded.model, loaded.target_ids, loaded.feed_back, self._growth)
+                drafter = loaded.make(self._growth)
                 self.mapping = loaded.mapping
             elif loaded.token_map is None:
                 drafter = DraftModelDrafter(loaded.model, self._growth)

@@ -172,7 +172,7 @@ class StateDrafter(Drafter, Protocol):
 
 
 @runtime_checkable
-class FeatureDrafter(Drafter, Protocol):
+class FeatureDrafter(LimitedDrafter, Protocol):
     """A drafter that is given features of committed tokens: hidden states of the target, mapped to one vector each."""
 
     def receive(self, key: Hashable, start: int, features: torch.Tensor) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from speculative_engine.drafters.dflash.block_drafter import BlockDrafter
-from speculative_engine.drafters.dflash.block_network import BlockNetwork
+from speculative_engine.drafters.blocks.block_drafter import BlockDrafter
 from speculative_engine.drafters.dflash.dflash_files import load_dflash
+from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.features.lent import network_of
 from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, tap_and_share
@@ -30,7 +30,7 @@ class DflashOptions:
 def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True) -> LocalFeatureDrafter:
     """Makes the drafter `local:dflash`. hub: whether its model may be a hub id. Raises ModelLoadError."""
     name, dflash = network_of("local:dflash", options.model, target, hub, load_dflash)
-    network = BlockNetwork(dflash, target.pool.capacity + dflash.config.block_size, name)
+    network = DflashNetwork(dflash, target.pool.capacity + dflash.config.block_size, name)
 
     def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
         return BlockDrafter(network, source, growth)

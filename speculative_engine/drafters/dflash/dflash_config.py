@@ -19,6 +19,7 @@ from transformers import PretrainedConfig, Qwen3Config
 from speculative_engine.drafters.features.config_fields import (
     CONFIG,
     GENERIC,
+    MOST_GUESSES,
     SPECULATORS,
     check_known,
     decoder_layers,
@@ -28,6 +29,7 @@ from speculative_engine.drafters.features.config_fields import (
     number_of,
     object_of,
     read_fields,
+    token_of,
 )
 
 ORIGINAL_ARCHITECTURE = "DFlashDraftModel"
@@ -39,7 +41,6 @@ _OWN = {
 }  # fmt: skip
 _IGNORED = {"embed_requires_grad", "model_type", "tie_word_embeddings"}
 """Fields that matter for training only, or that hold for all checkpoints."""
-_MOST_BLOCK = 128
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
@@ -164,12 +165,10 @@ def _config(
     """field: that names the layers to read."""
     if aux is None:
         raise ValueError(f"{field} must be a list of layers' indices, got None")
-    block = number_of(fields, "block_size", 8)
-    if not 2 <= block <= _MOST_BLOCK:
-        raise ValueError(f"block_size must be from 2 to {_MOST_BLOCK}, got {block}")
-    mask = fields.get("mask_token_id")
-    if type(mask) is not int or not 0 <= mask < layers.vocab_size:
-        raise ValueError(f"mask_token_id must be a token's id below {layers.vocab_size}, got {mask!r}")
+    block = number_of(fields, "block_size", 8, most=MOST_GUESSES)
+    if block < 2:
+        raise ValueError(f"block_size must be at least 2, got {block}")
+    mask = token_of(fields, "mask_token_id", layers.vocab_size)
     width = number_of(fields, "target_hidden_size", layers.hidden_size)
     if width != layers.hidden_size:
         raise ValueError(f"target_hidden_size must be that of the layers, {layers.hidden_size}, got {width}")

@@ -1,4 +1,4 @@
-"""EAGLE-3 in the verifier: `local:eagle3`."""
+"""EAGLE-3 and P-EAGLE in the verifier: `local:eagle3`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from speculative_engine.drafters.eagle.eagle_files import load_eagle
+from speculative_engine.drafters.blocks.block_drafter import BlockDrafter
+from speculative_engine.drafters.eagle.eagle_files import Eagle, load_eagle
+from speculative_engine.drafters.eagle.parallel_network import ParallelEagleNetwork
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.features.lent import network_of
 from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, tap_and_share
@@ -22,16 +24,18 @@ class EagleOptions:
     """Options of `local:eagle3`."""
 
     model: str = ""
-    """Directory or hub id of an EAGLE-3 checkpoint for the target; required."""
+    """Directory or hub id of an EAGLE-3 or P-EAGLE checkpoint for the target; required."""
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise FieldError("model", "must be given: the directory or hub id of an EAGLE-3 checkpoint")
+            raise FieldError("model", "must be given: the directory or hub id of an EAGLE-3 or P-EAGLE checkpoint")
 
 
 def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True) -> LocalFeatureDrafter:
     """Makes the drafter `local:eagle3`. hub: whether its model may be a hub id. Raises ModelLoadError."""
     name, eagle = network_of("local:eagle3", options.model, target, hub, load_eagle)
+    if eagle.config.mask_token is not None:
+        return _parallel(eagle, name, target)
     model = PackedModel(eagle.model, target.pool.capacity, name=name, row_exact=False)
     try_pass(model)
     feed_back: nn.Module = model.model.model.norm if eagle.config.norm_output else nn.Identity()
@@ -42,3 +46,14 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
 
     tap, share = tap_and_share(eagle, model, target)
     return LocalFeatureDrafter(model, tap, share, make)
+
+
+def _parallel(eagle: Eagle, name: str, target: PackedModel) -> LocalFeatureDrafter:
+    """Makes the drafter of a P-EAGLE checkpoint. Raises ModelLoadError."""
+    network = ParallelEagleNetwork(eagle, target.pool.capacity + eagle.config.guesses, name)
+
+    def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
+        return BlockDrafter(network, source, growth)
+
+    tap, share = tap_and_share(eagle, network.model, target)
+    return LocalFeatureDrafter(network.model, tap, share, make)

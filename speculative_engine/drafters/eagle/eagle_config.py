@@ -1,14 +1,14 @@
 """The configuration of an EAGLE-3 checkpoint, in the two layouts that exist.
 
 - The original one: architecture `LlamaForCausalLMEagle3`, with the fields of a Llama configuration at the top level.
-- That of the library speculators: `speculators_model_type` "eagle3", with the decoder layers' fields in
-  `transformer_layer_config`.
+- That of the library speculators: `speculators_model_type` "eagle3", or "peagle" for P-EAGLE, with the decoder layers'
+  fields in `transformer_layer_config`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ from speculative_engine.drafters.features.config_fields import (
     number_of,
     object_of,
     read_fields,
+    speculative_tokens,
+    token_of,
 )
 
 ORIGINAL_ARCHITECTURE = "LlamaForCausalLMEagle3"
-SPECULATORS_TYPE = "eagle3"
+SPECULATORS_TYPE, PARALLEL_TYPE = "eagle3", "peagle"
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _OWN = {"draft_vocab_size", "target_hidden_size", "eagle_aux_hidden_state_layer_ids", *_FLAGS}
 _IGNORED = {"embed_requires_grad", "model_type", "tie_word_embeddings"}
@@ -64,6 +66,15 @@ class EagleConfig:
     """Whether the hidden state that is fed back is the normalised one."""
     target_architectures: tuple[str, ...] = ()
     """Architectures of the target it was trained for; empty if unknown."""
+    mask_token: int | None = None
+    """The token whose embedding stands for one that is to be guessed, in P-EAGLE; None in EAGLE-3."""
+    guesses: int = 1
+    """Number of tokens that a pass guesses after the root."""
+
+
+def is_eagle(fields: Mapping[str, Any]) -> bool:
+    """Returns whether a config.json is that of an EAGLE-3 drafter, or of an unknown one of speculators."""
+    return "speculators_model_type" in fields or ORIGINAL_ARCHITECTURE in (fields.get("architectures") or ())
 
 
 def read_config(directory: Path) -> EagleConfig:
@@ -104,16 +115,20 @@ def _original(fields: dict[str, Any]) -> EagleConfig:
 
 def _speculators(fields: dict[str, Any]) -> EagleConfig:
     kind = fields["speculators_model_type"]
-    if kind != SPECULATORS_TYPE:
-        raise ValueError(f"speculators_model_type must be {SPECULATORS_TYPE!r}, got {kind!r}")
+    if kind not in (SPECULATORS_TYPE, PARALLEL_TYPE):
+        raise ValueError(f"speculators_model_type must be {SPECULATORS_TYPE!r} or {PARALLEL_TYPE!r}, got {kind!r}")
     given = fields.get("transformer_layer_config")
     if not isinstance(given, dict):
         raise ValueError(f"transformer_layer_config must be an object, got {given!r}")
     generic = set(PretrainedConfig().to_dict())
-    check_known(fields, _OWN | GENERIC | SPECULATORS | _IGNORED | generic, "")
+    parallel = {"mask_token_id"} if kind == PARALLEL_TYPE else set()
+    check_known(fields, _OWN | parallel | GENERIC | SPECULATORS | _IGNORED | generic, "")
     layers = decoder_layers(given, "transformer_layer_config.")
-    names = made_for(fields, SPECULATORS_TYPE)
-    return _config(fields, layers, layer_ids(fields, "eagle_aux_hidden_state_layer_ids"), names)
+    config = _config(fields, layers, layer_ids(fields, "eagle_aux_hidden_state_layer_ids"), made_for(fields, kind))
+    if kind == SPECULATORS_TYPE:
+        return config
+    mask = token_of(fields, "mask_token_id", layers.vocab_size)
+    return replace(config, mask_token=mask, guesses=speculative_tokens(fields))
 
 
 def _config(

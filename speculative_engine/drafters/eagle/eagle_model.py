@@ -3,6 +3,8 @@
 Li et al., "EAGLE-3: Scaling up inference acceleration of large language models via training-time test",
 arXiv 2503.01840. The row of a token gets the feature of the token before it: the target's own, mapped to one vector, or
 while drafting the hidden state that the network itself computed for the parent. It predicts the next token.
+
+P-EAGLE (arXiv 2602.01469) has one vector of states, `mask_hidden`, in place of those of tokens that are to be guessed.
 """
 
 from __future__ import annotations
@@ -99,5 +101,8 @@ def eagle_model(config: EagleConfig) -> PreTrainedModel:
     first: Any = make_first(config.layers, 0)
     first.widen(config)
     model.model.layers[0] = first
+    if config.mask_token is not None:
+        read = len(config.aux_layers or ()) * config.target_hidden_size
+        model.mask_hidden = nn.Parameter(torch.zeros(1, 1, read))
     model.lm_head = nn.Linear(config.layers.hidden_size, config.draft_vocab_size, bias=False)
     return model

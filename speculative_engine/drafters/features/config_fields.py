@@ -24,6 +24,8 @@ _LAYER_CONFIGS: dict[str, type[PretrainedConfig]] = {"llama": LlamaConfig, "qwen
 _ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose frequencies do not depend on the length of the context."""
 _MOST_LAYERS = 16
+MOST_GUESSES = 128
+"""Most tokens that a network guesses at once."""
 
 
 def read_fields(directory: Path) -> dict[str, Any]:
@@ -78,6 +80,23 @@ def made_for(fields: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def speculative_tokens(fields: Mapping[str, Any]) -> int:
+    """Returns how many tokens a checkpoint in the layout of speculators proposes at once. Raises ValueError."""
+    methods = object_of(fields, "speculators_config").get("proposal_methods")
+    place = "speculators_config.proposal_methods"
+    if not isinstance(methods, list) or not methods or not isinstance(methods[0], dict):
+        raise ValueError(f"{place} must be a list of objects, got {methods!r}")
+    return number_of(methods[0], "speculative_tokens", None, f"{place}[0].", most=MOST_GUESSES)
+
+
+def token_of(fields: Mapping[str, Any], name: str, vocabulary: int) -> int:
+    """Returns a token's id. Raises ValueError."""
+    token = fields.get(name)
+    if type(token) is not int or not 0 <= token < vocabulary:
+        raise ValueError(f"{name} must be a token's id below {vocabulary}, got {token!r}")
+    return token
+
+
 def layer_ids(fields: Mapping[str, Any], name: str, place: str = "") -> tuple[int, ...] | None:
     """Returns a list of layers' indices; None if the field is missing. Raises ValueError."""
     ids = fields.get(name)
@@ -103,13 +122,18 @@ def object_of(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str
     return found
 
 
-def number_of(fields: Mapping[str, Any], name: str, otherwise: int | None, place: str = "") -> int:
-    """Returns a positive whole number, `otherwise` if the field is missing. Raises ValueError."""
+def number_of(
+    fields: Mapping[str, Any], name: str, otherwise: int | None, place: str = "", most: int | None = None
+) -> int:
+    """Returns a positive whole number, `otherwise` if the field is missing. most: largest one that is allowed. Raises
+    ValueError."""
     value = fields.get(name)
     if value is None:
         value = otherwise
     if type(value) is not int or value <= 0:
         raise ValueError(f"{place}{name} must be a positive whole number, got {value!r}")
+    if most is not None and value > most:
+        raise ValueError(f"{place}{name} must be at most {most}, got {value}")
     return value
 
 

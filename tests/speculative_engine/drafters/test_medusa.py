@@ -300,7 +300,7 @@ class TestDrafting:
             sizes.append(reader.tree.size)
         assert sizes[0] >= 3
         assert sizes[-1] == 1
-        assert drafter._asked() == 1
+        assert drafter.growth.positions() == 1
 
     def test_a_sequence_that_is_closed(self, drafter: MedusaDrafter) -> None:
         reader = self.reader(drafter)

@@ -12,9 +12,10 @@ from torch import nn
 from transformers import MuseGlimmerAssistantModel
 from transformers.cache_utils import DFlashCache
 
-from speculative_engine.drafters.dflash.block_network import Block, BlockNetwork
+from speculative_engine.drafters.blocks.block_network import Block, Reading
 from speculative_engine.drafters.dflash.dflash import DflashOptions, dflash_drafter
 from speculative_engine.drafters.dflash.dflash_files import Dflash, load_dflash
+from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
 from speculative_engine.drafters.features.draft_network import TargetShape
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import ModelLoadError
@@ -38,11 +39,11 @@ def lend(dflash: Dflash, embedding: torch.Tensor, head: torch.Tensor) -> None:
 
 def guessed(dflash: Dflash, features: torch.Tensor, root: int, parts: int = 2) -> torch.Tensor:
     """The logits of a block behind a text whose features are read in parts."""
-    network = BlockNetwork(dflash, 64, "reference")
+    network = DflashNetwork(dflash, 64, "reference")
     slots = network.model.pool.take(len(features))
     for part in np.array_split(np.arange(len(features)), parts):
-        network.read(features[part], part, slots[part])
-    return network.guess([Block(slots, root, len(features))], dflash.config.guesses)
+        network.read(Reading(slots[: part[0]], [0] * len(part), part + 1, features[part], slots[part]))
+    return network.guess([Block(slots, root, len(features), features[-1:])], dflash.config.guesses)
 
 
 @pytest.mark.parametrize("name", ["whole", "reduced", "sliding"])
@@ -128,8 +129,8 @@ def test_the_target_lends_what_is_missing(tmp_path: Path) -> None:
         ({"speculators_model_type": "dspark"}, "speculators_model_type must be 'dflash', got 'dspark'"),
         ({"speculators_model_type": None, "architectures": ["Other"]}, "architectures must hold DFlashDraftModel"),
         ({"selector_rank": 8}, "selector_rank is not understood"),
-        ({"block_size": 1}, "block_size must be from 2 to 128, got 1"),
-        ({"block_size": 999}, "block_size must be from 2 to 128, got 999"),
+        ({"block_size": 1}, "block_size must be at least 2, got 1"),
+        ({"block_size": 999}, "block_size must be at most 128, got 999"),
         ({"block_size": "long"}, "block_size must be a positive whole number, got 'long'"),
         ({"mask_token_id": 300}, "mask_token_id must be a token's id below 300, got 300"),
         ({"mask_token_id": None}, "mask_token_id must be a token's id below 300, got None"),

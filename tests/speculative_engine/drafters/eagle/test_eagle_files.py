@@ -85,7 +85,7 @@ def test_logits_are_those_of_speculators(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"speculators_model_type": "peagle"}, "speculators_model_type must be 'eagle3', got 'peagle'"),
+        ({"speculators_model_type": "xpress"}, "speculators_model_type must be 'eagle3' or 'peagle', got 'xpress'"),
         ({"speculators_model_type": None}, "architectures must hold LlamaForCausalLMEagle3"),
         ({"parallel_drafting": True}, "parallel_drafting is not understood"),
         ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc and fc_norm exclude each other"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from speculative_engine.drafters.dflash.block_network import Block, BlockNetwork
+from speculative_engine.drafters.blocks.block_network import Block, BlockNetwork, Reading
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.features.reading_drafter import READING, ReadingDraft
@@ -18,7 +18,8 @@ from speculative_engine.drafters.tree_growth import TreeGrowth
 
 
 class BlockDraft(ReadingDraft):
-    """One sequence. Its slots are those of the committed tokens before the root whose features have been read."""
+    """One sequence. Its slots are those of the committed tokens that have been read, each beside the feature of the
+    token before it."""
 
     def __init__(self, spec: DraftSpec):
         super().__init__(spec)
@@ -30,11 +31,12 @@ class BlockDraft(ReadingDraft):
         room = self.tree.size < self.max_tree_nodes and self.tree.root.position < self.max_position
         return room and self.at_root and not self._guessed
 
-    @property
-    def block(self) -> Block:
-        """What to guess the block from, which counts as guessed from now on."""
+    def take_block(self, key: Hashable, features: FeatureSource) -> Block:
+        """Returns what to guess the block from, which counts as guessed from now on. key: the sequence's."""
         self._guessed = True
-        return Block(self.slots.array(), self.tokens[-1], self.tree.root.position)
+        root = self.tree.root
+        before = features.read(key, np.array([root.position - 1], dtype=np.int64))
+        return Block(self.slots.array(), root.token, root.position, before)
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
         """Applies a verdict. Returns no slots: nodes have none."""
@@ -48,21 +50,19 @@ class BlockDraft(ReadingDraft):
 
 
 class BlockDrafter(SlotDrafter[BlockDraft]):
-    """A SharedDrafter (see `drafter.SharedDrafter`) over a DFlash network.
+    """A SharedDrafter (see `drafter.SharedDrafter`) over a network that guesses blocks.
 
-    Chen et al., "DFlash: Block diffusion for flash speculative decoding", arXiv 2602.06036. A pass guesses a block of
-    tokens behind a text, each without knowing the others; trees grow from these guesses (MarginalGrowth).
+    A pass guesses a block of tokens behind a text, each without knowing the others; trees grow from these guesses
+    (MarginalGrowth).
     """
 
     def __init__(self, network: BlockNetwork, features: FeatureSource, growth: TreeGrowth | None = None):
         """features: those of the committed tokens. growth: has the cost of steps, and learns from all verdicts."""
-        super().__init__(network.model, network.config.block_size, growth)
+        super().__init__(network.model, network.rows, growth)
         self._network = network
         self._features = features
-        self._block = network.config.block_size
-        self.marginals = MarginalGrowth(
-            network.config.guesses, "position", network.model.device, self._growth.acceptance
-        )
+        self._block = network.rows
+        self.marginals = MarginalGrowth(network.guesses, "position", network.model.device, self._growth.acceptance)
 
     def begin(self, spec: DraftSpec) -> BlockDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
@@ -151,28 +151,32 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
             if count:
                 shares[verifier] -= count
                 growth.rows[verifier] += count
-                positions = draft.take_ready(count) - 1
+                taken = draft.take_ready(count)
                 slots = pool.take(count, draft.slots.last)
-                self._network.read(self._features.read(key, positions), positions, slots)
+                tokens = [draft.tokens[int(index)] for index in taken]
+                features = self._features.read(key, taken - 1)
+                self._network.read(Reading(draft.slots.array(), tokens, taken, features, slots))
                 draft.slots.extend(slots)
 
     def _guess(self, growth: Growth) -> int:
         """Guesses blocks; returns for how many sequences."""
         self.clock.enter("plan")
-        running = self._queue.running.values()
+        running = self._queue.running
         most = min(self.model.most_rows, self.model.pool.free) // self._block
-        shares = self._shares.questions(((draft.spec.verifier, draft.waits) for draft in running), most)
+        shares = self._shares.questions(((draft.spec.verifier, draft.waits) for draft in running.values()), most)
         drafts: list[BlockDraft] = []
-        for draft in running:
+        blocks: list[Block] = []
+        for key, draft in running.items():
             if draft.waits and shares.get(draft.spec.verifier, 0):
                 shares[draft.spec.verifier] -= 1
                 growth.rows[draft.spec.verifier] += self._block
                 drafts.append(draft)
+                blocks.append(draft.take_block(key, self._features))
         if not drafts:
             return 0
         asked = self.marginals.positions()
         self.clock.enter("forward")
-        logits = self._network.guess([draft.block for draft in drafts], asked)
+        logits = self._network.guess(blocks, asked)
         self.clock.enter("sample")
         found = self.marginals.find(
             logits,

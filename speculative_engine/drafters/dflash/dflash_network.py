@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from speculative_engine.drafters.blocks.block_network import Block, Reading
 from speculative_engine.drafters.dflash.context_keys import ContextKeys
 from speculative_engine.drafters.dflash.dflash_config import DflashConfig
 from speculative_engine.drafters.dflash.dflash_files import Dflash
@@ -17,41 +17,35 @@ from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 
 
-class Block(NamedTuple):
-    """What a block is guessed from."""
+class DflashNetwork:
+    """A BlockNetwork (see `blocks.block_network`).
 
-    context: np.ndarray
-    """Slots of the tokens before the root whose features were read, int64."""
-    root: int
-    """The last committed token."""
-    position: int
-    """The root's."""
-
-
-class BlockNetwork:
-    """The network, and the pool of its KV slots (`model.pool`)."""
+    Chen et al., "DFlash: Block diffusion for flash speculative decoding", arXiv 2602.06036. It reads features alone:
+    what precedes a token is read in the token's turn. The rows of a block, the root and masks, see each other.
+    """
 
     def __init__(self, dflash: Dflash, slots: int, name: str):
         """dflash: complete; its linear layers are packed. slots: KV slots. Raises ModelLoadError."""
-        self.config: DflashConfig = dflash.config
+        self._config: DflashConfig = dflash.config
+        self.rows, self.guesses = dflash.config.block_size, dflash.config.guesses
         keys = ContextKeys(dflash.model)
         self.model = PackedModel(dflash.model, slots, name=name, row_exact=False)
         self._keys = keys
         self._target_ids = dflash.target_ids
-        kinds = set(self.config.layers.layer_types)
-        window = self.config.layers.sliding_window
-        self._window = window - self.config.block_size if kinds == {"sliding_attention"} else None
+        kinds = set(self._config.layers.layer_types)
+        window = self._config.layers.sliding_window
+        self._window = window - self._config.block_size if kinds == {"sliding_attention"} else None
         """Slots before the root that any layer sees; None for all."""
         try_out(self.model, self._trial)
 
-    def read(self, features: torch.Tensor, positions: np.ndarray, slots: np.ndarray) -> None:
-        """Reads features [n, width] of tokens at positions, int64 [n], into slots, int64 [n]."""
-        self._keys.write(features, torch.from_numpy(positions), torch.from_numpy(slots), self.model.cache)
+    def read(self, reading: Reading) -> None:
+        """Reads features, see BlockNetwork; tokens and context are not needed."""
+        positions, slots = torch.from_numpy(reading.positions - 1), torch.from_numpy(reading.slots)
+        self._keys.write(reading.features, positions, slots, self.model.cache)
 
     def guess(self, blocks: Sequence[Block], positions: int) -> torch.Tensor:
-        """Returns the logits for the first `positions` tokens after each root, [blocks * positions, vocabulary], block
-        by block. The pool must have the slots of all blocks free."""
-        config, pool = self.config, self.model.pool
+        """Returns the logits for the first `positions` tokens after each root, see BlockNetwork."""
+        config, pool = self._config, self.model.pool
         builder = BatchBuilder()
         taken = pool.take(len(blocks) * config.block_size)
         first = 0 if config.from_root else 1
@@ -77,5 +71,5 @@ class BlockNetwork:
 
     def _trial(self, slots: np.ndarray) -> torch.Tensor:
         features = torch.zeros(len(slots), self.model.hidden_size, dtype=self.model.dtype)
-        self.read(features, np.arange(len(slots)), slots)
-        return self.guess([Block(slots, 0, len(slots))], 1)
+        self.read(Reading(slots[:0], [0] * len(slots), np.arange(1, len(slots) + 1), features, slots))
+        return self.guess([Block(slots, 0, len(slots), features[:1])], 1)

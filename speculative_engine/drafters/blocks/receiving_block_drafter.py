@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from speculative_engine.drafters.dflash.block_drafter import BlockDraft, BlockDrafter
-from speculative_engine.drafters.dflash.block_network import BlockNetwork
+from speculative_engine.drafters.blocks.block_drafter import BlockDraft, BlockDrafter
+from speculative_engine.drafters.blocks.block_network import BlockNetwork
 from speculative_engine.drafters.features.received_features import ReceivedFeatures
 from speculative_engine.drafters.features.receiving_drafter import FeatureReceiver
 from speculative_engine.drafters.tree_growth import TreeGrowth

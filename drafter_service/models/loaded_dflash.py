@@ -1,0 +1,33 @@
+"""Loads DFlash checkpoints."""
+
+import torch
+
+from drafter_service.models.lending_target import complete_network
+from drafter_service.models.loaded_features import FeatureNetwork, LoadedFeatureNetwork, block_network, load_network
+from drafter_service.settings import DrafterSettings
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.dflash.dflash_config import read_config
+from speculative_engine.drafters.dflash.dflash_files import load_dflash
+from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
+
+
+def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
+    """Loads a DFlash checkpoint. Raises StartupError."""
+
+    def read(dtype: torch.dtype) -> FeatureNetwork:
+        dflash = complete_network(
+            settings, checkpoint, dtype, lambda vocabulary: read_config(checkpoint.directory, vocabulary), load_dflash
+        )
+        model, make = block_network(dflash.model, lambda: DflashNetwork(dflash, settings.kv_slots, checkpoint.name))
+        return FeatureNetwork(
+            "Dflash",
+            model,
+            make,
+            dflash.mapping,
+            dflash.aux_layers,
+            dflash.config.layers.vocab_size,
+            dflash.config.draft_vocab_size,
+            dflash.config.target_architectures,
+        )
+
+    return load_network(settings, checkpoint, read)

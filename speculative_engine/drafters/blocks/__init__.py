@@ -1,0 +1,1 @@
+"""Drafters that guess a block of tokens in one pass, from features: DFlash and P-EAGLE."""

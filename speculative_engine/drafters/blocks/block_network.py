@@ -1,0 +1,61 @@
+"""What drafting blocks needs of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from speculative_engine.model.packed_model import PackedModel
+
+
+class Reading(NamedTuple):
+    """Committed tokens to read, each beside the feature of the token before it."""
+
+    context: np.ndarray
+    """Slots of what was read before, int64."""
+    tokens: Sequence[int]
+    positions: np.ndarray
+    """Of the tokens, int64 [n]."""
+    features: torch.Tensor
+    """[n, width]"""
+    slots: np.ndarray
+    """Where to, int64 [n]."""
+
+
+class Block(NamedTuple):
+    """What a block is guessed from."""
+
+    context: np.ndarray
+    """Slots of what has been read, int64."""
+    root: int
+    """The last committed token."""
+    position: int
+    """The root's."""
+    feature: torch.Tensor
+    """The feature of the token before the root, [1, width]."""
+
+
+class BlockNetwork(Protocol):
+    """A network over KV slots that reads features of a text, and guesses blocks behind it."""
+
+    @property
+    def model(self) -> PackedModel:
+        """The network, with its KV cache and the pool of its slots."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block, each of which needs a slot for the time of a pass."""
+
+    @property
+    def guesses(self) -> int:
+        """Number of tokens that a block guesses."""
+
+    def read(self, reading: Reading) -> None:
+        """Reads committed tokens."""
+
+    def guess(self, blocks: Sequence[Block], positions: int) -> torch.Tensor:
+        """Returns the logits for the first `positions` tokens after each root, [blocks * positions, vocabulary], block
+        by block. The pool must have the slots of all blocks free."""
