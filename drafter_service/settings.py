@@ -68,14 +68,16 @@ class DrafterSettings(RankSettings):
     """Directory of Medusa heads to draft with instead of a draft model. Verifiers then send hidden states."""
 
     target: str | None = Field(default=None, min_length=1)
-    """Directory or hub id of the target, if an EAGLE-3 checkpoint lacks embedding, output head or layer numbers: only
-    these are read there, and its tokenizer."""
+    """Directory or hub id of the target, if an EAGLE-3, P-EAGLE or DFlash checkpoint lacks embedding, output head or
+    layer numbers: only these are read there, and its tokenizer."""
     mtp: bool = False
     """Draft with the multi-token prediction layer in --model, the target's own checkpoint, of which little else is
     read. Verifiers then send features."""
     feature_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8"] = "auto"
     """Type in which verifiers send features; auto takes that of the weights. In int8 an element is off by at most 1/254
     of the largest in its vector."""
+    feature_window: int = Field(default=0, ge=0)
+    """Last tokens of a text whose features the drafter reads when it begins; 0 for all that it can use."""
 
     def with_hub_models(self) -> Self:
         """Returns these settings for a model that the operator names, which may always be a hub id."""

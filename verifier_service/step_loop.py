@@ -82,9 +82,11 @@ class StepLoop(ProposalSink):
             lambda: self.engine.attach(sequence_id, source, hidden_states=hidden_states, kind=kind), bounded=False
         )
 
-    async def add_features(self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None) -> bool:
+    async def add_features(
+        self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None, *, window: int = 0
+    ) -> bool:
         """Makes features for a drafter, see FeatureStreams.add. Raises TooManyKinds, ThreadEnded."""
-        return await self._thread.call(lambda: self.engine.features.add(source, kind, dtype, tap))
+        return await self._thread.call(lambda: self.engine.features.add(source, kind, dtype, tap, window=window))
 
     def sent_features(self, source: str, count: int | None = None) -> None:
         """Records that `count` bytes of features have been sent to a drafter; None for all that were handed out."""

@@ -54,12 +54,12 @@ class TargetFeatures(FeatureIntake):
     async def _prepare(
         self, source: str, address: str, features: FeatureMapMessage, kind: FeatureKind, shape: FeatureShape
     ) -> None:
-        if await self._steps.add_features(source, kind, features.dtype):
+        if await self._steps.add_features(source, kind, features.dtype, window=features.window):
             return
         dtype = FLOATS[features.weights_dtype]
         weights = await self._fetch(address, features.weights_sha256, shape.weights * dtype.itemsize)
         tap = await asyncio.to_thread(self._tap, kind, FeatureMap.of(shape, weights, dtype))
-        await self._steps.add_features(source, kind, features.dtype, tap)
+        await self._steps.add_features(source, kind, features.dtype, tap, window=features.window)
         log.info("makes features", source=source, layers=list(kind.layers), width=shape.width, dtype=features.dtype)
 
     def sent(self, source: str, count: int | None = None) -> None:

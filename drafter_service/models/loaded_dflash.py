@@ -28,6 +28,7 @@ def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Lo
             dflash.config.layers.vocab_size,
             dflash.config.draft_vocab_size,
             dflash.config.target_architectures,
+            dflash.config.window,
         )
 
     return load_network(settings, checkpoint, read)

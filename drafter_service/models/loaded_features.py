@@ -53,6 +53,8 @@ class FeatureNetwork(NamedTuple):
     """Number of tokens that it can draft."""
     target_architectures: tuple[str, ...] = ()
     """Architectures of the targets it was trained for; empty if unknown."""
+    window: int = 0
+    """Last tokens of a text that the network sees; 0 for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ def _describe(network: FeatureNetwork, settings: DrafterSettings, dtype: torch.d
         norm_features=shape.norm_features,
         norm_epsilon=shape.epsilon,
         unmapped=shape.unmapped,
+        window=settings.feature_window or network.window,
         weights_dtype=own,
         weights_sha256=network.mapping.digest(),
         target_architectures=network.target_architectures,

@@ -43,8 +43,8 @@ def load_drafter(settings: DrafterSettings, ranks: RankGroup | None = None) -> L
             return load_eagle_network(settings, checkpoint)
         if settings.mtp:
             return load_mtp_network(settings, checkpoint)
-    if settings.target is not None or settings.feature_dtype != "auto":
-        log.warning("--target and --feature-dtype have no effect", model=settings.model)
+    if settings.target is not None or settings.feature_dtype != "auto" or settings.feature_window:
+        log.warning("--target, --feature-dtype and --feature-window have no effect", model=settings.model)
     return load_model(settings, ranks)
 
 

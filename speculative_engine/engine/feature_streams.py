@@ -42,6 +42,7 @@ class _Reader:
     kind: FeatureKind
     dtype: str
     feature_bytes: int
+    window: int = 0
     paused: bool = False
     credit: int = MOST_UNSENT
     """Bytes that may be handed out now."""
@@ -77,18 +78,18 @@ class FeatureStreams:
         """Whether there are any taps."""
         return bool(self._taps)
 
-    def add(self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None) -> bool:
+    def add(self, source: str, kind: FeatureKind, dtype: str, tap: Tap | None = None, *, window: int = 0) -> bool:
         """Adds a drafter that reads features as bytes of a type (`feature_codec`).
 
-        tap: makes these features; None if another drafter's does. Returns False, without effect, if none does. Raises
-        TooManyKinds.
+        tap: makes these features; None if another drafter's does. window: last tokens of a sequence whose features are
+        of use to the drafter; 0 for all. Returns False, without effect, if no tap makes them. Raises TooManyKinds.
         """
         if kind not in self._taps and len(self._taps) >= MOST_KINDS:
             raise TooManyKinds(f"{MOST_KINDS} kinds of features are made already")
         known = self._taps.setdefault(kind, tap) if tap is not None else self._taps.get(kind)
         if known is None:
             return False
-        self._readers[source] = _Reader(kind, dtype, feature_bytes(known.states.width, dtype))
+        self._readers[source] = _Reader(kind, dtype, feature_bytes(known.states.width, dtype), window)
         return True
 
     def remove(self, source: str) -> None:
@@ -164,6 +165,8 @@ class FeatureStreams:
     def _hand_out(self, source: str, reader: _Reader, sequence: Sequence) -> list[SequenceFeatures]:
         sequence_id = sequence.spec.sequence_id
         start, end = reader.handed_out[sequence_id], len(sequence.slots)
+        if reader.window:
+            start = max(start, sequence.length - reader.window)
         if start >= end:
             return []
         began = time.perf_counter()

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64raftwire/v1/features.proto\x12\x0c\x64raftwire.v1\"\x89\x02\n\nFeatureMap\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\x13\n\x0bhidden_size\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x13\n\x0bnorm_states\x18\x05 \x01(\x08\x12\x17\n\x0fnorm_each_state\x18\x06 \x01(\x08\x12\x15\n\rnorm_features\x18\x07 \x01(\x08\x12\x14\n\x0cnorm_epsilon\x18\x08 \x01(\x02\x12\x15\n\rweights_dtype\x18\t \x01(\t\x12\x16\n\x0eweights_sha256\x18\n \x01(\t\x12\x1c\n\x14target_architectures\x18\x0b \x03(\t\x12\x10\n\x08unmapped\x18\x0c \x01(\x08\"=\n\x0c\x46\x65\x61tureBatch\x12-\n\x08\x66\x65\x61tures\x18\x01 \x03(\x0b\x32\x1b.draftwire.v1.TokenFeatures\"[\n\rTokenFeatures\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0e\x66irst_position\x18\x03 \x01(\r\x12\x0e\n\x06values\x18\x04 \x01(\x0c\"2\n\x18GetFeatureWeightsRequest\x12\x16\n\x0eweights_sha256\x18\x01 \x01(\t\"+\n\x19GetFeatureWeightsResponse\x12\x0e\n\x06values\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64raftwire/v1/features.proto\x12\x0c\x64raftwire.v1\"\x99\x02\n\nFeatureMap\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\x13\n\x0bhidden_size\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x13\n\x0bnorm_states\x18\x05 \x01(\x08\x12\x17\n\x0fnorm_each_state\x18\x06 \x01(\x08\x12\x15\n\rnorm_features\x18\x07 \x01(\x08\x12\x14\n\x0cnorm_epsilon\x18\x08 \x01(\x02\x12\x15\n\rweights_dtype\x18\t \x01(\t\x12\x16\n\x0eweights_sha256\x18\n \x01(\t\x12\x1c\n\x14target_architectures\x18\x0b \x03(\t\x12\x10\n\x08unmapped\x18\x0c \x01(\x08\x12\x0e\n\x06window\x18\r \x01(\r\"=\n\x0c\x46\x65\x61tureBatch\x12-\n\x08\x66\x65\x61tures\x18\x01 \x03(\x0b\x32\x1b.draftwire.v1.TokenFeatures\"[\n\rTokenFeatures\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x16\n\x0e\x66irst_position\x18\x03 \x01(\r\x12\x0e\n\x06values\x18\x04 \x01(\x0c\"2\n\x18GetFeatureWeightsRequest\x12\x16\n\x0eweights_sha256\x18\x01 \x01(\t\"+\n\x19GetFeatureWeightsResponse\x12\x0e\n\x06values\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,13 +32,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.features_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FEATUREMAP']._serialized_start=46
-  _globals['_FEATUREMAP']._serialized_end=311
-  _globals['_FEATUREBATCH']._serialized_start=313
-  _globals['_FEATUREBATCH']._serialized_end=374
-  _globals['_TOKENFEATURES']._serialized_start=376
-  _globals['_TOKENFEATURES']._serialized_end=467
-  _globals['_GETFEATUREWEIGHTSREQUEST']._serialized_start=469
-  _globals['_GETFEATUREWEIGHTSREQUEST']._serialized_end=519
-  _globals['_GETFEATUREWEIGHTSRESPONSE']._serialized_start=521
-  _globals['_GETFEATUREWEIGHTSRESPONSE']._serialized_end=564
+  _globals['_FEATUREMAP']._serialized_end=327
+  _globals['_FEATUREBATCH']._serialized_start=329
+  _globals['_FEATUREBATCH']._serialized_end=390
+  _globals['_TOKENFEATURES']._serialized_start=392
+  _globals['_TOKENFEATURES']._serialized_end=483
+  _globals['_GETFEATUREWEIGHTSREQUEST']._serialized_start=485
+  _globals['_GETFEATUREWEIGHTSREQUEST']._serialized_end=535
+  _globals['_GETFEATUREWEIGHTSRESPONSE']._serialized_start=537
+  _globals['_GETFEATUREWEIGHTSRESPONSE']._serialized_end=580
 # @@protoc_insertion_point(module_scope)

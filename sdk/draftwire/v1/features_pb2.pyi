@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FeatureMap(_message.Message):
-    __slots__ = ("layers", "hidden_size", "width", "dtype", "norm_states", "norm_each_state", "norm_features", "norm_epsilon", "weights_dtype", "weights_sha256", "target_architectures", "unmapped")
+    __slots__ = ("layers", "hidden_size", "width", "dtype", "norm_states", "norm_each_state", "norm_features", "norm_epsilon", "weights_dtype", "weights_sha256", "target_architectures", "unmapped", "window")
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class FeatureMap(_message.Message):
     WEIGHTS_SHA256_FIELD_NUMBER: _ClassVar[int]
     TARGET_ARCHITECTURES_FIELD_NUMBER: _ClassVar[int]
     UNMAPPED_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     layers: _containers.RepeatedScalarFieldContainer[int]
     hidden_size: int
     width: int
@@ -32,7 +33,8 @@ class FeatureMap(_message.Message):
     weights_sha256: str
     target_architectures: _containers.RepeatedScalarFieldContainer[str]
     unmapped: bool
-    def __init__(self, layers: _Optional[_Iterable[int]] = ..., hidden_size: _Optional[int] = ..., width: _Optional[int] = ..., dtype: _Optional[str] = ..., norm_states: bool = ..., norm_each_state: bool = ..., norm_features: bool = ..., norm_epsilon: _Optional[float] = ..., weights_dtype: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., target_architectures: _Optional[_Iterable[str]] = ..., unmapped: bool = ...) -> None: ...
+    window: int
+    def __init__(self, layers: _Optional[_Iterable[int]] = ..., hidden_size: _Optional[int] = ..., width: _Optional[int] = ..., dtype: _Optional[str] = ..., norm_states: bool = ..., norm_each_state: bool = ..., norm_features: bool = ..., norm_epsilon: _Optional[float] = ..., weights_dtype: _Optional[str] = ..., weights_sha256: _Optional[str] = ..., target_architectures: _Optional[_Iterable[str]] = ..., unmapped: bool = ..., window: _Optional[int] = ...) -> None: ...
 
 class FeatureBatch(_message.Message):
     __slots__ = ("features",)

@@ -21,8 +21,12 @@ class DflashOptions:
 
     model: str = ""
     """Directory or hub id of a DFlash checkpoint for the target; required."""
+    window: int = 0
+    """Last tokens of a text that it reads when it begins; 0 for all."""
 
     def __post_init__(self) -> None:
+        if self.window < 0:
+            raise FieldError("window", f"must be at least 0, got {self.window}")
         if not self.model:
             raise FieldError("model", "must be given: the directory or hub id of a DFlash checkpoint")
 
@@ -36,4 +40,4 @@ def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True
         return BlockDrafter(network, source, growth)
 
     tap, share = tap_and_share(dflash, network.model, target)
-    return LocalFeatureDrafter(network.model, tap, share, make)
+    return LocalFeatureDrafter(network.model, tap, share, make, options.window or dflash.config.window)

@@ -69,6 +69,13 @@ class DflashConfig:
         """Number of tokens that a block guesses."""
         return self.block_size if self.from_root else self.block_size - 1
 
+    @property
+    def window(self) -> int:
+        """Last tokens before a block that any layer sees; 0 for all."""
+        if _FULL in self.layers.layer_types:
+            return 0
+        return int(self.layers.sliding_window) - self.block_size
+
 
 def is_dflash(fields: Mapping[str, Any]) -> bool:
     """Returns whether a config.json is that of a DFlash checkpoint."""

@@ -32,10 +32,6 @@ class DflashNetwork:
         self.model = PackedModel(dflash.model, slots, name=name, row_exact=False)
         self._keys = keys
         self._target_ids = dflash.target_ids
-        kinds = set(self._config.layers.layer_types)
-        window = self._config.layers.sliding_window
-        self._window = window - self._config.block_size if kinds == {"sliding_attention"} else None
-        """Slots before the root that any layer sees; None for all."""
         try_out(self.model, self._trial)
 
     def read(self, reading: Reading) -> None:
@@ -60,7 +56,7 @@ class DflashNetwork:
                 )
                 for place, slot in enumerate(slots)
             ]
-            context = block.context if self._window is None else block.context[-self._window :]
+            context = block.context[-self._config.window :]
             builder.add_lane(context.copy(), rows, whole=True)
         batch = builder.build(self.model.group_size, self.model.device)
         try:

@@ -25,8 +25,12 @@ class EagleOptions:
 
     model: str = ""
     """Directory or hub id of an EAGLE-3 or P-EAGLE checkpoint for the target; required."""
+    window: int = 0
+    """Last tokens of a text that it reads when it begins; 0 for all."""
 
     def __post_init__(self) -> None:
+        if self.window < 0:
+            raise FieldError("window", f"must be at least 0, got {self.window}")
         if not self.model:
             raise FieldError("model", "must be given: the directory or hub id of an EAGLE-3 or P-EAGLE checkpoint")
 
@@ -35,7 +39,7 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
     """Makes the drafter `local:eagle3`. hub: whether its model may be a hub id. Raises ModelLoadError."""
     name, eagle = network_of("local:eagle3", options.model, target, hub, load_eagle)
     if eagle.config.mask_token is not None:
-        return _parallel(eagle, name, target)
+        return _parallel(eagle, name, target, options.window)
     model = PackedModel(eagle.model, target.pool.capacity, name=name, row_exact=False)
     try_pass(model)
     feed_back: nn.Module = model.model.model.norm if eagle.config.norm_output else nn.Identity()
@@ -45,10 +49,10 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
         return ReadingDrafter(model, source, target_ids, feed_back, growth)
 
     tap, share = tap_and_share(eagle, model, target)
-    return LocalFeatureDrafter(model, tap, share, make)
+    return LocalFeatureDrafter(model, tap, share, make, options.window)
 
 
-def _parallel(eagle: Eagle, name: str, target: PackedModel) -> LocalFeatureDrafter:
+def _parallel(eagle: Eagle, name: str, target: PackedModel, window: int) -> LocalFeatureDrafter:
     """Makes the drafter of a P-EAGLE checkpoint. Raises ModelLoadError."""
     network = ParallelEagleNetwork(eagle, target.pool.capacity + eagle.config.guesses, name)
 
@@ -56,4 +60,4 @@ def _parallel(eagle: Eagle, name: str, target: PackedModel) -> LocalFeatureDraft
         return BlockDrafter(network, source, growth)
 
     tap, share = tap_and_share(eagle, network.model, target)
-    return LocalFeatureDrafter(network.model, tap, share, make)
+    return LocalFeatureDrafter(network.model, tap, share, make, window)

@@ -4,7 +4,8 @@ Li et al., "EAGLE-3: Scaling up inference acceleration of large language models 
 arXiv 2503.01840. The row of a token gets the feature of the token before it: the target's own, mapped to one vector, or
 while drafting the hidden state that the network itself computed for the parent. It predicts the next token.
 
-P-EAGLE (arXiv 2602.01469) has one vector of states, `mask_hidden`, in place of those of tokens that are to be guessed.
+P-EAGLE (Hui et al., arXiv 2602.01469) has one vector of states, `mask_hidden`, in place of those of tokens that are to
+be guessed.
 """
 
 from __future__ import annotations

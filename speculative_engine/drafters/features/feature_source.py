@@ -29,8 +29,10 @@ class FeatureSource(Protocol):
 class EngineFeatures:
     """The FeatureSource of a drafter in the engine's thread: vectors kept by the KV slots of the engine's sequences."""
 
-    def __init__(self, states: SlotStates, engine: EngineState):
+    def __init__(self, states: SlotStates, engine: EngineState, window: int = 0):
+        """window: last tokens of a sequence whose features are read; 0 for all."""
         self._states = states
+        self._window = window
         self._running = cast(Mapping[Hashable, RunningSequence], engine.running)
 
     def computed(self, key: Hashable) -> int:
@@ -40,7 +42,11 @@ class EngineFeatures:
 
     def known(self, key: Hashable, start: int, end: int) -> np.ndarray:
         """Returns which positions were computed while the features were read, bool [end - start]."""
-        return self._states.known(self._running[key].slots.array()[start:end])
+        sequence = self._running[key]
+        known = self._states.known(sequence.slots.array()[start:end])
+        if self._window:
+            known[: max(0, len(sequence.slots) + sequence.pending - self._window - start)] = False
+        return known
 
     def read(self, key: Hashable, positions: np.ndarray) -> torch.Tensor:
         """Returns the features of positions, int64 [n]: [n, width]."""

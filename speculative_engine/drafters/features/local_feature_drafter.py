@@ -26,12 +26,15 @@ class LocalFeatureDrafter(LocalModelDrafter):
         tap: Tap,
         share: float,
         make: Callable[[FeatureSource, TreeGrowth], RoundDrafter],
+        window: int = 0,
     ):
         """model: the network. tap: makes its features. share: as for LocalModelDrafter. make: makes the drafter that
-        drafts single steps from the features."""
+        drafts single steps from the features. window: last tokens of a text that it reads when it begins; 0 for
+        all."""
         super().__init__(model, share)
         self.tap = tap
         self._make = make
+        self._window = window
 
     @property
     def busy(self) -> bool:
@@ -44,7 +47,7 @@ class LocalFeatureDrafter(LocalModelDrafter):
         super().release()
 
     def _inner(self, engine: EngineState, growth: TreeGrowth) -> RoundDrafter:
-        return self._make(EngineFeatures(self.tap.states, engine), growth)
+        return self._make(EngineFeatures(self.tap.states, engine, self._window), growth)
 
 
 def tap_and_share(network: DraftNetwork[ConfigT], model: PackedModel, target: PackedModel) -> tuple[Tap, float]:

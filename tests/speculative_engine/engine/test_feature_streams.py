@@ -159,6 +159,19 @@ def test_a_reader_without_credit_gets_the_rest_later(monkeypatch: pytest.MonkeyP
     assert sum(len(each.values) for each in (one, two, three)) == 10 * size
 
 
+@pytest.mark.parametrize("rows", [8, 100], ids=["a prompt in parts", "a prompt at once"])
+def test_a_window_leaves_out_what_comes_before_it(rows: int) -> None:
+    engine = engine_of(packed(tiny_model("Llama"), 1000), max_step_rows=rows)
+    assert engine.features.add("far", KIND, "float32", tap_of(engine), window=12)
+    reader = Reader()
+    texts = run(engine, SPECS, reader)
+    for spec in SPECS:
+        text = texts[spec.sequence_id]
+        first = max(0, len(spec.tokens) - 12 + (rows > 8))  # beside the whole prompt, a token was committed
+        reader.check(spec.sequence_id, text, range(first, len(text) - 2))
+    assert reader.twice == 0
+
+
 def test_whoever_is_attached_late_or_again_gets_everything_that_is_known() -> None:
     engine = engine_with_tap()
     assert engine.features.add("other", KIND, "float32"), "drafters of one kind share a tap"
