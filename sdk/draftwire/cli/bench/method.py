@@ -36,6 +36,7 @@ NEEDS = {
     "early_exit": Needs(False, "no"),
     "medusa": Needs(False, "heads"),
     "eagle3": Needs(False, "its layer"),
+    "dflash": Needs(False, "its layers"),
     "mtp": Needs(False, "no"),
     PREDICTION: Needs(False, "no"),
 }

@@ -1,0 +1,94 @@
+"""Drafters of blocks in a drafter service, fed with features: no token depends on them."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, Qwen3Config
+
+from drafter_service.models.loading import load_drafter
+from drafter_service.models.model_changes import ModelChanges
+from drafter_service.settings import DrafterSettings
+from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.startup_error import StartupError
+from speculative_engine.drafters.dflash.dflash_config import DflashConfig
+from speculative_engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
+from tests.harness.models.eagle_checkpoints import change_config
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, greedy, order, sampled
+from tests.verifier_service.test_features import PROMPTS, REMOTE, listen
+
+FORCED = SpeculationOptions(planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
+WINDOW = 32
+
+
+@pytest.fixture(scope="module")
+def dflash(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random DFlash checkpoint for the target, all of whose layers see a window."""
+    target = LlamaConfig.from_pretrained(checkpoint)
+    layers = Qwen3Config(
+        vocab_size=target.vocab_size,
+        hidden_size=target.hidden_size,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        tie_word_embeddings=False,
+        use_sliding_window=True,
+        sliding_window=WINDOW,
+        layer_types=["sliding_attention"] * 2,
+    )
+    config = DflashConfig(layers, target.vocab_size, target.hidden_size, (0, 1), 5, 7)
+    torch.manual_seed(1)
+    directory = tmp_path_factory.mktemp("dflash")
+    save_dflash(directory, config, (dflash_model(config), feature_map(config)), None, target="t", dtype=torch.float32)
+    return directory
+
+
+def settings_of(model: Path, target: Path | None, **fields: Any) -> DrafterSettings:
+    return DrafterSettings(
+        model=str(model), target=None if target is None else str(target), dtype="float32", kv_slots=2000, **fields
+    )
+
+
+@pytest.mark.parametrize("fields", [{}, {"feature_dtype": "int8", "feature_window": 8}], ids=["its own", "smaller"])
+async def test_no_token_depends_on_it(
+    verifier: InProcessVerifier, dflash: Path, checkpoint: Path, fields: dict[str, Any]
+) -> None:
+    changes = ModelChanges(settings_of(dflash, checkpoint, **fields), Shutdown(), load_drafter)
+    async with changes.running():
+        listen(verifier, REMOTE, changes)
+        verifier.engine.drafts_awaited = True
+        announced = changes.serving.hello.features
+        assert announced.window == fields.get("feature_window", WINDOW)
+        assert changes.serving.hello.model.architecture == "Dflash"
+        for sampling in (greedy(), sampled()):
+            requests = [order(prompt, 40, sampling=sampling, speculation=FORCED) for prompt in PROMPTS]
+            plain = [await verifier.plain(request) for request in requests]
+            await verifier.pool.membership.attach(REMOTE, "")
+            outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
+            assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
+            drafter = verifier.state(REMOTE)
+            assert drafter.draft_tokens > 50
+            assert not drafter.last_error.code
+            await verifier.pool.changes.detach(REMOTE)
+        await verifier.until(lambda: changes.sequences == 0)
+        await verifier.until(lambda: changes.slots()[0] == 0)
+
+
+def test_what_a_checkpoint_leaves_to_its_target_needs_a_target(dflash: Path) -> None:
+    with pytest.raises(StartupError, match=r"tensor embed_tokens\.weight is the target's own: name the target"):
+        load_drafter(settings_of(dflash, None))
+
+
+def test_a_checkpoint_for_another_target_is_refused(dflash: Path, checkpoint: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((dflash / name).read_bytes())
+    layers = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["transformer_layer_config"]
+    change_config(tmp_path, transformer_layer_config={**layers, "vocab_size": 99})
+    with pytest.raises(StartupError, match="made for a vocabulary of 99, but the target's is"):
+        load_drafter(settings_of(tmp_path, checkpoint))
