@@ -1,8 +1,10 @@
 """Injects 500 faults in ten minutes under 16 streams and compares every output with that of a quiet run.
 
     python -m benchmarks.faults.chaos [--seconds 600] [--faults 500] [--seed 1] [--streams 16] [--self-check] [--json]
+    python -m benchmarks.faults.chaos --features DIR
 
-The cluster has two verifiers and three drafters (good, early, untrained), each a process behind its own proxy. The
+The cluster has two verifiers and three drafters (good, early, untrained), each a process behind its own proxy. With
+--features, drafters that read features (EAGLE-3, DFlash) join them, and draft for every other request in any case. The
 outputs are computed first, without drafters and faults. Then streams of held-out prompts with mixed sampling run
 through clients that know both verifiers. Meanwhile processes are killed (SIGKILL) and restarted, frozen (SIGSTOP) and
 resumed, links are partitioned, cut and delayed by up to 200 ms each way, drafters' links corrupt bytes, and drafters
@@ -26,6 +28,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from benchmarks.faults.chaos_cluster import Cluster, Member
 from benchmarks.faults.chaos_plan import plan
@@ -60,6 +63,10 @@ class Chaos:
         flags = ["--kv-slots", "8192"]  # enough for all streams at one verifier
         self.verifiers = [Member(f"verifier {n}", MODELS / "target", services, True, flags) for n in (1, 2)]
         self.drafters = [Member(f"{name} drafter", MODELS / DRAFTS[name], services, False, flags) for name in DRAFTS]
+        reading = [*flags, "--target", str(MODELS / "target")]
+        self.drafters += [
+            Member(f"{Path(each).name} drafter", Path(each), services, False, reading) for each in options.features
+        ]
         self.cluster = Cluster(self.verifiers, self.drafters)
         self.facts = Facts(self.cluster)
 
@@ -109,6 +116,7 @@ class Chaos:
 
         load = facts.load = StreamLoad(self.jobs, options.streams, connect, self.expected, take)
         load.plain_every = PLAIN_EVERY
+        load.always_every = 2 if options.features else 0
         load.planted = 0 if options.self_check else None
         watch = facts.watch = DrafterWatch(self.cluster)
         stop = asyncio.Event()
@@ -237,6 +245,13 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument(
+        "--features",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="directory of a drafter for the bundled target that reads features; may be repeated",
+    )
     parser.add_argument("--self-check", action="store_true", help="plant faults that the benchmark itself must find")
     add_report_options(parser)
     options = parser.parse_args()
@@ -245,7 +260,9 @@ def main() -> int:
         print(f"the services' logs are in {services.logs}", file=sys.stderr)
     missed = missed_targets(facts, options.faults, planted=1 if options.self_check else 0)
     figures: dict[str, object] = {
-        "setting": f"2 verifiers, 3 drafters, {options.streams} streams of up to {options.max_tokens} tokens, "
+        "setting": f"2 verifiers, {3 + len(options.features)} drafters"
+        + (f" ({len(options.features)} of which read features)" if options.features else "")
+        + f", {options.streams} streams of up to {options.max_tokens} tokens, "
         f"seed {options.seed}" + (", with planted faults" if options.self_check else ""),
         **figures_of(facts),
         "targets missed": missed or "none",

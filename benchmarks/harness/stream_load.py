@@ -90,6 +90,8 @@ class StreamLoad:
     plain_every: int = 0
     """Decodes every n-th request without drafters; 0 for none. Its gaps show the time of a plain step under the same
     load."""
+    always_every: int = 0
+    """Has drafters draft for every n-th request whether or not the planner finds it worth it; 0 for none."""
     planted: int | None = None
     """Number of a request that is compared with a wrong output, to check that this is noticed."""
     requests: int = 0
@@ -118,7 +120,8 @@ class StreamLoad:
         clock = asyncio.get_running_loop().time
         job = self.jobs[number % len(self.jobs)]
         plain = self.plain_every > 0 and number % self.plain_every == 0
-        speculation = Speculation(enabled=not plain)
+        always = self.always_every > 0 and number % self.always_every == 0
+        speculation = Speculation(enabled=not plain, planning="always" if always and not plain else "auto")
         first = True
         started = last = clock()
         self.requests += 1
