@@ -37,7 +37,7 @@ def scripts() -> dict[str, str]:
     """Returns the module of each script that is run by hand, by the name of its results, room by room."""
     found = {}
     for room in ROOMS:
-        for path in sorted((BENCHMARKS / room).glob("*.py")):
+        for path in sorted([*(BENCHMARKS / room).glob("*.py"), *(BENCHMARKS / room).glob("*/__main__.py")]):
             if "__main__" in path.name or '__name__ == "__main__"' in path.read_text(encoding="utf-8"):
                 module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
                 found[shown_name(module)] = module

@@ -1,0 +1,108 @@
+"""Where the requests of the matrix go: a verifier and a gateway, directly or over a line that is cut midway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from draftwire import AsyncClient, AsyncGenerationStream, Generation, RetryPolicy, Speculation
+
+_CUT_AFTER = 6
+"""Tokens, or pieces of an answer, after which the line is cut."""
+_SECONDS = 120.0
+
+
+@dataclass
+class Outcome:
+    """What came of one request."""
+
+    output: Any
+    """What must not depend on drafters."""
+    tokens: int
+    steps: int
+    """Steps of the target that committed tokens."""
+    resumes: int = 0
+
+
+@dataclass
+class Endpoint:
+    """A verifier and a gateway in front of it."""
+
+    client: AsyncClient
+    gateway: httpx.AsyncClient
+    cut: Callable[[], None] | None = None
+    """Cuts all connections to the verifier; None to leave them alone."""
+    cuts: int = field(default=0, init=False)
+
+    @classmethod
+    def at(cls, verifier: str, gateway: str, cut: Callable[[], None] | None = None) -> Endpoint:
+        """verifier: address. gateway: URL."""
+        client = AsyncClient(verifier, timeout=_SECONDS, retry=RetryPolicy(fruitless_losses=20))
+        return cls(client, httpx.AsyncClient(base_url=gateway, timeout=_SECONDS), cut)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self.client.close()
+        await self.gateway.aclose()
+
+    async def run(self, stream: AsyncGenerationStream) -> Generation:
+        """Runs a request of the SDK to its end."""
+        count, due = 0, self.cut is not None
+        async with stream:
+            async for chunk in stream:
+                count += len(chunk.token_ids)
+                if due and count >= _CUT_AFTER:
+                    due = False
+                    self._cut()
+        return stream.result
+
+    async def chat(self, body: dict[str, Any], speculation: Speculation) -> Outcome:
+        """Runs a chat completion of the gateway to its end; its message is the output."""
+        told = {"enabled": speculation.enabled, "planning": speculation.planning}
+        asked = {
+            "model": "target",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "speculation": told,
+            **body,
+        }
+        message: dict[str, Any] = {"content": "", "reasoning_content": "", "calls": {}, "finish_reason": None}
+        pieces, due, stats, usage = 0, self.cut is not None, {}, {}
+        async with self.gateway.stream("POST", "/v1/chat/completions", json=asked) as answer:
+            if answer.status_code != httpx.codes.OK:
+                raise RuntimeError(f"the gateway answers {answer.status_code}: {(await answer.aread()).decode()}")
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: ") or line == "data: [DONE]":
+                    continue
+                event = json.loads(line.removeprefix("data: "))
+                usage, stats = event.get("usage") or usage, event.get("speculation") or stats
+                for choice in event.get("choices", ()):
+                    _add(message, choice)
+                    pieces += 1
+                if due and pieces >= _CUT_AFTER:
+                    due = False
+                    self._cut()
+        tokens = int(usage["completion_tokens"])
+        return Outcome(message, tokens, tokens - int(stats.get("accepted_tokens", 0)))
+
+    def _cut(self) -> None:
+        assert self.cut is not None
+        self.cuts += 1
+        self.cut()
+
+
+def _add(message: dict[str, Any], choice: dict[str, Any]) -> None:
+    """Adds a piece of a streamed message. Ids of calls are left out: they are random."""
+    delta = choice.get("delta", {})
+    for name in ("content", "reasoning_content"):
+        message[name] += delta.get(name) or ""
+    for call in delta.get("tool_calls") or ():
+        known = message["calls"].setdefault(call["index"], {"name": "", "arguments": ""})
+        function = call.get("function", {})
+        known["name"] += function.get("name") or ""
+        known["arguments"] += function.get("arguments") or ""
+    message["finish_reason"] = choice.get("finish_reason") or message["finish_reason"]
