@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from drafter_service.settings import DrafterSettings
+from service_runtime.process.code_pages import release_code_pages
 from service_runtime.process.follower import run_follower
 from service_runtime.process.interpreter import share_interpreter
 from service_runtime.process.lifecycle import Shutdown, run_service
 from service_runtime.process.settings import load_settings
 from service_runtime.process.startup_error import startup_errors
+from service_runtime.process.unneeded_packages import without_unneeded_packages
 from service_runtime.rpc.server import ServiceServer
 from speculative_engine.checkpoint.checkpoint import ModelLoadError, check_source
 
@@ -21,8 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
-    from drafter_service.models.loaded_model import follow
-
+    with without_unneeded_packages(settings.device):
+        from drafter_service.models.loaded_model import follow
+    release_code_pages()
     follow(settings, loaded)
 
 
@@ -36,6 +39,7 @@ async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
             check_source(settings.model)
         if settings.target_tokenizer:
             check_source(settings.target_tokenizer, model=False)
-    from drafter_service.service import run_drafter
-
+    with without_unneeded_packages(settings.device):
+        from drafter_service.service import run_drafter
+    release_code_pages()
     await run_drafter(settings, server, shutdown)

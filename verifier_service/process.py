@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from service_runtime.process.code_pages import release_code_pages
 from service_runtime.process.follower import run_follower
 from service_runtime.process.interpreter import share_interpreter
 from service_runtime.process.lifecycle import Shutdown, run_service
 from service_runtime.process.settings import load_settings
 from service_runtime.process.startup_error import startup_errors
+from service_runtime.process.unneeded_packages import without_unneeded_packages
 from service_runtime.rpc.server import ServiceServer
 from speculative_engine.checkpoint.checkpoint import ModelLoadError, check_source
 from verifier_service.settings import VerifierSettings
@@ -21,8 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
-    from verifier_service.target import follow
-
+    with without_unneeded_packages(settings.device):
+        from verifier_service.target import follow
+    release_code_pages()
     follow(settings, loaded)
 
 
@@ -33,6 +36,7 @@ async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:
     # Importing torch takes seconds; a wrong flag, a port in use or a wrong path is reported before that.
     with startup_errors(ModelLoadError):
         check_source(settings.model)
-    from verifier_service.service import run_verifier
-
+    with without_unneeded_packages(settings.device):
+        from verifier_service.service import run_verifier
+    release_code_pages()
     await run_verifier(settings, server, shutdown)

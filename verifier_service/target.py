@@ -111,6 +111,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         model = load_part(settings, ranks, checkpoint)
         trim_heap()  # of what packing has freed, before the KV cache is allocated
         report = run_self_test(model)  # every rank runs its part of it
+        trim_heap()  # and of what the self-test has freed
         _size_cache(settings, model, ranks)
         if ranks is not None:
             ranks.lead()

@@ -1,6 +1,8 @@
 """Memory is returned to the system after large messages."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 
 from service_runtime.process import heap
 from service_runtime.process.heap import HeapTrimmer
+from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
 BLOCK = 64 * 1024
@@ -70,3 +73,13 @@ async def test_for_others_nothing_is_done(monkeypatch: pytest.MonkeyPatch, sizes
             while not trims:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
     assert len(trims) == 1
+
+
+def test_the_peak_is_not_that_of_the_parent() -> None:
+    held = b"x" * 200_000_000
+    program = "from service_runtime.process.heap import peak_megabytes as peak; a = peak(); b = b'x' * 50_000_000; "
+    program += "print(a, peak())"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert before < 100 and len(held) == 200_000_000
+    assert 45 <= after - before <= 55
