@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,14 +12,13 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from draft_training.data.texts import Windows
 from draft_training.eagle.unrolled import Unrolled
+from draft_training.frozen_target.network_shape import layers_like, most_frequent, shallow_layers
+from draft_training.frozen_target.target_states import reading
 from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig, usual_layers
 from speculative_engine.drafters.eagle.eagle_files import save_eagle
 from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
 from speculative_engine.model.feature_map import FeatureMap
-from speculative_engine.model.shallow_model import decoder_layers
-
-_FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class EagleTrainer(FrozenTargetTrainer):
         super().__init__(base, windows, directory, training, saved_as)
         self._ahead = training.ahead
         vocab_size = len(base.get_output_embeddings().weight)
-        self._target_ids = _most_frequent(windows, training.draft_vocab, vocab_size)
+        self._target_ids = most_frequent(windows, training.draft_vocab, vocab_size)
         """The target's id of each draft token; None for the whole vocabulary."""
         self.config = _configuration(base, vocab_size if self._target_ids is None else len(self._target_ids))
         self.model, self.mapping = _initial(self.config, base, self._target_ids, training.seed)
@@ -93,7 +90,7 @@ class EagleTrainer(FrozenTargetTrainer):
         rows count, bool [windows, rows]."""
         ahead = self._ahead
         tokens = labels.clamp(min=0)
-        with torch.no_grad(), _read(self._base, self.config.aux_layers or ()) as read:
+        with torch.no_grad(), reading(self._base, self.config.aux_layers or ()) as read:
             target = self._base(tokens, use_cache=False).logits
         features = self.mapping(torch.cat([read[layer] for layer in self.config.aux_layers or ()], dim=-1).float())
         rows = labels.shape[1] - ahead
@@ -102,60 +99,17 @@ class EagleTrainer(FrozenTargetTrainer):
             yield logits, target[:, step + 1 : step + 1 + rows], labels[:, step + 1 : step + 1 + rows] >= 0
 
 
-@contextmanager
-def _read(base: PreTrainedModel, aux_layers: tuple[int, ...]) -> Iterator[dict[int, torch.Tensor]]:
-    """Collects the states that enter layers of `base` within the context, [windows, length, hidden], by layer."""
-    layers = decoder_layers(base)
-    found: dict[int, torch.Tensor] = {}
-
-    def entering(index: int) -> Any:
-        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            found[index] = args[0] if args else kwargs["hidden_states"]
-
-        return hook
-
-    def left(_: nn.Module, args: Any, out: Any) -> None:
-        found[len(layers)] = out[0] if isinstance(out, tuple) else out
-
-    hooks = [
-        layers[index].register_forward_pre_hook(entering(index), with_kwargs=True)
-        for index in set(aux_layers)
-        if index < len(layers)
-    ]
-    hooks.append(layers[-1].register_forward_hook(left))
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 def _configuration(base: PreTrainedModel, draft_vocab_size: int) -> EagleConfig:
     """A network of the target's width with one layer like the target's."""
-    text = base.config.get_text_config(decoder=True)
-    layers, width = int(text.num_hidden_layers), int(base.get_output_embeddings().in_features)
-    heads = int(text.num_attention_heads)
-    rope = getattr(text, "rope_parameters", None) or {}
-    config = LlamaConfig(
-        vocab_size=int(base.get_output_embeddings().out_features),
-        hidden_size=width,
-        intermediate_size=int(getattr(text, "intermediate_size", None) or 4 * width),
-        num_hidden_layers=1,
-        num_attention_heads=heads,
-        num_key_value_heads=int(getattr(text, "num_key_value_heads", None) or heads),
-        head_dim=int(getattr(text, "head_dim", None) or width // heads),
-        max_position_embeddings=int(getattr(text, "max_position_embeddings", None) or 2048),
-        rms_norm_eps=float(getattr(text, "rms_norm_eps", 1e-6)),
-        rope_parameters=dict(rope) if rope.get("rope_type") in _FIXED_ROPE else None,
-        tie_word_embeddings=False,
-    )
+    fields = layers_like(base)
+    layers = int(base.config.get_text_config(decoder=True).num_hidden_layers)
     usual = usual_layers(layers)
     # Shallow targets have no such layers; their last one's output then replaces the one next to the top.
-    aux = usual if 0 <= usual[0] < usual[1] < usual[2] else tuple(sorted({min(1, layers), layers // 2, layers}))
+    aux = usual if 0 <= usual[0] < usual[1] < usual[2] else shallow_layers(layers)
     return EagleConfig(
-        layers=config,
+        layers=LlamaConfig(**fields, num_hidden_layers=1),
         draft_vocab_size=draft_vocab_size,
-        target_hidden_size=width,
+        target_hidden_size=fields["hidden_size"],
         aux_layers=aux,
         norm_before_residual=True,
         target_architectures=(type(base).__name__,),
@@ -181,17 +135,3 @@ def _initial(
             part.weight.mul_(0.1)
     model.model.embed_tokens.requires_grad_(False)
     return model.float().to(base.device), mapping.float().to(base.device)
-
-
-def _most_frequent(windows: Windows, count: int, vocab_size: int) -> torch.Tensor | None:
-    """The ids of the most frequent tokens of the texts, in order, int64 [count]; None if that is the whole vocabulary.
-
-    Raises ValueError for more tokens than there are.
-    """
-    if count > vocab_size:
-        raise ValueError(f"a draft vocabulary of {count} tokens is larger than the target's, {vocab_size}")
-    if count in (0, vocab_size):
-        return None
-    labels = windows.labels[windows.labels >= 0]
-    order = torch.bincount(labels, minlength=vocab_size).argsort(descending=True, stable=True)
-    return order[:count].sort().values

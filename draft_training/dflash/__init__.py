@@ -1,0 +1,1 @@
+"""DFlash drafters, trained on the target that they draft for."""

@@ -1,0 +1,162 @@
+"""Trainer of DFlash drafters on a frozen target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from draft_training.data.texts import Windows
+from draft_training.dflash.anchored_blocks import AnchoredBlocks
+from draft_training.dflash.initial_network import NetworkOptions, initial_network, with_targets
+from draft_training.frozen_target.network_shape import most_frequent
+from draft_training.frozen_target.target_states import reading
+from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
+from speculative_engine.drafters.dflash.dflash_files import Dflash, save_dflash
+
+_IGNORED = -100
+
+
+@dataclass(frozen=True, slots=True)
+class DflashTraining(TrainingOptions):
+    """Training options of a DFlash drafter."""
+
+    block: int = 8
+    """Rows of a block: the last committed token, and those that it guesses."""
+    layers: int = 2
+    anchors: int = 32
+    """Blocks of each window in a step."""
+    mask_token: int = 0
+    """The token whose embedding stands for one to be guessed."""
+    draft_vocab: int = 0
+    """Number of tokens that the drafter can draft, the most frequent ones of the texts; 0 for all."""
+
+
+class Guesses(NamedTuple):
+    """What blocks guess, and what the target says."""
+
+    logits: torch.Tensor
+    """[windows, blocks, guesses, draft vocabulary]"""
+    target: torch.Tensor
+    """The target's logits for the same tokens, behind the text before them, [windows, blocks, guesses, vocabulary]."""
+    labels: torch.Tensor
+    """The text's own tokens, int64 [windows, blocks, guesses]; negative behind its end."""
+    there: torch.Tensor
+    """Which guesses count, bool [windows, blocks, guesses]."""
+
+
+def decay_of(block: int) -> float:
+    """Returns the weight of a token's loss relative to that of the token before it.
+
+    The paper's weights fall as exp(-k / g) with g = 4 for blocks of 8, and about half the block for others.
+    """
+    return math.exp(-2 / block)
+
+
+class DflashTrainer(FrozenTargetTrainer):
+    """Trains a drafter on the states between a target's layers, at random places of the texts."""
+
+    def __init__(
+        self,
+        base: PreTrainedModel,
+        windows: Windows,
+        directory: Path,
+        training: DflashTraining,
+        saved_as: torch.dtype,
+        network: Dflash | None = None,
+    ):
+        """Prepares the training, or resumes it; see FrozenTargetTrainer.
+
+        network: to train further, in float32; then the options that shape a network have no effect. Raises
+        CheckpointMismatch, and ValueError for options that do not fit the target.
+        """
+        super().__init__(base, windows, directory, training, saved_as)
+        if network is None:
+            vocab_size = int(base.get_output_embeddings().out_features)
+            options = NetworkOptions(training.block, training.layers, training.mask_token)
+            target_ids = most_frequent(windows, training.draft_vocab, vocab_size)
+            network = initial_network(base, options, target_ids, training.seed)
+        self.network = with_targets(network, base)
+        model, mapping = self.network.model.requires_grad_(True), self.network.mapping.requires_grad_(True)
+        for frozen in (model.get_input_embeddings(), model.get_output_embeddings()):
+            frozen.requires_grad_(False)
+        self._anchors = training.anchors
+        self._blocks = AnchoredBlocks(self.network.config, model)
+        decoder = model.get_decoder()
+        self._resume(nn.ModuleList([decoder.layers, decoder.norm, mapping]))
+
+    def save(self) -> None:
+        """Writes the drafter as it is."""
+        network = self.network
+        save_dflash(
+            self._directory,
+            network.config,
+            (network.model, network.mapping),
+            network.target_ids,
+            target=str(self._base.config.name_or_path),
+            dtype=self._saved_as,
+        )
+
+    def accuracy(self, windows: Windows) -> list[float]:
+        """Returns the share of the target's own best tokens that blocks guess at each place, on held-out windows, given
+        that the guesses for the places before are the text's own tokens."""
+        guesses = self.network.config.guesses
+        right, counts = torch.zeros(guesses), torch.zeros(guesses)
+        with torch.no_grad(), self._computing:
+            for labels in windows.labels.split(self._options.batch):
+                labels = labels.to(self._base.device)
+                for found in self._guesses(labels, torch.arange(labels.shape[1], device=labels.device)):
+                    best = found.logits.argmax(-1)
+                    if self.network.target_ids is not None:
+                        best = self.network.target_ids.to(best.device)[best]
+                    before = (best == found.labels).cumprod(-1).bool().roll(1, -1)
+                    before[..., 0] = True
+                    asked = before & found.there
+                    right += ((best == found.target.argmax(-1)) & asked).sum((0, 1)).cpu()
+                    counts += asked.sum((0, 1)).cpu()
+        return [float(share) for share in right / counts.clamp(min=1)]
+
+    def _losses(self, labels: torch.Tensor) -> list[torch.Tensor]:
+        drawn = torch.rand(labels.shape, generator=torch.Generator().manual_seed(self._options.seed + self.step))
+        # Places behind the end of a text come last, and do not count.
+        order = drawn.to(labels.device).masked_fill(labels < 0, -1.0).argsort(dim=1, descending=True)
+        anchors = order[:, : self._anchors].sort(dim=1).values
+        (found,) = self._guesses(labels, anchors, at_once=self._anchors)
+        losses = []
+        for place in range(found.logits.shape[2]):
+            there = found.there[:, :, place]
+            wanted = found.target[:, :, place][there]
+            if self.network.target_ids is not None:
+                wanted = wanted[:, self.network.target_ids]
+            logits = found.logits[:, :, place][there].float()
+            loss = nn.functional.cross_entropy(logits, wanted.float().softmax(-1), reduction="sum")
+            losses.append(loss / there.sum().clamp(min=1))
+        return losses
+
+    def _guesses(self, labels: torch.Tensor, anchors: torch.Tensor, at_once: int | None = None) -> Iterator[Guesses]:
+        """Yields the guesses of blocks, some at a time.
+
+        anchors: int64 [windows, blocks], or [blocks] for the same ones in all windows. at_once: as many blocks of each
+        window; by default as many as in a step of the training.
+        """
+        config, tokens = self.network.config, labels.clamp(min=0)
+        with torch.no_grad(), reading(self._base, self.network.aux_layers) as read:
+            target = self._base(tokens, use_cache=False).logits
+        features = self.network.mapping(torch.cat([read[layer] for layer in self.network.aux_layers], dim=-1).float())
+        padded = nn.functional.pad(labels, (0, config.guesses), value=_IGNORED)
+        ahead = torch.arange(config.guesses, device=labels.device)
+        for some in anchors.expand(len(labels), -1).split(at_once or self._anchors, dim=1):
+            # A guess counts if the text goes on at least to the token before it: then the target's answer is known.
+            places = (some.unsqueeze(2) + ahead).flatten(1)
+            there = (padded.gather(1, places) >= 0).unflatten(1, (-1, config.guesses))
+            labelled = padded.gather(1, places + 1).unflatten(1, (-1, config.guesses))
+            places = places.clamp(max=labels.shape[1] - 1)
+            answers = target.gather(1, places.unsqueeze(2).expand(-1, -1, target.shape[2]))
+            logits = self._blocks.guess(features, tokens.gather(1, some), some)
+            yield Guesses(logits, answers.unflatten(1, (-1, config.guesses)), labelled, there)

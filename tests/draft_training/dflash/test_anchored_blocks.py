@@ -1,0 +1,35 @@
+"""Blocks that are guessed for whole texts at once are those of speculators, and of drafting."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from draft_training.dflash.anchored_blocks import AnchoredBlocks
+from speculative_engine.drafters.dflash.dflash_files import load_dflash
+from speculative_engine.drafters.features.draft_network import TargetShape
+
+REFERENCE = Path("tests/speculative_engine/drafters/dflash/written_by_speculators")
+
+
+@pytest.mark.parametrize("name", ["whole", "reduced", "sliding"])
+def test_logits_are_those_of_speculators(name: str) -> None:
+    """Its checkpoints and results; other blocks and features behind the anchor, which it did not have, change nothing."""
+    expected = load_file(REFERENCE / name / "expected.safetensors")
+    dflash = load_dflash(REFERENCE / name, TargetShape(3, 16, 60, "LlamaForCausalLM"), torch.float32)
+    dflash.model.get_input_embeddings().weight = nn.Parameter(expected["embed_tokens.weight"], requires_grad=False)
+    dflash.model.get_output_embeddings().weight = nn.Parameter(expected["lm_head.weight"], requires_grad=False)
+    anchor = len(expected["states"])
+    torch.manual_seed(0)
+    states = torch.cat([expected["states"], torch.randn(6, expected["states"].shape[1])])
+    anchors = torch.tensor([[2, anchor, anchor + 5], [anchor, 0, 7]])
+    roots = torch.tensor([[7, int(expected["root"]), 9], [int(expected["root"]), 11, 13]])
+    with torch.no_grad():
+        features = dflash.mapping(states).expand(2, -1, -1)
+        logits = AnchoredBlocks(dflash.config, dflash.model).guess(features, roots, anchors)
+    theirs = expected["logits"][-dflash.config.guesses :]
+    assert logits.shape == (2, 3, dflash.config.guesses, dflash.config.draft_vocab_size)
+    for found in (logits[0, 1], logits[1, 0]):
+        torch.testing.assert_close(found, theirs, rtol=1e-4, atol=1e-5)
