@@ -1,15 +1,15 @@
-"""``draftwire train refresh``: a draft model keeps up with the traffic."""
+"""``draftwire train refresh``: a drafter keeps up with the traffic."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from draft_training.cli.options import Device, Draft, LearningRate, Threads, Top, check_training_installed
+from draft_training.cli.options import Device, LearningRate, Threads, Top, check_training_installed
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share
@@ -17,7 +17,13 @@ from draftwire.cli.rollout import parse_share
 
 @connecting
 def refresh(
-    draft: Draft,
+    draft: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="What to start from, a directory or a hub id: a draft model, or an EAGLE-3 or DFlash drafter.",
+        ),
+    ],
     drafter: Annotated[str, typer.Option(metavar="NAME", help="Name of the drafter that new drafts replace.")],
     canary: Annotated[
         str,
@@ -53,15 +59,27 @@ def refresh(
         int, typer.Option(min=0, max=19, help="How far the training yields to other processes (niceness).")
     ] = 10,
     device: Device = "cpu",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="The verifier's target, for EAGLE-3 and DFlash drafters: a directory or a hub id; by default the one "
+            "that the drafter's config.json names.",
+        ),
+    ] = None,
     *,
     connection: Connection,
 ) -> None:
-    """Train a draft model on the served traffic, and roll it out whenever its acceptance is better."""
+    """Train a drafter on the served traffic, and roll it out whenever its acceptance is better."""
     check_training_installed()
     import torch
 
     from draft_training.distillation.draft import Draft as DraftModel
     from draft_training.distillation.trainer import TrainingOptions
+    from draft_training.refresh.draft_learner import DraftLearner
+    from draft_training.refresh.head_checkpoint import HeadCheckpoint, is_head
+    from draft_training.refresh.head_learner import HeadLearner
+    from draft_training.refresh.learner import Learner
     from draft_training.refresh.refresher import Refresher, RefreshOptions, Standing, read_standing
     from draft_training.refresh.traffic_follower import TrafficFollower
     from draft_training.refresh.trial import TrialOptions
@@ -75,7 +93,17 @@ def refresh(
     out.mkdir(parents=True, exist_ok=True)
     standing = read_standing(out) or Standing(0, draft, drafter, canary)
     console = Console(highlight=False)
+    training = TrainingOptions(steps, batch_size, learning_rate)
     teacher = VerifierTeacher(verifier, **connection.options())
+
+    def learner() -> Learner[Any]:
+        if is_head(standing.draft):
+            head = HeadCheckpoint.load(standing.draft, target, device)
+            return HeadLearner(standing.draft, head, training, out)
+        if target is not None:
+            raise Failure("--target: a draft model learns from the verifier's probabilities and needs none")
+        return DraftLearner(DraftModel(standing.draft, device=device), teacher, training, top)
+
     try:
         follower = TrafficFollower(teacher.client)
         try:
@@ -84,11 +112,10 @@ def refresh(
             Refresher(
                 teacher,
                 follower,
-                DraftModel(standing.draft, device=device),
+                learner(),
                 out,
                 standing,
-                RefreshOptions(requests, replay, top),
-                TrainingOptions(steps, batch_size, learning_rate),
+                RefreshOptions(requests, replay),
                 TrialOptions(part, trial_requests, trial_seconds),
                 lambda line: console.print(line, soft_wrap=True),
             ).run(rounds or None)

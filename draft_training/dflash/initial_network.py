@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config
 
 from draft_training.frozen_target.network_shape import layers_like, shallow_layers
@@ -43,24 +42,10 @@ def initial_network(
     with torch.no_grad():
         mapping.fc.weight.mul_(0.1)
         mapping.fc.weight[:, -width:] += torch.eye(width)
-    model.float().to(base.device)
-    mapping.float().to(base.device)
+    model.float()
+    mapping.float()
     lacking = frozenset({EMBEDDING, HEAD})
-    return with_targets(DraftNetwork(config, model, mapping, config.aux_layers, target_ids, lacking), base)
-
-
-def with_targets(network: Dflash, base: PreTrainedModel) -> Dflash:
-    """Returns the network with those weights of the target that it lacks, which are shared and not trained."""
-    embedding, output = base.get_input_embeddings().weight, base.get_output_embeddings().weight
-    if network.target_ids is not None:
-        output = output[network.target_ids.to(output.device)]
-    for name, module, weight in (
-        (EMBEDDING, network.model.get_input_embeddings(), embedding),
-        (HEAD, network.model.get_output_embeddings(), output),
-    ):
-        if name in network.lacking:
-            module.weight = nn.Parameter(weight.detach(), requires_grad=False)
-    return network
+    return DraftNetwork(config, model, mapping, config.aux_layers, target_ids, lacking)
 
 
 def mask_token_of(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> int:

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from draft_training.data.texts import Windows
 from draft_training.dflash.anchored_blocks import AnchoredBlocks
-from draft_training.dflash.initial_network import NetworkOptions, initial_network, with_targets
+from draft_training.dflash.initial_network import NetworkOptions, initial_network
+from draft_training.frozen_target.lent_weights import with_targets
 from draft_training.frozen_target.network_shape import most_frequent
 from draft_training.frozen_target.target_states import reading
 from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
@@ -91,11 +92,11 @@ class DflashTrainer(FrozenTargetTrainer):
         decoder = model.get_decoder()
         self._resume(nn.ModuleList([decoder.layers, decoder.norm, mapping]))
 
-    def save(self) -> None:
-        """Writes the drafter as it is."""
+    def write(self, directory: Path) -> None:
+        """Writes the drafter as it is to a directory."""
         network = self.network
         save_dflash(
-            self._directory,
+            directory,
             network.config,
             (network.model, network.mapping),
             network.target_ids,

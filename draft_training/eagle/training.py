@@ -12,13 +12,14 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from draft_training.data.texts import Windows
 from draft_training.eagle.unrolled import Unrolled
+from draft_training.frozen_target.lent_weights import with_targets
 from draft_training.frozen_target.network_shape import layers_like, most_frequent, shallow_layers
 from draft_training.frozen_target.target_states import reading
 from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig, usual_layers
-from speculative_engine.drafters.eagle.eagle_files import save_eagle
+from speculative_engine.drafters.eagle.eagle_files import Eagle, save_eagle
 from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
-from speculative_engine.model.feature_map import FeatureMap
+from speculative_engine.drafters.features.draft_network import HEAD, DraftNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +36,40 @@ class EagleTrainer(FrozenTargetTrainer):
     """Trains a drafter on the states between a target's layers."""
 
     def __init__(
-        self, base: PreTrainedModel, windows: Windows, directory: Path, training: EagleTraining, saved_as: torch.dtype
+        self,
+        base: PreTrainedModel,
+        windows: Windows,
+        directory: Path,
+        training: EagleTraining,
+        saved_as: torch.dtype,
+        network: Eagle | None = None,
     ):
         """Prepares the training, or resumes it; see FrozenTargetTrainer.
 
-        Raises CheckpointMismatch, and ValueError for options that do not fit the target.
+        network: to train further, in float32; then `draft_vocab` has no effect. Raises CheckpointMismatch, and
+        ValueError for options that do not fit the target, and for a network that cannot be trained.
         """
         super().__init__(base, windows, directory, training, saved_as)
         self._ahead = training.ahead
-        vocab_size = len(base.get_output_embeddings().weight)
-        self._target_ids = most_frequent(windows, training.draft_vocab, vocab_size)
-        """The target's id of each draft token; None for the whole vocabulary."""
-        self.config = _configuration(base, vocab_size if self._target_ids is None else len(self._target_ids))
-        self.model, self.mapping = _initial(self.config, base, self._target_ids, training.seed)
-        self._unrolled = Unrolled(self.model, nn.Identity())
+        if network is None:
+            target_ids = most_frequent(windows, training.draft_vocab, len(base.get_output_embeddings().weight))
+            network = _initial(base, target_ids, training.seed)
+        network = with_targets(network, base)
+        self.config, self.model, self.mapping = network.config, network.model, network.mapping
+        self._aux, self._target_ids = network.aux_layers, network.target_ids
+        feed_back = self.model.get_decoder().norm if self.config.norm_output else nn.Identity()
+        self._unrolled = Unrolled(self.model, feed_back)
+        head = self.model.get_output_embeddings()
+        self.model.requires_grad_(True)
+        self.mapping.requires_grad_(True)
+        self.model.get_input_embeddings().requires_grad_(False)
+        head.requires_grad_(HEAD not in network.lacking)
         self._resume(nn.ModuleList([self.model, self.mapping]))
 
-    def save(self) -> None:
-        """Writes the drafter as it is."""
+    def write(self, directory: Path) -> None:
+        """Writes the drafter as it is to a directory."""
         save_eagle(
-            self._directory,
+            directory,
             self.config,
             (self.model, self.mapping),
             self._target_ids,
@@ -90,9 +105,9 @@ class EagleTrainer(FrozenTargetTrainer):
         rows count, bool [windows, rows]."""
         ahead = self._ahead
         tokens = labels.clamp(min=0)
-        with torch.no_grad(), reading(self._base, self.config.aux_layers or ()) as read:
+        with torch.no_grad(), reading(self._base, self._aux) as read:
             target = self._base(tokens, use_cache=False).logits
-        features = self.mapping(torch.cat([read[layer] for layer in self.config.aux_layers or ()], dim=-1).float())
+        features = self.mapping(torch.cat([read[layer] for layer in self._aux], dim=-1).float())
         rows = labels.shape[1] - ahead
         for step, logits in enumerate(self._unrolled.steps(features[:, :rows], tokens[:, 1:], ahead)):
             # Row i has read token i + step + 1, and answers as the target does after it.
@@ -116,15 +131,14 @@ def _configuration(base: PreTrainedModel, draft_vocab_size: int) -> EagleConfig:
     )
 
 
-def _initial(
-    config: EagleConfig, base: PreTrainedModel, target_ids: torch.Tensor | None, seed: int
-) -> tuple[PreTrainedModel, FeatureMap]:
+def _initial(base: PreTrainedModel, target_ids: torch.Tensor | None, seed: int) -> Eagle:
     """Returns a network that guesses the target's own next token: it passes on the highest state that is read, and has
     the target's embedding, last norm and output head."""
+    output = base.get_output_embeddings().weight.detach().float().cpu()
+    config = _configuration(base, len(output) if target_ids is None else len(target_ids))
     torch.manual_seed(seed)
     model, mapping = eagle_model(config), feature_map(config, len(config.aux_layers or ()))
     width = config.target_hidden_size
-    output = base.get_output_embeddings().weight.detach().float().cpu()
     assert mapping.fc is not None
     with torch.no_grad():
         mapping.fc.weight.zero_()
@@ -133,5 +147,6 @@ def _initial(
         model.lm_head.weight.copy_(output if target_ids is None else output[target_ids])
         for part in (model.model.layers[0].self_attn.o_proj, model.model.layers[0].mlp.down_proj):
             part.weight.mul_(0.1)
-    model.model.embed_tokens.requires_grad_(False)
-    return model.float().to(base.device), mapping.float().to(base.device)
+    model.float()
+    mapping.float()
+    return DraftNetwork(config, model, mapping, config.aux_layers or (), target_ids, frozenset())

@@ -85,6 +85,12 @@ class FrozenTargetTrainer(ABC):
 
         every: steps between two reports. save_every: steps between two checkpoints.
         """
+        self.take_steps(report, every=every, save_every=save_every)
+        self.save()
+        self._unfinished.end()
+
+    def take_steps(self, report: Callable[[Progress], None], *, every: int, save_every: int | None) -> None:
+        """Takes the remaining steps; see `train`. Without `save_every`, writes nothing."""
         started = time.perf_counter()
         options = self._options
         while self.step < options.steps:
@@ -100,14 +106,16 @@ class FrozenTargetTrainer(ABC):
             self.step += 1
             if self.step % every == 0 or self.step == options.steps:
                 report(Progress(self.step, [float(loss.detach()) for loss in losses], time.perf_counter() - started))
-            if self.step % save_every == 0 and self.step < options.steps:
+            if save_every is not None and self.step % save_every == 0 and self.step < options.steps:
                 self._unfinished.save(self.step)
-        self.save()
-        self._unfinished.end()
 
-    @abstractmethod
     def save(self) -> None:
         """Writes what was trained as it is."""
+        self.write(self._directory)
+
+    @abstractmethod
+    def write(self, directory: Path) -> None:
+        """Writes what was trained as it is to a directory."""
 
     @abstractmethod
     def _losses(self, labels: torch.Tensor) -> list[torch.Tensor]:

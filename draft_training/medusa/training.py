@@ -46,9 +46,9 @@ class MedusaTrainer(FrozenTargetTrainer):
         self.heads = _initial(training, base.get_output_embeddings().weight)
         self._resume(self.heads)
 
-    def save(self) -> None:
-        """Writes the heads as they are."""
-        self.heads.save(self._directory, str(self._base.config.name_or_path), self._saved_as)
+    def write(self, directory: Path) -> None:
+        """Writes the heads as they are to a directory."""
+        self.heads.save(directory, str(self._base.config.name_or_path), self._saved_as)
 
     def accuracy(self, windows: Windows) -> list[HeadAccuracy]:
         """Returns the accuracy of each head on held-out windows."""

@@ -1,4 +1,4 @@
-"""Continual training: follows the traffic, trains the draft model on it, and rolls out better checkpoints."""
+"""Continual training: follows the traffic, trains the drafter on it, and rolls out better checkpoints."""
 
 from __future__ import annotations
 
@@ -8,23 +8,17 @@ import shutil
 import statistics
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic
 
-from torch import Tensor
-
-from draft_training.distillation.acceptance import measure
-from draft_training.distillation.draft import Draft
-from draft_training.distillation.trainer import Trainer, TrainingOptions
+from draft_training.refresh.learner import ExampleT, Learner
 from draft_training.refresh.replay_set import ReplaySet
 from draft_training.refresh.traffic_follower import TrafficFollower
 from draft_training.refresh.trial import TrialOptions, Verdict, try_out
 from draft_training.teachers.verifier_teacher import VerifierTeacher
 from draftwire import ServedRequest
-from draftwire.errors import AtCapacityError
 
-_TELL_EVERY = 50
-"""Steps between two lines of progress."""
 _KEPT_VERSIONS = 3
 _RECENT = 32
 """Requests over which served acceptance is reported."""
@@ -40,8 +34,6 @@ class RefreshOptions:
     """New finished requests to collect before each training."""
     replay: int = 512
     """Most requests kept for training."""
-    top: int = 32
-    """Tokens learned from each distribution."""
     max_tokens: int = 1024
     """Longest request to learn from."""
 
@@ -61,27 +53,24 @@ class Standing:
 
 
 @dataclass
-class Refresher:
+class Refresher(Generic[ExampleT]):
     """Runs rounds of following, training, measuring and trying out."""
 
     teacher: VerifierTeacher
     follower: TrafficFollower
-    draft: Draft
+    learner: Learner[ExampleT]
     directory: Path
     standing: Standing
     options: RefreshOptions
-    training: TrainingOptions
     trial: TrialOptions
     tell: Callable[[str], None]
-    replay: ReplaySet = field(init=False)
+    replay: ReplaySet[ExampleT] = field(init=False)
     served: deque[float] = field(init=False)
     """Accepted draft tokens per step of the latest requests."""
-    _weights_before: dict[str, Tensor] = field(init=False, default_factory=dict)
-    """Weights of the checkpoint in use, while another one is on trial."""
 
     def __post_init__(self) -> None:
-        if self.draft.tokenizer.sha256 != self.teacher.tokenizer_sha256:
-            raise ValueError(f"--draft: the tokenizer of {self.draft.source} is not the target's")
+        if self.learner.tokenizer_sha256 != self.teacher.tokenizer_sha256:
+            raise ValueError(f"--draft: the tokenizer of {self.learner.source} is not the target's")
         self.replay = ReplaySet(self.options.replay)
         self.served = deque(maxlen=_RECENT)
 
@@ -101,12 +90,9 @@ class Refresher:
             self.see(requests)
             for request in requests:
                 if taken < self.options.requests and self._is_of_use(request):
-                    try:
-                        scored = self.teacher.score(request.prompt_token_ids, request.token_ids, self.options.top)
-                    except AtCapacityError:
-                        continue  # the verifier is busy; other requests will follow
-                    if int(scored.token_ids.max()) < self.draft.vocab_size:
-                        self.replay.add(scored)
+                    example = self.learner.example(request.prompt_token_ids, request.token_ids)
+                    if example is not None:
+                        self.replay.add(example)
                         taken += 1
         self.tell(f"followed {taken} requests; served with {self.served_acceptance:.2f} accepted draft tokens per step")
 
@@ -126,25 +112,13 @@ class Refresher:
     def learn(self) -> Path | None:
         """Trains on the replay set. Returns the new checkpoint. If held-out acceptance is no better, restores the
         weights and returns None."""
-        model, size, device = self.draft.model, self.training.batch_size, self.draft.device
         held_out, learned = list(self.replay.held_out), list(self.replay.learned)
-        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        before = measure(model, held_out, batch_size=size, device=device)
-        trainer = Trainer(model, replace(self.training, seed=self.standing.version), device=device)
-        while not trainer.done:
-            loss = trainer.step(learned.__getitem__, len(learned))
-            if trainer.steps % _TELL_EVERY == 0 or trainer.done:
-                self.tell(f"step {trainer.steps} of {self.training.steps}, {self.training.divergence} {loss:.4f}")
-        after = measure(model, held_out, batch_size=size, device=device)
-        self.tell(f"held-out acceptance: before {before}; after {after}")
-        if after.coupled <= before.coupled:
-            model.load_state_dict(weights)
+        if not self.learner.learn(learned, held_out, self.standing.version, self.tell):
             self.tell("no better: not rolled out")
             return None
-        self._weights_before = weights
         self.standing.version += 1
         checkpoint = self.directory / f"v{self.standing.version:05d}"
-        self.draft.write(checkpoint)
+        self.learner.write(checkpoint)
         return checkpoint
 
     def roll_out(self, checkpoint: Path) -> Verdict:
@@ -160,16 +134,15 @@ class Refresher:
             standing.drafter, standing.canary, standing.draft = verdict.drafter, address, str(checkpoint)
             self.tell(f"{checkpoint.name}: promoted, {verdict.reason}")
         else:
-            self.draft.model.load_state_dict(self._weights_before)
+            self.learner.go_back()
             self.tell(f"{checkpoint.name}: withdrawn, {verdict.reason}")
-        self._weights_before = {}
         write_standing(self.directory, standing)
         self._forget_old_versions()
         return verdict
 
     def _is_of_use(self, request: ServedRequest) -> bool:
         length = len(request.prompt_token_ids) + len(request.token_ids)
-        most = min(self.options.max_tokens, self.teacher.longest, self.draft.context_length)
+        most = min(self.options.max_tokens, self.teacher.longest, self.learner.context_length)
         return len(request.token_ids) >= _SHORTEST_OUTPUT and length <= most
 
     def _forget_old_versions(self) -> None:

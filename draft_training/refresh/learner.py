@@ -1,0 +1,34 @@
+"""What keeps up with the traffic: a draft model, or a head on the target's hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+ExampleT = TypeVar("ExampleT")
+
+
+class Learner(Protocol[ExampleT]):
+    """A drafter in training, on examples of its own kind."""
+
+    source: str
+    """The checkpoint it began with."""
+    tokenizer_sha256: str
+    """Hash of its tokenizer, which must be the target's."""
+    context_length: int
+    """Longest text to learn from."""
+
+    def example(self, prompt: list[int], output: list[int]) -> ExampleT | None:
+        """Returns what a finished request teaches; None if it cannot be had now. Raises DraftwireError."""
+
+    def learn(
+        self, learned: Sequence[ExampleT], held_out: Sequence[ExampleT], seed: int, tell: Callable[[str], None]
+    ) -> bool:
+        """Trains; returns whether held-out acceptance is better than before. If not, the weights are restored."""
+
+    def write(self, directory: Path) -> None:
+        """Writes a checkpoint for a drafter service; an existing one is replaced once the new one is complete."""
+
+    def go_back(self) -> None:
+        """Restores the weights from before the last training."""
