@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config
 
+from draft_training.dflash.root_attention import look_at_roots
+from draft_training.frozen_target.lent_weights import with_targets
 from draft_training.frozen_target.network_shape import layers_like, shallow_layers
+from draft_training.frozen_target.target_states import reading
 from speculative_engine.drafters.dflash.dflash_config import DflashConfig
 from speculative_engine.drafters.dflash.dflash_files import Dflash, dflash_model, feature_map
 from speculative_engine.drafters.features.draft_network import EMBEDDING, HEAD, DraftNetwork
+from speculative_engine.model.shallow_model import decoder_layers
 
 _READ = 5
 """Layers of the target that are read, as in the paper (arXiv 2602.06036)."""
@@ -28,24 +33,67 @@ class NetworkOptions:
 
 
 def initial_network(
-    base: PreTrainedModel, options: NetworkOptions, target_ids: torch.Tensor | None, seed: int
+    base: PreTrainedModel, options: NetworkOptions, target_ids: torch.Tensor | None, labels: torch.Tensor, seed: int
 ) -> Dflash:
-    """Returns a network with random layers behind the target's embedding, before its last norm and output head.
+    """Returns a network with the target's last layers, norm, embedding and output head, as far as their shapes agree,
+    whose masks look at their block's root.
 
-    target_ids: as `DraftNetwork.target_ids`. Raises ValueError for options that do not fit the target.
+    target_ids: as `DraftNetwork.target_ids`. labels: some texts, int64 [windows, length], negative for padding. Raises
+    ValueError for options that do not fit the target.
     """
     config = _configuration(base, options, target_ids)
     torch.manual_seed(seed)
-    model, mapping = dflash_model(config), feature_map(config)
+    model, mapping = dflash_model(config).float(), feature_map(config).float()
     width = config.layers.hidden_size
     assert mapping.fc is not None
+    lacking = frozenset({EMBEDDING, HEAD})
+    network = with_targets(DraftNetwork(config, model, mapping, config.aux_layers, target_ids, lacking), base)
     with torch.no_grad():
         mapping.fc.weight.mul_(0.1)
-        mapping.fc.weight[:, -width:] += torch.eye(width)
-    model.float()
-    mapping.float()
-    lacking = frozenset({EMBEDDING, HEAD})
-    return DraftNetwork(config, model, mapping, config.aux_layers, target_ids, lacking)
+        mapping.fc.weight[:, -width:] += torch.eye(width, device=base.device)
+        _shape_after(network, base, labels.to(base.device))
+    return network
+
+
+def _shape_after(network: Dflash, base: PreTrainedModel, labels: torch.Tensor) -> None:
+    """Sets the weights of layers and last norm; see `initial_network`."""
+    theirs, own = base.get_decoder(), network.model.get_decoder()
+    with reading(base, network.aux_layers) as read:
+        base(labels.clamp(min=0), use_cache=False)
+    states = torch.cat([read[layer] for layer in network.aux_layers], dim=-1)[labels >= 0]
+    features = network.mapping(states.float())
+    embed = network.model.get_input_embeddings()
+    roots = embed(labels[labels >= 0]).float()
+    mask = embed(torch.tensor(network.config.mask_token, device=labels.device)).float()
+    if hasattr(theirs, "norm"):
+        _take_over(own.norm, theirs.norm)
+    for layer, its in zip(own.layers, decoder_layers(base)[-len(own.layers) :], strict=False):
+        parts = dict(its.named_modules())
+        for name, part in layer.named_modules():
+            if name in parts:
+                _take_over(part, parts[name])
+        attention = layer.self_attn
+        if "self_attn.k_norm" not in parts:  # then scores are to be as large as they would be without norms
+            for norm, linear, rows in (
+                (attention.k_norm, attention.k_proj, features),
+                (attention.q_norm, attention.q_proj, layer.input_layernorm(roots)),
+            ):
+                norm.weight.fill_(float(linear(rows).square().mean().sqrt()))
+    look_at_roots(own.layers[0], features, roots, mask)
+
+
+def _take_over(part: nn.Module, source: nn.Module) -> None:
+    """Sets a linear layer's weight, or a norm's, after another of the same shape; does nothing for other modules."""
+    weight, its = getattr(part, "weight", None), getattr(source, "weight", None)
+    if weight is None or its is None or weight.shape != its.shape or getattr(source, "bias", None) is not None:
+        return
+    if isinstance(part, nn.Linear):
+        weight.copy_(its)
+    else:
+        # Norms differ in what their weights mean: 1 is added to those of some.
+        signs = torch.ones_like(its)
+        signs[::2] = -1
+        weight.copy_(source(signs) * signs)
 
 
 def mask_token_of(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> int:

@@ -22,6 +22,8 @@ from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOp
 from speculative_engine.drafters.dflash.dflash_files import Dflash, save_dflash
 
 _IGNORED = -100
+_SHOWN = 8
+"""Windows that an initial network is fitted to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class DflashTrainer(FrozenTargetTrainer):
             vocab_size = int(base.get_output_embeddings().out_features)
             options = NetworkOptions(training.block, training.layers, training.mask_token)
             target_ids = most_frequent(windows, training.draft_vocab, vocab_size)
-            network = initial_network(base, options, target_ids, training.seed)
+            network = initial_network(base, options, target_ids, windows.labels[:_SHOWN], training.seed)
         self.network = with_targets(network, base)
         model, mapping = self.network.model.requires_grad_(True), self.network.mapping.requires_grad_(True)
         for frozen in (model.get_input_embeddings(), model.get_output_embeddings()):

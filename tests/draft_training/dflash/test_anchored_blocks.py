@@ -11,12 +11,12 @@ from draft_training.dflash.anchored_blocks import AnchoredBlocks
 from speculative_engine.drafters.dflash.dflash_files import load_dflash
 from speculative_engine.drafters.features.draft_network import TargetShape
 
-REFERENCE = Path("tests/speculative_engine/drafters/dflash/written_by_speculators")
+REFERENCE = Path(__file__).parents[2] / "speculative_engine/drafters/dflash/written_by_speculators"
 
 
 @pytest.mark.parametrize("name", ["whole", "reduced", "sliding"])
 def test_logits_are_those_of_speculators(name: str) -> None:
-    """Its checkpoints and results; other blocks and features behind the anchor, which it did not have, change nothing."""
+    """With its checkpoints and results; other blocks, and features from the anchor on, change nothing."""
     expected = load_file(REFERENCE / name / "expected.safetensors")
     dflash = load_dflash(REFERENCE / name, TargetShape(3, 16, 60, "LlamaForCausalLM"), torch.float32)
     dflash.model.get_input_embeddings().weight = nn.Parameter(expected["embed_tokens.weight"], requires_grad=False)
