@@ -15,7 +15,7 @@ ARG DRAFTWIRE_REVISION=
 # The address of the repository.
 ARG DRAFTWIRE_SOURCE=
 
-# ---- the wheel, compiled
+# ---- the wheels of the SDK and of the services, compiled
 
 FROM ${PYTHON_IMAGE} AS wheel
 RUN apt-get update \
@@ -24,6 +24,7 @@ RUN apt-get update \
 WORKDIR /source
 COPY deploy/image/build_wheel.sh /usr/local/bin/
 COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
+COPY scripts/distributions scripts/distributions
 COPY sdk sdk
 COPY speculative_engine speculative_engine
 COPY service_runtime service_runtime
@@ -71,7 +72,7 @@ ENV PATH=/opt/draftwire/bin:$PATH \
 WORKDIR /
 STOPSIGNAL SIGTERM
 
-# The wheel (1 MB) stays: not all builders can mount a stage built before.
+# The wheels (2 MB) stay: not all builders can mount a stage built before.
 #
 # Triton needs a compiler for the engine's kernels on GPUs, and puts what it compiles into a directory from which it can be
 # loaded: /tmp may be mounted noexec. torch must not replace its own CUDA kernels by ones compiled at their first call.
@@ -95,7 +96,7 @@ EXPOSE 50051 9090
 VOLUME ["/var/cache/huggingface", "/var/cache/triton"]
 USER 10001:10001
 HEALTHCHECK --interval=30s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
-ENTRYPOINT ["python", "-m", "verifier_service"]
+ENTRYPOINT ["draftwire-verifier"]
 ARG DRAFTWIRE_VERSION
 ARG DRAFTWIRE_REVISION
 ARG DRAFTWIRE_SOURCE
@@ -112,7 +113,7 @@ EXPOSE 50052 9091
 VOLUME ["/var/cache/huggingface", "/var/cache/triton"]
 USER 10001:10001
 HEALTHCHECK --interval=30s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
-ENTRYPOINT ["python", "-m", "drafter_service"]
+ENTRYPOINT ["draftwire-drafter"]
 ARG DRAFTWIRE_VERSION
 ARG DRAFTWIRE_REVISION
 ARG DRAFTWIRE_SOURCE
@@ -133,7 +134,7 @@ ENV DRAFTWIRE_GATEWAY_LISTEN=0.0.0.0:8000 \
 EXPOSE 8000
 USER 10001:10001
 HEALTHCHECK --interval=30s --timeout=10s --start-period=1m CMD ["draftwire", "probe"]
-ENTRYPOINT ["python", "-m", "gateway"]
+ENTRYPOINT ["draftwire-gateway"]
 ARG DRAFTWIRE_VERSION
 ARG DRAFTWIRE_REVISION
 ARG DRAFTWIRE_SOURCE

@@ -1,4 +1,4 @@
-"""Builds the compiled part of the engine when the package is installed or a wheel is made.
+"""Builds the compiled part of the engine when a checkout is installed or a wheel of the services is made.
 
 Without a C compiler the package works as well, slower on CPUs.
 
@@ -19,7 +19,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BUILD = "speculative_engine/kernels/build.py"
+KERNELS = "speculative_engine/kernels"
+"""Where the compiled part is in a checkout; a distribution's pyproject.toml names its own place."""
 
 
 class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
@@ -31,7 +32,12 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and add the library to the wheel."""
-        kernels = _load(Path(self.root) / BUILD)
+        if "kernels" not in self.config and version != "editable":
+            raise RuntimeError(
+                "a checkout can be installed editable only; python -m scripts.distributions writes the source trees of "
+                "its distributions"
+            )
+        kernels = _load(Path(self.root) / self.config.get("kernels", KERNELS) / "build.py")
         name = str(kernels.LIBRARY.relative_to(self.root))
         platform = os.environ.get("DRAFTWIRE_WHEEL_PLATFORM")
         if platform:

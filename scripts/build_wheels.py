@@ -1,17 +1,22 @@
-"""Builds the release's wheels: one a platform, with the compiled part of the engine, for any Linux since 2014.
+"""Builds what a release publishes: the SDK's wheel, one of the services a platform, and both source distributions.
 
     python scripts/build_wheels.py [--platform x86_64] [--platform aarch64] [--out dist]
 
+The wheels of the services have the compiled part of the engine, and run on any Linux since 2014; the SDK's runs anywhere.
+
 Any machine builds for all platforms, by zig's C compiler, a package of PyPI, which takes the platform and the oldest C
 library (glibc) to support. The compiled part selects the processor's instructions at run time. A
-wheel is refused if it has no compiled part, or if that needs a newer C library than its name says.
+wheel is refused if it has no compiled part, if that needs a newer C library than its name says, or if it would install a
+top-level name that is not the project's own.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -19,7 +24,13 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 ROOT = Path(__file__).resolve().parent.parent
-LIBRARY = "speculative_engine/kernels/libspeculative_engine.so"
+sys.path.insert(0, str(ROOT))
+
+from scripts.distributions.project_file import KERNELS, SDK, SERVICES  # noqa: E402
+from scripts.distributions.source_tree import OWN_NAME, PACKAGE, write_tree  # noqa: E402
+from scripts.distributions.version import version_of  # noqa: E402
+
+LIBRARY = f"{KERNELS}/libspeculative_engine.so"
 PLATFORMS = ("x86_64", "aarch64")
 GLIBC = (2, 17)
 """The oldest C library that the wheels run with: that of CentOS 7, tag manylinux_2_17, also known as manylinux2014."""
@@ -35,19 +46,47 @@ def compiler(platform: str) -> str:
     return f"{sys.executable} -m ziglang cc -target {platform}-linux-gnu.{'.'.join(map(str, GLIBC))}"
 
 
-def build_wheel(platform: str, out: Path) -> Path:
-    """Builds the wheel of one platform into the folder `out`, checks it, and returns its path. Raises WheelError."""
+def build_services(tree: Path, platform: str, out: Path) -> Path:
+    """Builds the services' wheel of one platform into the folder `out`, checks it, and returns its path.
+
+    Raises WheelError.
+    """
     tag = f"manylinux_{'_'.join(map(str, GLIBC))}_{platform}"
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    settings = os.environ | {"CC": compiler(platform), "DRAFTWIRE_WHEEL_PLATFORM": tag}
-    built = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
-    if built.returncode:
-        raise WheelError(f"{platform}: {built.stdout}{built.stderr}")
-    wheel = out / built.stdout.strip().rpartition(" ")[2]
+    wheel = build(tree, "wheel", out, {"CC": compiler(platform), "DRAFTWIRE_WHEEL_PLATFORM": tag})
     if not wheel.name.endswith(f"-py3-none-{tag}.whl"):
         raise WheelError(f"{platform}: the wheel is named {wheel.name}")
     check_library(wheel, platform)
     return wheel
+
+
+def build_sdk(tree: Path, out: Path) -> Path:
+    """Builds the SDK's wheel into the folder `out`, checks it, and returns its path. Raises WheelError."""
+    wheel = build(tree, "wheel", out)
+    if not wheel.name.endswith("-py3-none-any.whl"):
+        raise WheelError(f"the wheel is named {wheel.name}")
+    return wheel
+
+
+def build(tree: Path, kind: str, out: Path, settings: Mapping[str, str] | None = None) -> Path:
+    """Builds the wheel or the sdist of a source tree; returns its path. Raises WheelError."""
+    command = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(out), str(tree)]
+    built = subprocess.run(
+        command, env=os.environ | (settings or {}), capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+    )
+    if built.returncode:
+        raise WheelError(f"{tree.name}: {built.stdout}{built.stderr}")
+    result = out / built.stdout.strip().rpartition(" ")[2]
+    if kind == "wheel":
+        check_names(result)
+    return result
+
+
+def check_names(wheel: Path) -> None:
+    """Raises WheelError if a wheel would install a top-level name that is not the project's own."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = {each.partition("/")[0] for each in archive.namelist()}
+    if others := {name for name in names if not name.endswith(".dist-info")} - {*OWN_NAME, PACKAGE}:
+        raise WheelError(f"{wheel.name} would install {', '.join(sorted(others))}")
 
 
 def check_library(wheel: Path, platform: str) -> None:
@@ -73,14 +112,20 @@ def needed_glibc(library: ELFFile) -> set[tuple[int, ...]]:
 
 
 def main() -> None:
-    """Builds the wheels that the command line names, and prints their paths."""
+    """Builds the wheels and source distributions, and prints their paths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--platform", action="append", choices=PLATFORMS, help="by default all")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for the wheels (default: dist)")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for what is built (default: dist)")
     options = parser.parse_args()
-    for platform in options.platform or PLATFORMS:
+    with tempfile.TemporaryDirectory() as place:
+        version = version_of(ROOT)
+        sdk, services = (write_tree(name, ROOT, Path(place), version) for name in (SDK, SERVICES))
         try:
-            print(build_wheel(platform, options.out), flush=True)
+            print(build_sdk(sdk, options.out), flush=True)
+            for platform in options.platform or PLATFORMS:
+                print(build_services(services, platform, options.out), flush=True)
+            for tree in (sdk, services):
+                print(build(tree, "sdist", options.out), flush=True)
         except WheelError as error:
             sys.exit(str(error))
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds draftwire's wheel, with the compiled part of the engine: build_wheel.sh SOURCE WHEELS [VERSION]
+# Builds draftwire's wheels, those of the SDK and of the services with the compiled part: build_wheel.sh SOURCE WHEELS [VERSION]
 #
-# SOURCE has no git to derive the version from; without VERSION the wheel gets that of an unknown source tree.
+# SOURCE has no git to derive the version from; without VERSION the wheels get that of an unknown source tree.
 # Needs Python with venv and a C compiler. The compiled part selects the processor's instructions at run time, so the
-# wheel works on any processor of the architecture.
+# wheels work on any processor of the architecture.
 set -eu
 source=$1
 wheels=$2
@@ -21,12 +21,12 @@ with open(sys.argv[1], "rb") as file:
 PYTHON
 "$build/venv/bin/python" -m pip install --quiet --no-cache-dir --constraint "$source/constraints.txt" \
   --requirement "$build/requirements.txt"
-if [ -n "$version" ]; then
-  export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE="$version"
-fi
-"$build/venv/bin/python" -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$wheels" "$source"
+(cd "$source" && "$build/venv/bin/python" -m scripts.distributions "$build/trees" --version "$version")
+for tree in "$build"/trees/*; do
+  "$build/venv/bin/python" -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$wheels" "$tree"
+done
 
 # Without a compiler the build succeeds but the wheel is slow, which an image must not be.
-case $(echo "$wheels"/draftwire-*.whl) in
+case $(echo "$wheels"/draftwire_services-*.whl) in
   *-none-any.whl) echo "the wheel has no compiled part: is there a C compiler?" >&2; exit 1 ;;
 esac

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from draftwire._program.installation import how_to_install
 from draftwire._program.prompt_file import read_prompt_file
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
@@ -90,7 +91,7 @@ def _measure(
     except ModuleNotFoundError as error:
         raise Failure(
             f"calibration runs a model in this process and needs the serving libraries; {error.name} is "
-            "missing: pip install -e '.[serve]' in a checkout"
+            f"missing: {how_to_install('serve')}"
         ) from error
     if threads is not None:
         set_cpu_threads(threads)

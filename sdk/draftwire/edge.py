@@ -1,6 +1,7 @@
 """Clients that run a draft model in their own process.
 
-They need the serving libraries: ``pip install -e '.[serve]'`` in a checkout.
+They need the serving libraries: ``pip install 'draftwire-services[serve]'``, or in a checkout
+``pip install -e '.[serve]'``.
 
     from draftwire.edge import EdgeClient
 
@@ -11,6 +12,14 @@ The draft model runs in the caller's process. Only token ids are sent to the ver
 any drafter's and gives the same tokens as to any other client.
 """
 
-from edge_drafting import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
+from draftwire._program.installation import how_to_install
+
+try:
+    from edge_drafting import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"draftwire.edge runs a draft model in this process and needs the services' packages; {error.name} is missing: "
+        f"{how_to_install('serve')}"
+    ) from error
 
 __all__ = ["AsyncEdgeClient", "EdgeClient", "LocalDrafter", "ModelLoadError"]

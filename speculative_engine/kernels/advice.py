@@ -9,8 +9,8 @@ from speculative_engine.kernels.library import LIBRARY, available_kernels, is_bu
 log = logging.getLogger(__name__)
 
 _LIBRARY = (
-    "reinstall draftwire by a wheel with a compiled part, or where there is a C compiler (cc, gcc or clang), in a "
-    "checkout by pip install -e '.[serve]'"
+    "reinstall draftwire-services by a wheel with a compiled part, or where there is a C compiler (cc, gcc or clang), "
+    "in a checkout by pip install -e '.[serve]'"
 )
 _TYPE = "--dtype bfloat16 reads half as many bytes of weights in a step, with --weights q8_0 about a quarter"
 

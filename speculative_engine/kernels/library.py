@@ -164,5 +164,5 @@ def _check(compiled: ctypes.CDLL) -> None:
 def _mismatch(how: str) -> str:
     return (
         f"the compiled library {LIBRARY.name} {how}; rebuild it: in a checkout by `make setup` or "
-        "`python -m speculative_engine.kernels.build`, otherwise by reinstalling draftwire"
+        "`python -m speculative_engine.kernels.build`, otherwise by reinstalling draftwire-services"
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import signal
 import sys
 from collections.abc import Sequence
 
 from draftwire._program.flag_parser import program_name
+from draftwire._program.installation import distribution, how_to_install, missing
 
 NOT_INSTALLED = 1
 """Exit status if packages are missing, as for other causes that an operator can fix."""
@@ -19,16 +19,15 @@ def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
 
     Args:
         module: the module with the program, whose imports take seconds.
-        extra: the extra of this distribution that installs the packages needed.
+        extra: the extra of the distribution that installs the packages needed.
         needed: top-level packages that the program needs in addition to the SDK's.
     """
     # Until the program handles signals itself, Ctrl-C during an import should not print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
+    if lacking := missing(needed):
         print(
-            f"{program_name()}: requires draftwire[{extra}], but {', '.join(missing)} is missing: "
-            f"pip install -e '.[{extra}]' in a checkout",
+            f"{program_name()}: requires {distribution(extra)}[{extra}], but {', '.join(lacking)} is missing: "
+            f"{how_to_install(extra)}",
             file=sys.stderr,
         )
         return NOT_INSTALLED

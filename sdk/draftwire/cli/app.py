@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from draftwire._program.installation import distribution, how_to_install
 from draftwire.cli.failure import Failure
 from draftwire.errors import DraftwireError, InvalidArgumentError
 from draftwire.version import __version__
@@ -31,8 +32,13 @@ _MODULES = {
     "version": "draftwire.cli.version",
 }
 """The SDK's own commands in the order of the help, each with its module."""
+_OF_THE_SERVICES = ("calibrate", "train")
+"""Commands that come with the services; without them they say what to install."""
 GROUP = "draftwire.commands"
 """Group of entry points by which other packages add commands: functions, or ``typer.Typer`` objects."""
+
+_EXTRA = "serve"
+_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 FAILED = 1
 """Exit code of a command that failed."""
@@ -54,15 +60,11 @@ class _Commands(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             if name in _MODULES:
-                found = getattr(import_module(_MODULES[name]), name.replace("-", "_"))
+                command = _command(getattr(import_module(_MODULES[name]), name.replace("-", "_")))
+            elif entry := self._added[name]:
+                command = _command(_load(entry))
             else:
-                found = _load(self._added[name])
-            if isinstance(found, typer.Typer):
-                command: Any = typer.main.get_group(found)
-            else:
-                one = typer.Typer(add_completion=False)
-                one.command()(found)
-                command = typer.main.get_command(one)
+                command = _command(_absent(name), context_settings=_ANY_ARGUMENTS)
             command.name = name
             self._loaded[name] = command
         return self._loaded[name]
@@ -81,10 +83,22 @@ class _Commands(MutableMapping[str, Any]):
         return len(_MODULES) + len(self._added)
 
     @cached_property
-    def _added(self) -> dict[str, EntryPoint]:
-        """Returns the commands of other packages by name; needed only for commands that are not the SDK's own."""
+    def _added(self) -> dict[str, EntryPoint | None]:
+        """Returns the commands of other packages by name, None for those that are not installed.
+
+        Needed only for commands that are not the SDK's own.
+        """
         found = {each.name: each for each in entry_points(group=GROUP)}
-        return {name: found[name] for name in sorted(found.keys() - _MODULES.keys())}
+        return {name: found.get(name) for name in sorted({*found, *_OF_THE_SERVICES} - _MODULES.keys())}
+
+
+def _command(found: Any, **options: Any) -> Any:
+    """Returns the command of a function or of a ``typer.Typer`` with subcommands."""
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    one = typer.Typer(add_completion=False)
+    one.command(**options)(found)
+    return typer.main.get_command(one)
 
 
 def _load(entry: EntryPoint) -> Any:
@@ -97,6 +111,16 @@ def _load(entry: EntryPoint) -> Any:
         return entry.load()
     except (ImportError, AttributeError) as error:
         raise Failure(f"the command {entry.name} ({entry.value}) cannot be loaded: {error}") from error
+
+
+def _absent(name: str) -> Callable[[], None]:
+    """Returns the command that says how to install the command of this name."""
+
+    def absent() -> None:
+        raise Failure(f"{name} is a command of {distribution(_EXTRA)}: {how_to_install(_EXTRA)}")
+
+    absent.__doc__ = f"Not installed: {how_to_install(_EXTRA)}"
+    return absent
 
 
 class _Group(TyperGroup):

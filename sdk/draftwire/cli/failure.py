@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
+
+from draftwire._program.installation import how_to_install, missing
 
 
 class Failure(Exception):
@@ -16,6 +17,5 @@ def check_installed(what: str, needed: Sequence[str]) -> None:
     Raises:
         Failure: something is not installed.
     """
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Failure(f"{what} requires {', '.join(missing)}: pip install -e '.[serve]' in a checkout")
+    if lacking := missing(needed):
+        raise Failure(f"{what} requires {', '.join(lacking)}: {how_to_install('serve')}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from draftwire.cli.bench.figures import Figures
+from draftwire._program.installation import how_to_install
 from draftwire.cli.failure import Failure
 
 _INCHES = (2.0, 4.5)
@@ -20,7 +21,7 @@ def check_plotting() -> None:
         Failure: matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise Failure("--plot requires matplotlib: pip install -e '.[bench]' in a checkout, or leave the option out")
+        raise Failure(f"--plot requires matplotlib: {how_to_install('bench')}, or leave the option out")
 
 
 def plot(figures: Sequence[Figures], path: Path) -> None:

@@ -19,7 +19,7 @@ class GatewayProcess(Job):
         """Starts it. address: to listen on. verifier: address of the verifier."""
         self.address = address
         flags = ["--listen", address, "--verifier", verifier, "--log-format", "console"]
-        super().__init__(MODULE, ["-m", MODULE, *flags], logs)
+        super().__init__("gateway", ["-m", MODULE, *flags], logs)
 
     def is_ready(self) -> bool:
         """Returns whether it serves.
