@@ -2,12 +2,13 @@
 
     python scripts/build_wheels.py [--platform x86_64] [--platform aarch64] [--out dist]
 
-The wheels of the services have the compiled part of the engine, and run on any Linux since 2014; the SDK's runs anywhere.
+The wheels of the services have the compiled part of the engine, and run on any Linux since 2014. The SDK's runs
+anywhere.
 
 Any machine builds for all platforms, by zig's C compiler, a package of PyPI, which takes the platform and the oldest C
 library (glibc) to support. The compiled part selects the processor's instructions at run time. A
-wheel is refused if it has no compiled part, if that needs a newer C library than its name says, or if it would install a
-top-level name that is not the project's own.
+wheel is refused if it has no compiled part, if that needs a newer C library than its name says, or if it would install
+a top-level name that is not the project's own.
 """
 
 import argparse

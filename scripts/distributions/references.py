@@ -34,7 +34,7 @@ class Move:
     exists: Callable[[str], bool]
     """Whether a dotted name is a module of theirs."""
     words: Collection[str] = ()
-    """Names of packages that are words, too: alone in a string, such a name is a module only where `modules` says so."""
+    """Names of packages that are words, too: alone in a string, such a name is a module only if `modules` says so."""
     modules: Collection[tuple[str, str]] = field(default=())
     """Strings that are modules although they could be words: pairs of file and string."""
 

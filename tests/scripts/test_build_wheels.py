@@ -1,27 +1,31 @@
-"""The release's wheels: they need no compiler, have everything that the packages have, and compute the same bits."""
+"""The release's wheels: they need no compiler, install no generic name, have everything, and compute the same bits."""
 
 import json
 import os
 import platform
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from draftwire.version import __version__
+from scripts import build_wheels as script
+from scripts.distributions.source_tree import SERVICES, write_tree
+from scripts.try_installation import OPTIONS, PROMPT, try_installation
+from speculative_engine import InProcessGenerator, SamplingParams
 from speculative_engine.kernels.library import available_kernels
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import PATIENCE
-from tests.harness.wheels import build_wheels
+from tests.harness.wheels import SDK_NEEDS, Built, Installation, build_wheels
 
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
     "packages"
 ]
-LIBRARY = "speculative_engine/kernels/libspeculative_engine.so"
+LIBRARY = "draftwire_services/speculative_engine/kernels/libspeculative_engine.so"
 PLATFORMS = ("x86_64", "aarch64")
 LOGITS = """
 import hashlib, json, sys
@@ -42,23 +46,56 @@ logits = model.forward(builder.build(model.group_size, model.device)).float().nu
 told = kernels_of("cpu"), faster("cpu", "bfloat16"), hashlib.sha256(logits.tobytes()).hexdigest()
 print(json.dumps([library.__file__, *told]))
 """
+IMPORT_ALL = """
+import importlib, json, pkgutil
+import draftwire, draftwire_services, draftwire_vllm
+no_module = "draftwire_services.speculative_engine.kernels.libspeculative_engine"
+names = ["draftwire", "draftwire_vllm"]
+for package in draftwire, draftwire_services, draftwire_vllm:
+    names += [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+names.remove(no_module)
+for name in names:
+    if not name.endswith("__main__") and name != "draftwire_vllm.worker":  # which needs vLLM
+        importlib.import_module(name)
+print(json.dumps(sorted(names)))
+"""
+has_wheel = pytest.mark.skipif(platform.machine() not in PLATFORMS, reason="there is no wheel for this processor")
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A wheel of each platform, by its name."""
-    out = tmp_path_factory.mktemp("wheels")
-    before = (ROOT / LIBRARY).stat().st_mtime_ns if (ROOT / LIBRARY).exists() else None
-    built = build_wheels(out)
-    after = (ROOT / LIBRARY).stat().st_mtime_ns if (ROOT / LIBRARY).exists() else None
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """What a release publishes."""
+    library = ROOT / LIBRARY.partition("/")[2]
+    before = library.stat().st_mtime_ns if library.exists() else None
+    built = build_wheels(tmp_path_factory.mktemp("wheels"), PLATFORMS)
+    after = library.stat().st_mtime_ns if library.exists() else None
     assert before == after, "the checkout's own library was rebuilt"
-    return dict(zip(PLATFORMS, built, strict=True))
+    return built
+
+
+@pytest.fixture(scope="module")
+def services(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """An installation of both wheels."""
+    place = tmp_path_factory.mktemp("services") / "venv"
+    return Installation(place, built.sdk, built.services[platform.machine()])
+
+
+@pytest.fixture(scope="module")
+def sdk(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """An installation of the SDK alone, without torch."""
+    return Installation(tmp_path_factory.mktemp("sdk") / "venv", built.sdk)
+
+
+def moved(file: Path) -> str:
+    """A file of the checkout's packages, as the wheels name it."""
+    path = str(file.relative_to(ROOT)).removeprefix("sdk/")
+    return path if path.startswith(("draftwire/", "draftwire_vllm/")) else f"draftwire_services/{path}"
 
 
 def files_of_packages() -> set[str]:
-    """The files that a user of the packages needs, as a wheel names them."""
+    """The files that a user of the packages needs, as the wheels name them."""
     return {
-        str(file.relative_to((ROOT / package).parent))
+        moved(file)
         for package in PACKAGES
         for file in (ROOT / package).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts and not file.name.startswith("libspeculative_engine.so")
@@ -66,50 +103,131 @@ def files_of_packages() -> set[str]:
 
 
 @pytest.mark.parametrize("machine", PLATFORMS)
-def test_a_wheel_has_every_file_of_its_packages(machine: str, wheels: dict[str, Path]) -> None:
-    assert wheels[machine].name.endswith(f"-py3-none-manylinux_2_17_{machine}.whl")
-    with zipfile.ZipFile(wheels[machine]) as archive:
-        names = archive.namelist()
+def test_wheels_have_every_file_of_the_packages(machine: str, built: Built) -> None:
+    assert built.sdk.name == f"draftwire-{__version__}-py3-none-any.whl"
+    wheel = built.services[machine]
+    assert wheel.name == f"draftwire_services-{__version__}-py3-none-manylinux_2_17_{machine}.whl"
+    with zipfile.ZipFile(wheel) as of_services, zipfile.ZipFile(built.sdk) as of_sdk:
+        names, others = of_services.namelist(), of_sdk.namelist()
     assert names.count(LIBRARY) == 1
-    assert files_of_packages() <= set(names)
+    assert not set(names) & set(others)
+    assert files_of_packages() <= {*names, *others}
+    assert {name for name in others if not name.startswith(("draftwire/", "draftwire-"))} == set()
 
 
-@pytest.mark.skipif(platform.machine() not in PLATFORMS, reason="there is no wheel for this processor")
-def test_a_wheel_runs_without_a_compiler_as_this_checkout_does(wheels: dict[str, Path], tmp_path: Path) -> None:
-    place = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", place], check=True, timeout=PATIENCE)
-    python = place / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheels[platform.machine()]],
-        check=True, timeout=PATIENCE,
-    )  # fmt: skip
-    (packages,) = place.glob("lib/*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # not what is installed editable there
-    clean = {"PATH": "", "HOME": str(tmp_path)}
+@has_wheel
+def test_only_the_projects_names_are_installed(services: Installation, sdk: Installation) -> None:
+    assert services.names() - {"dependencies.pth"} == {"draftwire", "draftwire_services", "draftwire_vllm"}
+    assert sdk.names() - set(SDK_NEEDS) == {"draftwire"}
+    programs = {each.name for each in services.programs.glob("draftwire*")}
+    assert programs == {"draftwire", "draftwire-verifier", "draftwire-drafter", "draftwire-gateway"}
+    assert {each.name for each in sdk.programs.glob("draftwire*")} == {"draftwire"}
+
+
+@has_wheel
+def test_wheels_run_without_a_compiler_as_this_checkout_does(services: Installation) -> None:
+    services.add_dependencies()
     for weights in ("checkpoint", "q4_0"):
-        arguments = ["-c", LOGITS, str(MODELS / "target"), weights]
-        file, *installed = told(python, arguments, tmp_path, clean)
-        assert Path(file).is_relative_to(place)
+        arguments = [str(MODELS / "target"), weights]
+        installed_code = LOGITS.replace("from speculative_engine", "from draftwire_services.speculative_engine")
+        file, *installed = told(services.run("python", "-c", installed_code, *arguments))
+        assert Path(file).is_relative_to(services.place)
         of_checkout = dict(os.environ) | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
-        _, *here = told(Path(sys.executable), arguments, ROOT, of_checkout)
+        command = [sys.executable, "-c", LOGITS, *arguments]
+        _, *here = told(
+            subprocess.run(
+                command, cwd=ROOT, env=of_checkout, capture_output=True, text=True, timeout=PATIENCE, check=False
+            )
+        )
         assert installed[0] == available_kernels()[-1]
         assert installed == here
 
 
-def told(python: Path, arguments: list[str], place: Path, variables: dict[str, str]) -> list[str]:
-    """Returns the JSON that a program prints."""
-    done = subprocess.run(
-        [python, *arguments], cwd=place, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+@has_wheel
+def test_every_module_can_be_imported(services: Installation) -> None:
+    services.add_dependencies()
+    files = (each.removesuffix(".py").removesuffix("/__init__") for each in files_of_packages() if each.endswith(".py"))
+    assert told(services.run("python", "-c", IMPORT_ALL)) == sorted(each.replace("/", ".") for each in files)
+
+
+def told(done: "subprocess.CompletedProcess[str]") -> Any:
+    """Returns the JSON that a program has printed."""
     assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
+    return json.loads(done.stdout)
 
 
-def test_a_wheel_without_its_compiled_part_is_an_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    broken = dict(os.environ) | {"CC": "false", "DRAFTWIRE_WHEEL_PLATFORM": "manylinux_2_17_x86_64"}
-    broken["SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE"] = __version__
-    done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode != 0
-    assert "the C code does not compile" in done.stdout + done.stderr
-    assert not list(tmp_path.iterdir())
+@has_wheel
+def test_installed_services_and_the_sdk_without_torch_generate_a_text(
+    services: Installation, sdk: Installation
+) -> None:
+    """The SDK is in an environment of its own; the verifier, the drafter and the gateway are those of the wheels."""
+    services.add_dependencies()
+    sdk.add_dependencies(*SDK_NEEDS)
+    assert "No module named 'torch'" in sdk.run("python", "-c", "import torch").stderr
+    text = try_installation(services.programs, sdk.programs, MODELS)
+    in_process = InProcessGenerator.load(str(MODELS / "target"), str(MODELS / "draft"))
+    sampling = SamplingParams(temperature=OPTIONS["temperature"], seed=int(OPTIONS["seed"]))
+    assert text == in_process.generate(PROMPT, max_tokens=int(OPTIONS["max_tokens"]), sampling=sampling).text != ""
+
+
+NEEDS_SERVICES = {
+    ("draftwire", "serve", "--model", "x"): "requires torch, transformers, draftwire_services.verifier_service",
+    ("draftwire", "train", "distill", "--target", "x"): "train is a command of draftwire-services",
+    ("draftwire", "calibrate"): "calibrate is a command of draftwire-services",
+    ("python", "-c", "import draftwire.edge"): "needs the services' packages; draftwire_services is missing",
+}
+
+
+@has_wheel
+@pytest.mark.parametrize("command", NEEDS_SERVICES, ids=" ".join)
+def test_without_the_services_it_says_what_to_install(command: tuple[str, ...], sdk: Installation) -> None:
+    sdk.add_dependencies(*SDK_NEEDS)
+    done = sdk.run(*command)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert NEEDS_SERVICES[command] in last
+    assert last.endswith("pip install 'draftwire-services[serve]'")
+
+
+@has_wheel
+def test_without_its_packages_a_service_says_what_to_install(built: Built, tmp_path: Path) -> None:
+    bare = Installation(tmp_path / "venv", built.sdk, built.services[platform.machine()])
+    bare.add_dependencies(*SDK_NEEDS)
+    for program, extra in (("verifier", "serve"), ("drafter", "serve"), ("gateway", "gateway")):
+        done = bare.run(f"draftwire-{program}")
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"draftwire-{program}: requires draftwire-services[{extra}], but ")
+        assert done.stderr.endswith(f"pip install 'draftwire-services[{extra}]'\n")
+
+
+def test_a_source_distribution_has_what_its_wheel_is_made_of(built: Built, tmp_path: Path) -> None:
+    sdk, services = built.sdists
+    assert (sdk.name, services.name) == (f"draftwire-{__version__}.tar.gz", f"draftwire_services-{__version__}.tar.gz")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    compiler = os.environ | {"CC": "false"}  # without one the wheel is for any platform
+    subprocess.run(
+        [*command, "--wheel-dir", tmp_path, sdk, services], cwd=tmp_path, env=compiler, check=True, timeout=PATIENCE
+    )
+    again = {wheel.name.partition("-")[0]: wheel for wheel in tmp_path.glob("*.whl")}
+    for wheel, name in ((built.sdk, "draftwire"), (built.services["x86_64"], "draftwire_services")):
+        with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again[name]) as second:
+            names = {each for each in first.namelist() if not each.endswith(("/RECORD", "/WHEEL", LIBRARY))}
+            assert names == {each for each in second.namelist() if not each.endswith(("/RECORD", "/WHEEL"))}
+            assert all(first.read(each) == second.read(each) for each in names)
+
+
+def test_a_wheel_without_its_compiled_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "compiler", lambda platform: "false")
+    tree = write_tree(SERVICES, ROOT, tmp_path / "trees", __version__)
+    with pytest.raises(script.WheelError, match="the C code does not compile"):
+        script.build_services(tree, "x86_64", tmp_path / "wheels")
+    assert not list(tmp_path.glob("wheels/*.whl"))
+
+
+def test_a_wheel_with_a_generic_name_is_an_error(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "some.whl", "w") as wheel:
+        wheel.writestr("draftwire/__init__.py", "")
+        wheel.writestr("gateway/__init__.py", "")
+        wheel.writestr("some-1.dist-info/METADATA", "")
+    with pytest.raises(script.WheelError, match="some.whl would install gateway$"):
+        script.check_names(tmp_path / "some.whl")

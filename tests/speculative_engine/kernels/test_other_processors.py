@@ -179,10 +179,10 @@ def compiled_by_gcc(place: Path) -> Path:
 
 def of_the_wheel(place: Path) -> Path:
     """The driver with the library that the release's wheel for ARM has."""
-    (built,) = build_wheels(place, "--platform", "aarch64")
-    with zipfile.ZipFile(built) as wheel:
+    built = build_wheels(place, ["aarch64"])
+    with zipfile.ZipFile(built.services["aarch64"]) as wheel:
         library = place / build.LIBRARY.name
-        library.write_bytes(wheel.read(str(build.LIBRARY.relative_to(ROOT))))
+        library.write_bytes(wheel.read(f"draftwire_services/{build.LIBRARY.relative_to(ROOT)}"))
     program = place / "of-the-wheel"
     linked = [f"-I{build.SOURCES}", str(DRIVER), str(library), "-Wl,-rpath,$ORIGIN", "-o", str(program)]
     subprocess.run([str(COMPILER), *linked], check=True, timeout=build.COMPILE_SECONDS)

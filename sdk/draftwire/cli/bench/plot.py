@@ -6,8 +6,8 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from draftwire.cli.bench.figures import Figures
 from draftwire._program.installation import how_to_install
+from draftwire.cli.bench.figures import Figures
 from draftwire.cli.failure import Failure
 
 _INCHES = (2.0, 4.5)

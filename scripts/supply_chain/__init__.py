@@ -1,0 +1,1 @@
+"""Checks of what draftwire is made of: its packages, their licences, and a list of them (SBOM)."""
