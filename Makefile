@@ -22,10 +22,13 @@ GIT_LOG := $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
 BUF := node_modules/.bin/buf
 PUBLISHED := protos/published/draftwire.v1.binpb
 
+# An environment of its own for tools that look at what is installed here.
+TOOLS := $(VENV)/tools
+
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup version demo test test-vllm lint format docs protos contract publish-contract clean
+.PHONY: help setup version demo test test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +94,24 @@ contract: $(READY) $(BUF) ## Check the contract: stubs, style, nothing published
 publish-contract: $(BUF) ## Record protos/ as the published contract (part of a release)
 	@mkdir -p $(dir $(PUBLISHED))
 	$(BUF) build protos --exclude-source-info --output $(PUBLISHED)
+
+wheels: $(READY) ## Build the wheels and source distributions, into dist/
+	@$(BIN)/python scripts/build_wheels.py
+
+licences: $(READY) $(TOOLS)/.ready ## Check the licences of what an installation brings
+	@$(BIN)/python -m scripts.supply_chain.licences $(TOOLS)/bin/pip-licenses
+
+sbom: $(READY) $(TOOLS)/.ready ## List what an installation is made of (CycloneDX), into dist/
+	@$(BIN)/python -m scripts.supply_chain.sbom $(TOOLS)/bin/cyclonedx-py
+
+audit: $(READY) $(TOOLS)/.ready ## Look for known vulnerabilities in what an installation brings (asks PyPI)
+	@$(BIN)/python -m scripts.supply_chain.packages > $(TOOLS)/installed.txt
+	@$(TOOLS)/bin/pip-audit --strict --disable-pip --no-deps --requirement $(TOOLS)/installed.txt
+
+$(TOOLS)/.ready: scripts/supply_chain/tools.txt | $(HATCHLING)
+	@test -x $(TOOLS)/bin/python || $(BIN)/python -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 $(BUF): package.json package-lock.json
 	@command -v npm >/dev/null || { echo "buf comes through npm, and npm is not installed" >&2; exit 1; }

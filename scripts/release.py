@@ -4,9 +4,9 @@
     python scripts/release.py 0.1.0 --notes     prints the version's section of CHANGELOG.md
 
 It checks first, and reports all that is wrong at once: nothing uncommitted, the version's section in CHANGELOG.md with
-an empty *Unreleased* above it, the version or its fallback everywhere that has one, the published contract, and no tag of
-that name. Then it runs the tests, builds the wheels and source distributions of the version, and runs the commands of
-the wheels in an environment of their own. Last it makes the tag, which is local: pushing it makes the workflows
+an empty *Unreleased* above it, the version or its fallback everywhere that has one, the published contract, and no tag
+of that name. Then it runs the tests, builds the wheels and source distributions of the version, and installs the
+wheels in an environment of their own. Last it makes the tag, which is local: pushing it makes the workflows
 publish. A dry run does everything but the tag.
 """
 
@@ -59,8 +59,8 @@ def _of_changelog(version: str, root: Path) -> Iterator[str]:
 
 
 def _of_versions(version: str, root: Path) -> Iterator[str]:
-    """Problems of the places that have a version: the fallback of a build without git, and the tags of the manifests."""
-    fallback = f"{version.partition('rc')[0].partition('a')[0].partition('b')[0]}.dev0"
+    """Problems of the places that have a version: the fallback of builds without git, and the tags of the manifests."""
+    fallback = re.sub(r"(a|b|rc)\d+$", "", version) + ".dev0"
     places = {
         "pyproject.toml": r'^fallback-version = "(.+)"$',
         "sdk/draftwire/version.py": r'^_UNBUILT = "(.+)"$',

@@ -2,8 +2,8 @@
 
     python -m scripts.supply_chain.sbom CYCLONEDX_PY [--out dist]
 
-CYCLONEDX_PY is the program cyclonedx-py, which lies in an environment of its own: `make sbom` sets it up. Listed are the
-packages that are installed here, without those for draftwire's development.
+CYCLONEDX_PY is the program cyclonedx-py, which lies in an environment of its own: `make sbom` sets it up. Listed are
+the packages that are installed here, without those for draftwire's development.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def test_an_image_is_run_without_rights_and_without_a_shell(target: str) -> None
     assert image.stages[0].base == "${PYTHON_IMAGE}"
     user, _, group = image.values("USER")[-1].partition(":")
     assert int(user) > 0 and int(group) > 0
-    assert image.entrypoint == ["python", "-m", {"gateway": "gateway"}.get(target, f"{target}_service")]
+    assert image.entrypoint == [f"draftwire-{target}"]
     assert image.healthcheck == ["draftwire", "probe"]
     assert image.values("STOPSIGNAL") == ["SIGTERM"]
 
@@ -212,21 +212,24 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
-    (wheel,) = (environment / "wheels").iterdir()
-    assert not wheel.name.endswith("-none-any.whl")  # it has the compiled part
-    assert wheel.name.startswith(f"draftwire-{VERSION}-")
+    sdk, services = sorted((environment / "wheels").iterdir())
+    assert sdk.name == f"draftwire-{VERSION}-py3-none-any.whl"
+    assert services.name.startswith(f"draftwire_services-{VERSION}-")
+    assert not services.name.endswith("-none-any.whl")  # it has the compiled part
     programs = environment / "draftwire" / "bin"
     assert run(programs / "draftwire", "--version", place=environment).stdout.strip() == VERSION
     look = "import importlib.util as u, json; print(json.dumps({n: u.find_spec(n) is not None for n in NAMES}))"
-    names = ["gateway", "draftwire", "fastapi", "torch", "transformers", "pip"]
+    names = ["draftwire_services", "draftwire", "fastapi", "gateway", "torch", "transformers", "pip"]
     seen = run(programs / "python", "-c", look.replace("NAMES", repr(names)), place=environment)
-    assert json.loads(seen.stdout) == {name: name in ("gateway", "draftwire", "fastapi") for name in names}
-    assert run(programs / "python", "-m", "gateway", "--help", place=environment).returncode == 0
+    assert json.loads(seen.stdout) == {name: name in ("draftwire_services", "draftwire", "fastapi") for name in names}
+    assert run(programs / "draftwire-gateway", "--help", place=environment).returncode == 0
     probe = run(programs / "draftwire", "probe", "--address", "127.0.0.1:1", "--timeout", "1", place=environment)
     assert (probe.returncode, probe.stdout) == (1, "")
     assert probe.stderr.startswith("draftwire: no answer from 127.0.0.1:1")
     code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    (library,) = (environment / "draftwire").glob("lib/python*/site-packages/speculative_engine/kernels/*.so")
+    (library,) = (environment / "draftwire").glob(
+        "lib/python*/site-packages/draftwire_services/speculative_engine/kernels/*.so"
+    )
     assert run(programs / "python", "-c", code, str(library), place=environment).returncode == 0
 
 

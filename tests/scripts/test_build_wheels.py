@@ -229,5 +229,5 @@ def test_a_wheel_with_a_generic_name_is_an_error(tmp_path: Path) -> None:
         wheel.writestr("draftwire/__init__.py", "")
         wheel.writestr("gateway/__init__.py", "")
         wheel.writestr("some-1.dist-info/METADATA", "")
-    with pytest.raises(script.WheelError, match="some.whl would install gateway$"):
+    with pytest.raises(script.WheelError, match=r"some\.whl would install gateway$"):
         script.check_names(tmp_path / "some.whl")

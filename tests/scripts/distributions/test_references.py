@@ -14,7 +14,7 @@ MOVE = Move("ours", {"engine", "gate"}, MODULES.__contains__, words={"gate"}, mo
     ("before", "after"),
     [
         ("from engine import model", "from ours.engine import model"),
-        ("from engine.model.layer import (\n    a,\n    b,\n)", "from ours.engine.model.layer import (\n    a,\n    b,\n)"),
+        ("from engine.model import (\n    a,\n    b,\n)", "from ours.engine.model import (\n    a,\n    b,\n)"),
         ("import engine.model as m", "import ours.engine.model as m"),
         ("import engine", "from ours import engine"),
         ("if x: from gate import y  # why", "if x: from ours.gate import y  # why"),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 
-REMEDY = "make setup.*python -m speculative_engine.kernels.build.*reinstalling draftwire"
+REMEDY = "make setup.*python -m speculative_engine.kernels.build.*reinstalling draftwire-services"
 
 
 @pytest.fixture
