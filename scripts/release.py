@@ -5,8 +5,8 @@
 
 It checks first, and reports all that is wrong at once: nothing uncommitted, the version's section in CHANGELOG.md with
 an empty *Unreleased* above it, the version or its fallback everywhere that has one, the published contract, and no tag
-of that name. Then it runs the tests, builds the wheels and source distributions of the version, and installs the
-wheels in an environment of their own. Last it makes the tag, which is local: pushing it makes the workflows
+of that name. Then it runs the tests, builds the wheels and source distributions of the version, and starts
+the installed services. Last it makes the tag, which is local: pushing it makes the workflows
 publish. A dry run does everything but the tag.
 """
 
@@ -18,15 +18,21 @@ import platform
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.try_installation import TrialError, try_installation  # noqa: E402
+
 VARIABLE = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE"
 _VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
+
+_IMAGE = re.compile(r"\{name: ([\w./-]+), newTag: ([\w.+-]+)\}")
+"""An image in the manifests, as `{name: draftwire-verifier, newTag: 0.1.0-cpu}`."""
 
 
 class ReleaseError(Exception):
@@ -70,11 +76,10 @@ def _of_versions(version: str, root: Path) -> Iterator[str]:
         found = re.findall(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
         if found != [fallback]:
             yield f"{file} has {', '.join(found) or 'no version'}, not {fallback}"
-    for file in sorted((root / "deploy/kubernetes").glob("*/kustomization.yaml")):
-        for image in yaml.safe_load(file.read_text(encoding="utf-8")).get("images", ()):
-            tag = str(image["newTag"])
+    for manifest in sorted((root / "deploy/kubernetes").glob("*/kustomization.yaml")):
+        for name, tag in _IMAGE.findall(manifest.read_text(encoding="utf-8")):
             if tag.removesuffix("-cpu").removesuffix("-cuda") != version:
-                yield f"{file.relative_to(root)} names {image['name']}:{tag}, not {version}"
+                yield f"{manifest.relative_to(root)} names {name}:{tag}, not {version}"
 
 
 def _of_contract(root: Path) -> Iterator[str]:
@@ -119,22 +124,27 @@ def build(version: str, out: Path, root: Path = ROOT) -> list[Path]:
 
 
 def try_wheels(built: list[Path], version: str) -> None:
-    """Installs the wheels that fit this machine, without dependencies, and checks what they install.
+    """Installs the wheels that fit this machine, starts their services and generates a text through each.
 
-    Raises ReleaseError.
+    Their dependencies are those that are installed beside this Python. Raises ReleaseError.
     """
     fitting = [each for each in built if each.name.endswith(("-any.whl", f"_{platform.machine()}.whl"))]
-    with tempfile.TemporaryDirectory() as place:
-        python = Path(place) / "bin/python"
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        python = place / "bin/python"
         subprocess.run([sys.executable, "-m", "venv", place], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
-        subprocess.run([*pip, *fitting], check=True)
-        code = "import draftwire.version as v, draftwire_services; print(v.__version__)"
-        told = subprocess.run(
-            [python, "-c", code], cwd=place, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
+        subprocess.run([*pip, *map(str, fitting)], check=True)
+        for packages in place.glob("lib/*/site-packages"):
+            (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+        command = [place / "bin/draftwire", "--version"]
+        told = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True).stdout.strip()
         if told != version:
             raise ReleaseError(f"the installed wheels are of version {told}")
+        try:
+            try_installation(place / "bin", place / "bin", ROOT / "models")
+        except TrialError as error:
+            raise ReleaseError(f"the installed wheels do not work: {error}") from error
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from draftwire.version import __version__
 from scripts import build_wheels as script
+from scripts import release
 from scripts.distributions.source_tree import SERVICES, write_tree
 from scripts.try_installation import OPTIONS, PROMPT, try_installation
 from speculative_engine import InProcessGenerator, SamplingParams
@@ -168,6 +169,14 @@ def test_installed_services_and_the_sdk_without_torch_generate_a_text(
     in_process = InProcessGenerator.load(str(MODELS / "target"), str(MODELS / "draft"))
     sampling = SamplingParams(temperature=OPTIONS["temperature"], seed=int(OPTIONS["seed"]))
     assert text == in_process.generate(PROMPT, max_tokens=int(OPTIONS["max_tokens"]), sampling=sampling).text != ""
+
+
+@has_wheel
+def test_the_release_script_tries_what_it_has_built(built: Built) -> None:
+    every = [built.sdk, *built.services.values(), *built.sdists]
+    release.try_wheels(every, __version__)
+    with pytest.raises(release.ReleaseError, match="the installed wheels are of version"):
+        release.try_wheels(every, "0.0.1")
 
 
 NEEDS_SERVICES = {
