@@ -5,9 +5,9 @@
 
 It checks first, and reports all that is wrong at once: nothing uncommitted, the version's section in CHANGELOG.md with
 an empty *Unreleased* above it, the version or its fallback everywhere that has one, the published contract, and no tag
-of that name. Then it runs the tests, builds the wheels and source distributions of the version, and starts
-the installed services. Last it makes the tag, which is local: pushing it makes the workflows
-publish. A dry run does everything but the tag.
+of that name. Then it runs the tests, builds the wheels and source distributions of the version, installs the wheels and
+generates a text by their services. Last it makes the tag, which is local: pushing it makes the workflows publish. A dry
+run does everything but the tag.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ def try_wheels(built: list[Path], version: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         python = place / "bin/python"
-        subprocess.run([sys.executable, "-m", "venv", place], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
         subprocess.run([*pip, *map(str, fitting)], check=True)
         for packages in place.glob("lib/*/site-packages"):
             (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-        command = [place / "bin/draftwire", "--version"]
+        command = [str(place / "bin/draftwire"), "--version"]
         told = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True).stdout.strip()
         if told != version:
             raise ReleaseError(f"the installed wheels are of version {told}")

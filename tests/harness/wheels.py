@@ -13,8 +13,8 @@ from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
 SDK_NEEDS = (
-    "annotated_doc", "click", "google", "grpc", "grpc_status", "markdown_it", "mdurl", "pygments", "rich",
-    "shellingham", "typer", "typing_extensions.py",
+    "annotated_doc", "annotated_types", "click", "google", "grpc", "grpc_status", "markdown_it", "mdurl", "pydantic",
+    "pydantic_core", "pygments", "rich", "shellingham", "typer", "typing_extensions.py", "typing_inspection",
 )  # fmt: skip
 """What the SDK and its dependencies need, as named in site-packages."""
 PYTHONS_OWN = ("_distutils_hack", "distutils-precedence.pth", "pip", "pkg_resources", "setuptools")

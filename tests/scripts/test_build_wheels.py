@@ -195,7 +195,8 @@ def test_without_the_services_it_says_what_to_install(command: tuple[str, ...], 
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert NEEDS_SERVICES[command] in last
-    assert last.endswith("pip install 'draftwire-services[serve]'")
+    extras = "serve,gateway" if "serve" in command else "serve"
+    assert last.endswith(f"pip install 'draftwire-services[{extras}]'")
 
 
 @has_wheel

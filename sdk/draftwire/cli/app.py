@@ -119,7 +119,7 @@ def _absent(name: str) -> Callable[[], None]:
     def absent() -> None:
         raise Failure(f"{name} is a command of {distribution(_EXTRA)}: {how_to_install(_EXTRA)}")
 
-    absent.__doc__ = f"Not installed: {how_to_install(_EXTRA)}"
+    absent.__doc__ = f"Part of {distribution(_EXTRA)}, which is not installed."
     return absent
 
 

@@ -128,13 +128,14 @@ class Service(Job):
         super().terminate()
 
 
-def check_services_installed(command: str, *further: str) -> None:
-    """Checks that the services can run here, for a command that starts them. further: other packages it needs.
+def check_services_installed(command: str, *further: str, extra: str = "serve") -> None:
+    """Checks that the services can run here, for a command that starts them. further: other packages it needs. extra:
+    what installs all of them.
 
     Raises:
         Failure: something is not installed.
     """
-    check_installed(f"{command} runs the services here and", (*_NEEDED, *further))
+    check_installed(f"{command} runs the services here and", (*_NEEDED, *further), extra)
 
 
 def free_address(host: str = "127.0.0.1") -> str:

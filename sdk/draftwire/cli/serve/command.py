@@ -39,7 +39,7 @@ def serve(
     ),
 ) -> None:
     """Serve a model faster: verifier, drafters, OpenAI-compatible gateway and console, until Ctrl-C."""
-    check_services_installed("draftwire serve", MODULE)
+    check_services_installed("draftwire serve", MODULE, "fastapi", "uvicorn", extra="serve,gateway")
     plan = plan_of(model, draft or (), threads)
     console = Console(highlight=False)
     try:
