@@ -213,8 +213,9 @@ def test_a_target_is_split_among_gpus_by_one_variable(count: int, monkeypatch: p
     settings = load_settings(VerifierSettings, ["--kv-slots", "0"])
     assert (settings.device, settings.tensor_parallel, settings.rank) == ("cuda", count, 0)
     # What each of the other ranks is started with: the same command, and its place.
-    program, *arguments = image.entrypoint
-    monkeypatch.setattr(sys, "orig_argv", [program, *arguments])
+    (program,) = image.entrypoint
+    # The kernel starts a script with the Python that its first line names.
+    monkeypatch.setattr(sys, "orig_argv", ["python", f"/opt/draftwire/bin/{program}"])
     commands: list[list[str]] = []
     places: list[dict[str, str]] = []
 
@@ -225,7 +226,7 @@ def test_a_target_is_split_among_gpus_by_one_variable(count: int, monkeypatch: p
     monkeypatch.setattr(rank_processes.subprocess, "Popen", start)
     for rank in range(1, count):
         rank_processes._start(rank, count, 29500)
-    assert commands == [[sys.executable, "-m", "verifier_service"]] * (count - 1)
+    assert commands == [[sys.executable, "/opt/draftwire/bin/draftwire-verifier"]] * (count - 1)
     for rank, place in enumerate(places, start=1):
         with monkeypatch.context() as patch:
             for variable, value in place.items():

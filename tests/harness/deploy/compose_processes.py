@@ -33,11 +33,9 @@ class Running:
         self.environment = own | environment | processes.ENVIRONMENT
         self.log = log
         self._healthcheck = image.healthcheck
-        program, *arguments = image.entrypoint
-        assert program == "python"
         with log.open("wb") as output:
             self.process = processes.Popen(
-                [sys.executable, *arguments],
+                [sys.executable, *image.arguments_here],
                 cwd=log.parent,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,

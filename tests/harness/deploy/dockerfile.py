@@ -3,10 +3,13 @@
 import json
 import re
 import shlex
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dockerfile_parse import DockerfileParser
+
+from tests.harness.checkout import ROOT
 
 
 @dataclass
@@ -38,6 +41,13 @@ class Image:
     def entrypoint(self) -> list[str]:
         found: list[str] = json.loads(self.values("ENTRYPOINT")[-1])
         return found
+
+    @property
+    def arguments_here(self) -> list[str]:
+        """Returns Python's arguments for what the entry point starts, in a checkout: `-m verifier_service`."""
+        (command,) = self.entrypoint
+        scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+        return ["-m", scripts[command].partition(".__main__:")[0]]
 
     @property
     def healthcheck(self) -> list[str]:
