@@ -1,6 +1,5 @@
 """A network begins with what its target has to give."""
 
-from pathlib import Path
 
 import pytest
 import torch
