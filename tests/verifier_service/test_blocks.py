@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, Qwen3Config
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config
 
 from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
@@ -17,8 +17,9 @@ from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.drafters.dflash.dflash_config import DflashConfig
 from speculative_engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
+from tests.harness.models.dflash_training import train_dflash
 from tests.harness.models.eagle_checkpoints import change_config
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, greedy, order, sampled
+from tests.harness.verifier.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
 from tests.verifier_service.test_features import PROMPTS, REMOTE, listen
 
 FORCED = SpeculationOptions(planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
@@ -78,6 +79,41 @@ async def test_no_token_depends_on_it(
             await verifier.pool.changes.detach(REMOTE)
         await verifier.until(lambda: changes.sequences == 0)
         await verifier.until(lambda: changes.slots()[0] == 0)
+
+
+async def test_one_that_knows_the_texts_saves_steps(
+    verifier: InProcessVerifier, checkpoint: Path, tmp_path: Path
+) -> None:
+    """In a service, and swapped with itself in the verifier while a request runs."""
+    base = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    documents = [
+        base.generate(torch.tensor([prompt]), max_new_tokens=60, do_sample=False, pad_token_id=0)[0].tolist()
+        for prompt in PROMPTS
+    ]
+    directory = train_dflash(base, documents, tmp_path)
+    changes = ModelChanges(settings_of(directory, checkpoint), Shutdown(), load_drafter)
+    request = order(max_tokens=60, speculation=FORCED)
+    plain = await verifier.plain(request)
+    async with changes.running():
+        listen(verifier, REMOTE, changes)
+        verifier.engine.drafts_awaited = True
+        await verifier.pool.membership.attach(REMOTE, "")
+        assert (await verifier.generate(request)).token_ids == plain.token_ids
+        assert verifier.state(REMOTE).accepted_tokens > 15
+        verifier.engine.drafts_awaited = False
+        verifier.engine.hold(3)
+        output, places = Output(), [REMOTE, f"local:dflash?model={directory}"]
+        async with asyncio.timeout(PATIENCE), verifier.running(request) as running:
+            async for event in running.events():
+                output.take(event)
+                if event.WhichOneof("event") != "finished":
+                    swap = asyncio.ensure_future(verifier.pool.changes.swap(*places))
+                    while not swap.done():
+                        verifier.engine.hold(1)  # the service's drafter has caught up when it has features
+                        await asyncio.sleep(0.02)
+                    places.reverse()
+                    verifier.engine.hold(3)
+        assert output.token_ids == plain.token_ids
 
 
 def test_what_a_checkpoint_leaves_to_its_target_needs_a_target(dflash: Path) -> None:

@@ -1,6 +1,5 @@
 """A network begins with what its target has to give."""
 
-
 import pytest
 import torch
 from torch import nn

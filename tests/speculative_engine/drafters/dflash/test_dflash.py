@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from speculative_engine.drafters.blocks.block_drafter import BlockDrafter
 from speculative_engine.drafters.blocks.block_network import Reading
@@ -15,7 +16,8 @@ from speculative_engine.field_error import FieldError
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, engine_of, generate, packed, specs_of, tiny_model
 from tests.harness.models.dflash_checkpoints import dflash_config, write_dflash
-from tests.harness.models.eagle_training import SPECS, plain_tokens
+from tests.harness.models.dflash_training import train_dflash
+from tests.harness.models.eagle_training import SPECS, documents, plain_tokens
 
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
 MIXED = specs_of([spec.tokens for spec in SPECS], 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
@@ -38,6 +40,11 @@ def plain() -> dict[int, list[int]]:
 @pytest.fixture(scope="module")
 def useless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_dflash(tmp_path_factory.mktemp("useless"), dflash_config(draft_vocab_size=150))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_dflash(tiny_model("Llama"), documents(), tmp_path_factory.mktemp("trained"))
 
 
 def engine_with(directory: Path, slots: int = 1000, **limits: int) -> VerificationEngine:
@@ -65,6 +72,94 @@ def test_one_that_knows_nothing_changes_no_token(useless: Path, specs: list[Sequ
     assert result.drafted > 50
     assert engine.model.pool.used == 0
     assert drafter_of(engine).model.pool.used == 0
+
+
+class TestOneThatKnowsTheTexts:
+    def test_greedy(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        result = generate(engine_with(trained), SPECS)
+        assert result.tokens == plain
+        assert result.accepted > 60, "of 160 tokens"
+
+    def test_sampled(self, trained: Path) -> None:
+        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED, together=False).tokens
+        assert generate(engine_with(trained), MIXED).tokens == expected
+
+    def test_a_target_whose_layers_are_compiled(self, tmp_path: Path) -> None:
+        sizes = {"intermediate_size": 192, "head_dim": 64}
+        base = tiny_model("Llama", torch.bfloat16, **sizes)
+        expected = generate(engine_of(packed(tiny_model("Llama", torch.bfloat16, **sizes), 1000)), SPECS).tokens
+        texts = [[*spec.tokens, *expected[spec.sequence_id]] for spec in SPECS]
+        wide = tiny_model("Llama", torch.float32, **sizes)
+        wide.load_state_dict(base.state_dict())
+        directory = train_dflash(wide, texts, tmp_path)
+        engine = engine_of(packed(base, 1000))
+        engine.__class__ = Attached
+        drafter = dflash_drafter(DflashOptions(str(directory)), engine.model)
+        drafter._share = 0.01
+        engine.add_drafter("dflash", drafter)
+        result = generate(engine, SPECS)
+        assert result.tokens == expected
+        assert result.accepted > 30
+
+    def test_sequences_that_are_preempted(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        engine = engine_with(trained, slots=120, max_tree_nodes=8)
+        result = generate(engine, SPECS)
+        assert result.tokens == plain
+        assert engine.preemptions > 0
+        assert result.accepted > 30
+
+    def test_a_drafter_that_loses_its_own_slots(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        """It reads the features again, which the target's slots still have."""
+        engine = engine_with(trained)
+        for spec in SPECS:
+            engine.add(spec)
+        tokens: dict[int, list[int]] = {spec.sequence_id: [] for spec in SPECS}
+        accepted = step = 0
+        inner = drafter_of(engine)._drafter
+        assert isinstance(inner, BlockDrafter)
+        while engine.running:
+            step += 1
+            if step % 4 == 0 and 2 in inner._queue.running:
+                inner._queue._preempt(2)
+                inner._queue.admit()
+            for outcome in engine.step().outcomes:
+                tokens[outcome.sequence_id] += outcome.tokens
+                accepted += outcome.accepted
+        assert tokens == plain
+        assert accepted > 40
+        assert drafter_of(engine).model.pool.used == 0
+
+    def test_a_prefix_from_the_cache(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        engine = engine_with(trained)
+        first = generate(engine, SPECS[2:3])
+        again = generate(engine, SPECS[2:3])
+        assert again.tokens == first.tokens == {2: plain[2]}
+        assert again.accepted >= first.accepted - 3
+
+    def test_swapped_with_one_that_knows_nothing(
+        self, trained: Path, useless: Path, plain: dict[int, list[int]]
+    ) -> None:
+        engine = engine_of(packed(tiny_model("Llama"), 1000))
+        for spec in SPECS:
+            engine.add(spec)
+        tokens: dict[int, list[int]] = {spec.sequence_id: [] for spec in SPECS}
+        step = accepted = 0
+        while engine.running:
+            step += 1
+            if step in (4, 8, 12):
+                name, directory = ("good", trained) if step != 8 else ("bad", useless)
+                engine.forget("bad" if name == "good" else "good")
+                drafter = dflash_drafter(DflashOptions(str(directory)), engine.model)
+                drafter._share = 0.01
+                engine.add_drafter(name, drafter)
+                for spec in SPECS:
+                    engine.attach(spec.sequence_id, name)
+            for outcome in engine.step().outcomes:
+                tokens[outcome.sequence_id] += outcome.tokens
+                accepted += outcome.accepted
+        assert step > 12
+        assert tokens == plain
+        assert accepted > 5, "it drafts from the tokens that were computed since it was attached"
 
 
 def test_a_window_caps_how_far_back_it_reads(useless: Path) -> None:
