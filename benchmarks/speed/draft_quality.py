@@ -1,6 +1,6 @@
 """Measures how many tokens a verification commits with drafters that know the target, whatever drafting costs.
 
-    python -m benchmarks.speed.draft_quality --draft DIR --heads DIR --eagle3 DIR [--temperatures 0,0.8,1] [--nodes 16]
+    python -m benchmarks.speed.draft_quality --draft DIR --heads DIR --eagle3 DIR --dflash DIR [--temperatures 0,0.8,1]
 
 Requests run one at a time, in the bundled target's process. Verifying is counted as free up to `--nodes` nodes, so each
 drafter drafts at every step for as long as it finds likely nodes: the figures compare what drafters know, and not what
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -58,12 +58,12 @@ class FreeSteps(StepCost):
 class Drafted:
     """An engine in which a drafter drafts at every step."""
 
-    def __init__(self, name: str, options: dict[str, str], model: PackedModel, nodes: int):
-        self.name = name
+    def __init__(self, name: str, options: dict[str, Any], model: PackedModel, nodes: int):
+        self.name = name if "width" not in options else f"{name}, chains"
         self._engine = VerificationEngine(model, FreeSteps(), EngineLimits(max_tree_nodes=nodes))
         method = METHODS[name]
         self._drafter = method.make(method.options(**options), model, False)
-        self._engine.add_drafter(name, self._drafter)
+        self._engine.add_drafter(self.name, self._drafter)
         self._seconds = 0.0
         inner = self._drafter.grow
 
@@ -96,6 +96,7 @@ def main() -> int:
     parser.add_argument("--draft", help="directory of a draft model")
     parser.add_argument("--heads", help="directory of Medusa heads")
     parser.add_argument("--eagle3", help="directory of an EAGLE-3 drafter")
+    parser.add_argument("--dflash", help="directory of a DFlash drafter, which drafts trees, and chains for comparison")
     parser.add_argument("--temperatures", default="0,0.8,1")
     parser.add_argument("--nodes", type=int, default=16, help="most nodes of a tree")
     parser.add_argument("--max-tokens", type=int, default=96)
@@ -106,13 +107,21 @@ def main() -> int:
     directory = str(MODELS / "target")
     model, tokenizer = PackedModel.load(directory, slots=4096), Tokenizer.load(directory)
     prompts = [tokenizer.encode(text)[:PROMPT_TOKENS] for text in held_out_prompts(WARM_REQUESTS + args.requests)]
-    given = {"draft": ("model", args.draft), "medusa": ("heads", args.heads), "eagle3": ("model", args.eagle3)}
+    given = [
+        (name, {option: value} | further)
+        for name, option, value, further in (
+            ("draft", "model", args.draft, {}),
+            ("medusa", "heads", args.heads, {}),
+            ("eagle3", "model", args.eagle3, {}),
+            ("dflash", "model", args.dflash, {}),
+            ("dflash", "model", args.dflash, {"width": 1}),
+        )
+        if value
+    ]
     figures: dict[str, object] = {}
     for temperature in map(float, args.temperatures.split(",")):
         plain = VerificationEngine(model, FreeSteps(), EngineLimits())
-        drafters = [
-            Drafted(name, {option: value}, model, args.nodes) for name, (option, value) in given.items() if value
-        ]
+        drafters = [Drafted(name, options, model, args.nodes) for name, options in given]
         found: dict[str, list[Request]] = {each.name: [] for each in drafters}
         for number, prompt in enumerate(prompts):
             sampling = SamplingParams(temperature=temperature, seed=number)

@@ -23,7 +23,7 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 
 WIDTH = 4
-"""Most children of a node."""
+"""Most children of a node by default."""
 _LEAST_WORTH = 0.02
 """Nodes less likely than this to be on the target's path are not drafted, whatever the credit: a step that verifies
 them costs more."""
@@ -39,12 +39,20 @@ class MarginalGrowth:
     are worth guessing, and which nodes trees get.
     """
 
-    def __init__(self, positions: int, label: str, device: torch.device, alike: AcceptanceModel | None = None):
+    def __init__(
+        self,
+        positions: int,
+        label: str,
+        device: torch.device,
+        alike: AcceptanceModel | None = None,
+        width: int = WIDTH,
+    ):
         """positions: most positions that are guessed at once. label: what one is called, for `acceptance`. alike: a
-        model that learns from the guesses for all positions together."""
+        model that learns from the guesses for all positions together. width: most children of a node."""
         self.acceptance = {f"{label} {index}": AcceptanceModel(alike) for index in range(1, positions + 1)}
         """Acceptance by source; the nodes of each position have a source of their own."""
         self._device = device
+        self._width = width
         self._find = candidate_finder(device, fixed=device.type != "cpu")
 
     def observe(self, draft: TreeDraft, tokens: Sequence[int]) -> None:
@@ -83,7 +91,7 @@ class MarginalGrowth:
         sampling = SamplingBatch.build(
             [spec.sampling for spec, _ in asked], [position for _, position in asked], self._device
         )
-        found = self._find(logits[:, : min(limit, logits.shape[1])], sampling, WIDTH)
+        found = self._find(logits[:, : min(limit, logits.shape[1])], sampling, self._width)
         return [
             [(token, log_prob) for token, log_prob in zip(tokens, log_probs, strict=True) if token >= 0]
             for tokens, log_probs in zip(*found, strict=True)

@@ -11,7 +11,7 @@ from speculative_engine.drafters.blocks.block_network import Block, BlockNetwork
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.features.reading_drafter import READING, ReadingDraft
-from speculative_engine.drafters.marginal_growth import MarginalGrowth
+from speculative_engine.drafters.marginal_growth import WIDTH, MarginalGrowth
 from speculative_engine.drafters.model.draft_model import Outlook
 from speculative_engine.drafters.model.slot_drafter import SlotDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
@@ -56,13 +56,22 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
     (MarginalGrowth).
     """
 
-    def __init__(self, network: BlockNetwork, features: FeatureSource, growth: TreeGrowth | None = None):
-        """features: those of the committed tokens. growth: has the cost of steps, and learns from all verdicts."""
+    def __init__(
+        self,
+        network: BlockNetwork,
+        features: FeatureSource,
+        growth: TreeGrowth | None = None,
+        width: int = WIDTH,
+    ):
+        """features: those of the committed tokens. growth: has the cost of steps, and learns from all verdicts. width:
+        most children of a node."""
         super().__init__(network.model, network.rows, growth)
         self._network = network
         self._features = features
         self._block = network.rows
-        self.marginals = MarginalGrowth(network.guesses, "position", network.model.device, self._growth.acceptance)
+        self.marginals = MarginalGrowth(
+            network.guesses, "position", network.model.device, self._growth.acceptance, width
+        )
 
     def begin(self, spec: DraftSpec) -> BlockDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""

@@ -10,9 +10,12 @@ from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.features.lent import network_of
 from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, tap_and_share
+from speculative_engine.drafters.marginal_growth import WIDTH
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import PackedModel
+
+MOST_WIDTH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,12 @@ class DflashOptions:
     window: int = 0
     """Last tokens of a text that it reads when it begins; 0 for all."""
 
+    width: int = WIDTH
+    """Most children of a node; 1 for chains."""
+
     def __post_init__(self) -> None:
+        if not 1 <= self.width <= MOST_WIDTH:
+            raise FieldError("width", f"must be from 1 to {MOST_WIDTH}, got {self.width}")
         if self.window < 0:
             raise FieldError("window", f"must be at least 0, got {self.window}")
         if not self.model:
@@ -37,7 +45,7 @@ def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True
     network = DflashNetwork(dflash, target.pool.capacity + dflash.config.block_size, name)
 
     def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
-        return BlockDrafter(network, source, growth)
+        return BlockDrafter(network, source, growth, options.width)
 
     tap, share = tap_and_share(dflash, network.model, target)
     return LocalFeatureDrafter(network.model, tap, share, make, options.window or dflash.config.window)

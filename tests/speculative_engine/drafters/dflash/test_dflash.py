@@ -190,3 +190,15 @@ def test_a_window_caps_how_far_back_it_reads(useless: Path) -> None:
 def test_bad_options() -> None:
     with pytest.raises(FieldError, match="must be at least 0, got -1"):
         DflashOptions("somewhere", window=-1)
+
+
+def test_chains(useless: Path) -> None:
+    target = packed(tiny_model("Llama"), 1000)
+    drafter = dflash_drafter(DflashOptions(str(useless), width=1), target)
+    drafter._share = 0.01
+    engine = engine_of(target)
+    engine.__class__ = Attached
+    engine.add_drafter("dflash", drafter)
+    assert generate(engine, SPECS).tokens == plain_tokens()
+    with pytest.raises(FieldError, match="must be from 1 to 16, got 0"):
+        DflashOptions("somewhere", width=0)
