@@ -8,7 +8,9 @@ decoded greedily, one at a time; plain decoding, the drafter in the verifier, th
 one with 8-bit features, and a draft model in a service take turns from prompt to prompt.
 
 Then a long prompt is read, without the prefix cache, with and without the drafter: the time of the first token, and the
-bytes that its features take.
+bytes that its features take. Behind the same prompt the drafter is swapped in mid-request for another connection to its
+service, which gets the features of the whole text again: the bytes, and the time until the target has verified the
+first of its nodes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import asyncio
 import json
 import sys
 import tempfile
+import time
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -36,6 +39,7 @@ from tests.harness.checkout import MODELS
 
 PLAIN_NAME, LOCAL, INT8, DRAFT = "plain", "in the verifier", "in a service, 8-bit features", "draft model in a service"
 _SLOTS = ("--kv-slots", "8192")
+_SWAP_TOKENS = 200
 _SETTLING_SECONDS = 0.5
 """Time in which the features of a long prompt have arrived, after its first token."""
 
@@ -54,6 +58,10 @@ class LongPrompts:
         self.tokens = 0
         self.bytes = 0
         """Bytes to the drafter for one prompt, verdicts and openings included."""
+        self.swaps: list[float] = []
+        """Seconds from each swap to the first verified node of the new drafter."""
+        self.swap_bytes: list[int] = []
+        """Bytes to the new drafter in that time."""
 
     async def run(self, client: AsyncClient, prompts: list[list[int]], remote: str, proxy: TcpProxy) -> None:
         """Reads each prompt once with each arrangement, by turns."""
@@ -68,6 +76,29 @@ class LongPrompts:
                     self.bytes = proxy.up.carried - before
             self.tokens = len(prompt)
 
+    async def swap(self, client: AsyncClient, prompts: list[list[int]], remote: str, proxy: TcpProxy) -> None:
+        """Swaps the drafter in mid-request, once for each prompt. proxy: in front of the new one, which is not attached
+        otherwise."""
+        old = next(each.address for each in await client.drafters.list() if each.name == remote)
+        for number, prompt in enumerate(prompts):
+            new = f"swapped {number}"
+            speculation = Speculation(drafter=remote, planning="always")
+            await client.drafters.attach(proxy.address, new)
+            async with client.stream(
+                prompt, max_tokens=_SWAP_TOKENS, ignore_eos=True, speculation=speculation, prefix_cache=False
+            ) as stream:
+                async for _ in stream:
+                    break
+                began, before = time.perf_counter(), proxy.up.carried
+                await client.drafters.swap(remote, new)
+                async for _ in stream:
+                    if any(each.name == new and each.draft_tokens for each in await client.drafters.list()):
+                        break
+                self.swaps.append(time.perf_counter() - began)
+                self.swap_bytes.append(proxy.up.carried - before)
+            await client.drafters.attach(old, remote)
+            await client.drafters.detach(new)
+
     def figures(self, remote: str) -> dict[str, object]:
         """Returns the figures to print."""
         plain, drafted = self.first_tokens[PLAIN_NAME], self.first_tokens[remote]
@@ -78,6 +109,8 @@ class LongPrompts:
                 [with_it / without for with_it, without in zip(drafted, plain, strict=True)]
             ),
             f"bytes to the drafter for a prompt of {self.tokens} tokens": self.bytes,
+            f"swap behind {self.tokens} tokens, to the first verified node, s": Spread.of(self.swaps),
+            f"swap behind {self.tokens} tokens, bytes to the new drafter": max(self.swap_bytes),
         }
 
 
@@ -134,6 +167,8 @@ class Benchmark:
             length = options.prompt_tokens
             long = [text[start : start + length] for start in range(0, 7 * options.runs, 7)]
             await self.long.run(client, long, nearest, proxies[nearest])
+            fresh = await stack.enter_async_context(TcpProxy(drafters[0]))
+            await self.long.swap(client, long, nearest, fresh)
             return measured
 
     def figures(self, measured: Measured, options: argparse.Namespace) -> dict[str, object]:
