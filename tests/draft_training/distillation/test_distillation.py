@@ -151,7 +151,7 @@ def test_prompts_are_read_and_cut(target: Path, tmp_path: Path) -> None:
 
 def test_the_replay_set_keeps_the_newest_and_never_learns_what_it_measures(target: Path) -> None:
     examples = LocalTeacher(str(target)).answer([Question([3 + number], 4, 0.0, 0) for number in range(60)], 2)
-    replay = ReplaySet(20)
+    replay: ReplaySet[Example] = ReplaySet(20)
     for example in examples:
         replay.add(example)
     learned, held_out = ([int(example.tokens[0]) - 3 for example in part] for part in (replay.learned, replay.held_out))
