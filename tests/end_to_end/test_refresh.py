@@ -1,18 +1,26 @@
-"""An untrained draft model learns from the traffic, and takes over while requests run."""
+"""An untrained drafter learns from the traffic, and takes over while requests run."""
 
 import itertools
 import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from draftwire import Client, Generation
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from draft_training.data.texts import Windows
+from draft_training.dflash.training import DflashTrainer, DflashTraining
+from draft_training.eagle.training import EagleTrainer, EagleTraining
+from draftwire import Client, Generation, Speculation
 from tests.harness import processes
 from tests.harness.checkout import MODELS
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.services import StartService
 from tests.harness.waiting import PATIENCE, sometimes
 
@@ -25,8 +33,8 @@ def generate(client: Client, number: int) -> Generation:
 
 
 @contextmanager
-def traffic(address: str) -> Iterator[list[Generation]]:
-    """Sends the prompts one after another until the block ends; yields the results."""
+def traffic(address: str, generate: Callable[[Client, int], Generation] = generate) -> Iterator[list[Generation]]:
+    """Sends requests one after another until the block ends; yields the results. generate: sends one by its number."""
     ending = threading.Event()
     results: list[Generation] = []
 
@@ -78,3 +86,53 @@ def test_a_refreshed_draft_takes_over(
     assert results[0].speculation.accepted_tokens == 0
     standing = json.loads((out / "standing.json").read_text())
     assert (standing["version"], standing["drafter"], standing["canary"]) == (1, canary.address, old.address)
+
+
+def generate_tokens(client: Client, number: int) -> Generation:
+    prompt = [5 + (7 * (number % 3) + 3 * step) % 90 for step in range(9)]
+    forced = Speculation(planning="always")
+    return client.generate(prompt, max_tokens=40, temperature=0.0, ignore_eos=True, speculation=forced)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_refreshed_head_takes_over(
+    kind: str, start_verifier: StartService, start_drafter: StartService, tmp_path: Path
+) -> None:
+    """The training computes the target's hidden states itself, and asks the verifier for no scores."""
+    target, head = write_checkpoint(tmp_path / "target"), tmp_path / "head"
+    base, windows = LlamaForCausalLM.from_pretrained(target, dtype=torch.float32), Windows([list(range(3, 35))], 32, 8)
+    if kind == "eagle3":
+        EagleTrainer(base, windows, head, EagleTraining(), torch.float32).save()
+    else:
+        DflashTrainer(base, windows, head, DflashTraining(block=5, mask_token=2), torch.float32).save()
+    flags = ["--target", str(target), "--dtype", "float32"]
+    verifier = start_verifier(str(target), "--dtype", "float32", "--share-traffic")
+    old, canary = start_drafter(str(head), *flags), start_drafter(str(head), *flags)
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        plain = [generate_tokens(client, number).token_ids for number in range(3)]
+        client.drafters.attach(old.address, "old")
+        outs = itertools.count()
+
+        def promoted() -> Path | None:
+            """Returns the output directory, unless the drafts on trial came too late to be accepted."""
+            out = tmp_path / str(next(outs))
+            done = processes.run(
+                [
+                    sys.executable, "-m", "draftwire.cli", "train", "refresh", "--verifier", verifier.address,
+                    "--drafter", "old", "--draft", str(head), "--canary", canary.address, "--out", str(out),
+                    "--rounds", "1", "--requests", "12", "--steps", "60", "--batch-size", "4", "--learning-rate",
+                    "1e-2", "--trial-requests", "2", "--nice", "0",
+                ],
+                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=2 * PATIENCE,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert "v00001: promoted" in done.stdout or "v00001: withdrawn" in done.stdout
+            return out if "promoted" in done.stdout else None
+
+        with traffic(verifier.address, generate_tokens) as results:
+            out = sometimes(promoted, "it is accepted better")
+        (drafter,) = client.drafters.list()
+        assert drafter.name == canary.address
+        assert [generate_tokens(client, number).token_ids for number in range(3)] == plain
+    assert all(result.token_ids == plain[index % 3] for index, result in enumerate(results))
+    assert json.loads((out / "standing.json").read_text())["drafter"] == canary.address
