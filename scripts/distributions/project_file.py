@@ -34,7 +34,6 @@ def project_file(name: str, checkout: dict[str, Any], version: str, moved: Calla
         extras |= {extra: [f"{SERVICES}[{extra}]=={version}"] for extra in EXTRAS[SERVICES] if extra not in extras}
     else:
         dependencies = [f"{SDK}=={version}"]
-    every = extras | ({"all": [f"{SERVICES}[serve,gateway,tracing]=={version}"]} if name == SERVICES else {})
     scripts = {
         each: moved(entry) for each, entry in project["scripts"].items() if (each in SDK_SCRIPTS) == (name == SDK)
     }
@@ -50,7 +49,7 @@ def project_file(name: str, checkout: dict[str, Any], version: str, moved: Calla
             }
             | {"dependencies": dependencies},
         ),
-        _table("project.optional-dependencies", every),
+        _table("project.optional-dependencies", extras),
         _table("project.scripts", scripts),
     ]
     if name == SDK:

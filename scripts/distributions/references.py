@@ -11,10 +11,11 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
-_TEXTS = {tokenize.STRING, *(getattr(tokenize, name) for name in ("FSTRING_MIDDLE",) if hasattr(tokenize, name))}
+_TEXTS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+"""Tokens that are texts; Python 3.12 and newer have the parts of an f-string apart."""
 _PLAIN = re.compile(r"""[rRuU]?(?P<quote>\"\"\"|'''|"|')(?P<value>.*)(?P=quote)""", re.DOTALL)
 _DOTTED = re.compile(r"\w+(\.\w+)*\.?")
 
@@ -35,7 +36,7 @@ class Move:
     """Whether a dotted name is a module of theirs."""
     words: Collection[str] = ()
     """Names of packages that are words, too: alone in a string, such a name is a module only if `modules` says so."""
-    modules: Collection[tuple[str, str]] = field(default=())
+    modules: Collection[tuple[str, str]] = ()
     """Strings that are modules although they could be words: pairs of file and string."""
 
     def rewrite(self, source: str, file: str) -> str:
@@ -61,7 +62,7 @@ class _Rewriting:
         tree = ast.parse(self._source)
         self._tokens = list(tokenize.generate_tokens(io.StringIO(self._source).readline))
         self._at = {token.start: index for index, token in enumerate(self._tokens)}
-        lines = self._source.splitlines(keepends=True)
+        lines = io.StringIO(self._source).readlines()  # as tokenize counts them
         prose = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
@@ -108,6 +109,8 @@ class _Rewriting:
 
     def _replace(self, token: tokenize.TokenInfo, new: str) -> None:
         if new != token.string:
+            if token.type in _TEXTS - {tokenize.STRING} and set("{}") & set(token.string):  # places are not exact
+                raise self._unknown(token.start[0], f"braces beside a reference in {token.string}")
             self._edits.append((token.start, token.end, new))
 
     def _commands(self, text: str) -> str:
@@ -123,13 +126,9 @@ class _Rewriting:
                 raise self._unknown(token.start[0], f"{value!r}, which is no module")
             return token.string.replace(value, f"{self._move.into}.{value}")
         text = self._commands(token.string)
-        for mention in self._mentions(text):
-            raise self._unknown(token.start[0], f"{mention} in {token.string}")
+        if mention := self._mention.search(text):  # what has been rewritten has a dot before it
+            raise self._unknown(token.start[0], f"{mention[0]} in {token.string}")
         return text
-
-    def _mentions(self, text: str) -> Iterator[str]:
-        """Names of packages in a text, other than those in names that have been rewritten."""
-        yield from (found[0] for found in self._mention.finditer(text))
 
     def _unknown(self, line: int, what: str) -> UnknownReferenceError:
         return UnknownReferenceError(f"{self._file}:{line}: {what}: cannot be moved into {self._move.into}")

@@ -45,7 +45,7 @@ def test_the_services_need_the_sdk_of_their_version(projects: dict[str, dict[str
 def test_every_extra_of_the_checkout_is_one_of_a_distribution(projects: dict[str, dict[str, Any]]) -> None:
     known = CHECKOUT["project"]["optional-dependencies"]
     sdk, services = (projects[name]["optional-dependencies"] for name in (SDK, SERVICES))
-    assert known.keys() - FOR_DEVELOPERS == sdk.keys() == services.keys() - {"all"} | {"bench"}
+    assert known.keys() - FOR_DEVELOPERS == sdk.keys() == services.keys() | {"bench"}
     for extra in known.keys() - FOR_DEVELOPERS:
         if extra in services:
             assert services[extra] == known[extra]
