@@ -109,7 +109,7 @@ def test_nothing_is_published_but_by_a_tag_and_after_it_was_tried() -> None:
     images = read(ROOT / ".github/workflows/images.yml")["jobs"]["image"]["steps"]
     for job in ("publish", "release"):
         assert wheels[job]["if"] == "github.ref_type == 'tag'"
-    assert {"build", "try", "supply-chain"} <= set(wheels["publish"]["needs"])
+    assert {"build", "try", "tests", "supply-chain"} <= set(wheels["publish"]["needs"])
     (push,) = [step["with"] for step in images if step.get("uses", "").startswith("docker/build-push-action")]
     assert push["push"] == "${{ github.ref_type == 'tag' }}"
     assert push["tags"].startswith("${{ steps.names.outputs.image }}:")
