@@ -10,7 +10,8 @@
 #define AMX_TARGET __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512vnni")))
 #define AMX_TILE_INLINE AMX_TARGET static inline __attribute__((always_inline))
 #define AMX_ROWS 16
-#define AMX_LEAST_ROWS 16 /* with fewer, a part of each tile is empty; not measured on such a processor */
+/* Rows from which tiles are faster than AVX-512's code, as measured: the sooner, the more that code unpacks and scales. */
+#define AMX_LEAST_ROWS(TYPE) (WITH_LEAST(TYPE) ? 4 : (TYPE) == Q6_K_WEIGHT ? 6 : 9)
 #define LEAD 4            /* blocks that are unpacked ahead: tiles cannot be loaded from stores still in flight */
 #define RING 8            /* unpacked blocks that are kept */
 
@@ -120,6 +121,6 @@ AMX_TARGET static void amx_round_rows(const void *call, int64_t first, int64_t l
 
 static void amx_gemm(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {EVERY_BLOCK_TYPE(AMX_ENTRY)};
-    if (p->row_count < AMX_LEAST_ROWS) return vnni_gemm(p, threads);
+    if (p->row_count < AMX_LEAST_ROWS(p->type)) return vnni_gemm(p, threads);
     run(p, amx_round_rows, tasks[p->type - Q8_0_WEIGHT], AMX_ROWS, threads);
 }
