@@ -40,6 +40,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_gate_heads": (None, (POINTER, POINTER, COUNT, COUNT, COUNT, COUNT, FLAG)),
     "draftwire_decoder_layer": (None, (POINTER, POINTER, POINTER, POINTER, POINTER, COUNT)),
     "draftwire_recurrence": (None, (POINTER, FLAG)),
+    "draftwire_delta_inputs": (None, (POINTER, POINTER, POINTER, COUNT, FLAG)),
+    "draftwire_delta_outputs": (None, (POINTER, POINTER, POINTER, COUNT, FLAG)),
+    "draftwire_delta_store": (None, (POINTER, POINTER)),
+    "draftwire_delta_block": (None, (POINTER, POINTER, POINTER, POINTER, POINTER)),
     "draftwire_sample": (FLAG, (POINTER,)),
     "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
 }

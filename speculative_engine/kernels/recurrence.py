@@ -55,22 +55,47 @@ def _run_compiled(
     gates: torch.Tensor,
     memory: LayerMemory,
 ) -> torch.Tensor:
-    rows, count, threads = len(inputs), len(work.items), torch.get_num_threads()
-    mixed = torch.empty(count, shape.channels)
-    out = torch.empty(rows, shape.value_heads, shape.value_dim)
-    scratch = torch.empty(threads, work.levels * shape.key_dim * shape.value_dim + shape.key_dim)
-    gathered = torch.empty(len(work.saves), shape.taps - 1, shape.channels, dtype=inputs.dtype)
-    call = Recurrence(
-        inputs.data_ptr(), gates.data_ptr(), memory.inputs.data_ptr(), memory.gates.data_ptr(),
-        memory.windows.data_ptr(), memory.states.data_ptr(), weights.convolution.data_ptr(),
-        *(None if each is None else each.data_ptr() for each in (weights.bias, weights.direct, weights.rates)),
-        mixed.data_ptr(), out.data_ptr(), scratch.data_ptr(), gathered.data_ptr(),
-        work.items.ctypes.data, work.taps.ctypes.data, work.groups.ctypes.data, work.saves.ctypes.data,
-        count, len(work.groups) - 1, len(work.saves), shape.channels, shape.taps,
-        shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim,
-        shape.query_at, shape.key_at, shape.value_at, work.levels,
-        shape.eps, shape.scale, BF16[inputs.dtype],
-        shape.activates, shape.normalises, shape.corrects, shape.decay_each_key, DECAYS.index(shape.decays),
-    )  # fmt: skip
-    loaded().draftwire_recurrence(ctypes.addressof(call), threads)
-    return out if shape.value_heads else by_row(mixed, work, rows)
+    threads = torch.get_num_threads()
+    call = RecurrenceCall(shape, work, inputs, gates, threads)
+    call.use(weights, memory)
+    loaded().draftwire_recurrence(call.address, threads)
+    return call.out if shape.value_heads else by_row(call.mixed, work, len(inputs))
+
+
+class RecurrenceCall:
+    """A call of the compiled code for the items of a pass, which layers with one shape can use in turn."""
+
+    def __init__(
+        self, shape: RecurrenceShape, work: PassItems, inputs: torch.Tensor, gates: torch.Tensor, threads: int
+    ):
+        """inputs, gates: as for `run`, contiguous"""
+        rows, count = len(inputs), len(work.items)
+        self.shape, self.inputs, self.gates = shape, inputs, gates
+        self.mixed = torch.empty(count, shape.channels)
+        """The convolution's results, float32 [items, channels]."""
+        self.out = torch.empty(rows, shape.value_heads, shape.value_dim)
+        """float32"""
+        scratch = torch.empty(threads, work.levels * shape.key_dim * shape.value_dim + shape.key_dim)
+        gathered = torch.empty(len(work.saves), shape.taps - 1, shape.channels, dtype=inputs.dtype)
+        self._held = work, scratch, gathered
+        self._struct = Recurrence(
+            inputs.data_ptr(), gates.data_ptr(), None, None, None, None, None, None, None, None,
+            self.mixed.data_ptr(), self.out.data_ptr(), scratch.data_ptr(), gathered.data_ptr(),
+            work.items.ctypes.data, work.taps.ctypes.data, work.groups.ctypes.data, work.saves.ctypes.data,
+            count, len(work.groups) - 1, len(work.saves), shape.channels, shape.taps,
+            shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim,
+            shape.query_at, shape.key_at, shape.value_at, work.levels,
+            shape.eps, shape.scale, BF16[inputs.dtype],
+            shape.activates, shape.normalises, shape.corrects, shape.decay_each_key, DECAYS.index(shape.decays),
+        )  # fmt: skip
+        self.address = ctypes.addressof(self._struct)
+
+    def use(self, weights: RecurrenceWeights, memory: LayerMemory) -> None:
+        """Takes the weights and the memory of a layer."""
+        struct = self._struct
+        struct.weight = weights.convolution.data_ptr()
+        struct.bias, struct.direct, struct.rates = (
+            None if each is None else each.data_ptr() for each in (weights.bias, weights.direct, weights.rates)
+        )
+        struct.stored_inputs, struct.stored_gates = memory.inputs.data_ptr(), memory.gates.data_ptr()
+        struct.windows, struct.states = memory.windows.data_ptr(), memory.states.data_ptr()

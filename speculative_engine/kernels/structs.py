@@ -127,6 +127,25 @@ class Recurrence(ctypes.Structure):
     )
 
 
+class DeltaNet(ctypes.Structure):
+    """A gated delta net: its projections, and what is between them beside the recurrence."""
+
+    _fields_ = (
+        *_fields(Linear, "project output"),
+        *_fields(POINTER, "input_norm output_norm rates bias norm"),
+        ("places", COUNT * 6),
+        ("strides", COUNT * 6),
+        *_fields(COUNT, "width"),
+        *_fields(FLOAT, "input_eps eps strength"),
+    )
+
+
+class StoredRows(ctypes.Structure):
+    """Rows of a batch whose inputs are kept."""
+
+    _fields_ = (*_fields(POINTER, "rows places"), *_fields(COUNT, "count"))
+
+
 class Filters(ctypes.Structure):
     """The token filters of one row."""
 
@@ -155,7 +174,8 @@ GATES = ("silu", "gelu_tanh")
 """What gates are activated by; the index is the library's number."""
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
-    Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, Recurrence, Filters, Sample
+    Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, Recurrence,
+    DeltaNet, StoredRows, Filters, Sample
 )  # fmt: skip
 """The structs whose sizes are compared, in any order."""
 

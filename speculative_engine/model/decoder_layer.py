@@ -19,6 +19,7 @@ from speculative_engine.kernels.attention import ScratchSize
 from speculative_engine.kernels.kv_rows import KV_TYPES
 from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.kernels.structs import GATES, Layer, Linear, Pass
+from speculative_engine.model.delta_block import DeltaBlock
 from speculative_engine.model.layer_parts import Angles, LayerParts, Norm
 from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
 from speculative_engine.model.packed_attention import ForwardPass
@@ -86,8 +87,8 @@ class ResidualStream(NamedTuple):
 class CompiledLayer:
     """Blocks of a decoder layer that run as one compiled call; keeps their parts alive."""
 
-    def __init__(self, parts: LayerParts):
-        """parts: supported by `can_compile`"""
+    def __init__(self, parts: LayerParts, net: DeltaBlock | None = None):
+        """parts: supported by `can_compile`. net: that of its parts"""
         self.room = Room.of(parts)
         """The room that the working memory has at least: of all layers of the model, which share it."""
         attention, forward, tokens = parts.attention, parts.forward, parts.tokens
@@ -109,7 +110,7 @@ class CompiledLayer:
         )
         query_norm, key_norm, head_eps = (attention and attention.head_norms) or (None, None, 0.0)
         sinks = None if attention is None else attention.sinks
-        self._parts = parts
+        self._parts, self._net = parts, net
         self.call = Layer(
             *linears,
             *(None if norm is None else norm[0].data_ptr() for norm in norms),
@@ -157,6 +158,8 @@ class CompiledLayer:
         if tokens is not None:
             assert tokens.dtype == torch.bfloat16
             assert tokens.stride(2) == 1
+        if self._net is not None:
+            self._net.forward(self._address, call.address, under_way, self._parts.dtype)
         loaded().draftwire_decoder_layer(
             self._address, call.address, pointer(keys), pointer(values), pointer(tokens),
             0 if tokens is None else tokens.stride(1),

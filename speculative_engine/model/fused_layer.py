@@ -17,6 +17,7 @@ from transformers import PreTrainedConfig
 from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.layer_ops import gate, gate_heads, rms_norm, rope
 from speculative_engine.model.decoder_layer import CompiledLayer, ResidualStream, can_compile
+from speculative_engine.model.delta_block import DeltaBlock
 from speculative_engine.model.layer_parts import Angles, AttentionParts, Norm
 from speculative_engine.model.layer_reading import (
     Blocks,
@@ -74,11 +75,14 @@ class FusedLayer(nn.Module):
         parts = self._parts = read_parts(layer, blocks, make_linear)
         if parts.attention is not None:
             self.project, self.output = parts.attention.project, parts.attention.output
+        if parts.net is not None:
+            self.project, self.output = parts.net.project, parts.net.output
         if parts.forward is not None:
             self.gate_and_up, self.down = parts.forward.gate_and_up, parts.forward.down
         if parts.tokens is not None:
             self.token_gate, self.token_output = parts.tokens.gate, parts.tokens.output
-        self.compiled = CompiledLayer(parts) if can_compile(parts) else None
+        self._net = None if parts.net is None else DeltaBlock(parts.net)
+        self.compiled = CompiledLayer(parts, self._net) if can_compile(parts) else None
         for linear in parts.linears:
             if are_compiled([linear]):
                 for part in parts_of(linear):
@@ -87,12 +91,18 @@ class FusedLayer(nn.Module):
     @property
     def is_whole(self) -> bool:
         """Whether all blocks are fused."""
-        return self._parts.attention is not None and self._parts.forward is not None
+        parts = self._parts
+        return (parts.attention is not None or parts.net is not None) and parts.forward is not None
 
     @property
     def is_compiled(self) -> bool:
         """Whether compiled code computes the whole layer, by `run_compiled`."""
         return self.compiled is not None and self.is_whole
+
+    @property
+    def rates(self) -> torch.Tensor | None:
+        """Rates of decays that torch has computed from weights; None without a delta net."""
+        return None if self._parts.net is None else self._parts.net.rates
 
     def forward(
         self, hidden_states: torch.Tensor, *args: Any, position_embeddings: Angles | None = None, **kwargs: Any
@@ -135,7 +145,7 @@ class FusedLayer(nn.Module):
             self.compiled.forward(hidden, angles, under_way, tokens)
             return
         residual = self.compiled.residual(hidden, under_way)
-        if self._parts.attention is None:
+        if self._parts.attention is None and self._net is None:
             self._mix(residual, angles, **kwargs)
         self.compiled.forward(hidden, angles, under_way, tokens)
         if self._parts.forward is None:
@@ -156,7 +166,9 @@ class FusedLayer(nn.Module):
         kwargs: as for `run_compiled`.
         """
         parts = self._parts
-        if parts.attention is None:
+        if self._net is not None:
+            self._run_net(residual, self._net)
+        elif parts.attention is None:
             self._mix(residual, angles, **kwargs)
         else:
             self._attend(residual, parts.attention, angles, inputs)
@@ -207,6 +219,13 @@ class FusedLayer(nn.Module):
             gate_heads(projected, seen)
         attended = _product(self.output, seen.view(len(residual), -1), dtype)
         residual += normed(attended, parts.output_norm) * self._parts.multiplier
+
+    def _run_net(self, residual: torch.Tensor, net: DeltaBlock) -> None:
+        before, after = self._norms[:2]
+        dtype = self._parts.dtype
+        projected = _product(self.project, normed(residual, before), dtype)
+        mixed = _product(self.output, net.results(projected, current_pass(), dtype), dtype)
+        residual += normed(mixed, after) * self._parts.multiplier
 
     def _mix(self, residual: torch.Tensor, angles: Angles | None, **kwargs: Any) -> None:
         """Runs transformers' attention, or another mixer of tokens, and adds its output to the residual stream."""

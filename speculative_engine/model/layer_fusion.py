@@ -26,7 +26,7 @@ def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
     decoder = model.get_decoder()
     layers = getattr(decoder, "layers", [])
     blocks = [supported_blocks(layer) for layer in layers]
-    if None in blocks or not any(each and (each.attention or each.forward) for each in blocks):
+    if None in blocks or not any(each and (each.attention or each.net or each.forward) for each in blocks):
         return
     rotary = getattr(decoder, "rotary_emb", None)
     fixed = rotary is not None and has_fixed_frequencies(rotary)

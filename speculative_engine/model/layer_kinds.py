@@ -150,7 +150,7 @@ _GEMMA = LayerKind(
     adds_one=True,
 )
 _GEMMA4 = replace(_GEMMA, adds_one=False, lender=_last_of_its_type)
-_QWEN_HYBRID = LayerKind(adds_one=True, mixers=("self_attn", "linear_attn"), gated=True)
+_QWEN_HYBRID = LayerKind(adds_one=True, plain=True, mixers=("self_attn", "linear_attn"), gated=True)
 _JAMBA = LayerKind(
     output_norm="pre_ff_layernorm",
     rotates=lambda attention: False,

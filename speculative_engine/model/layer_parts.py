@@ -1,4 +1,4 @@
-"""The parts of a decoder layer that compiled code computes, in three blocks of which a layer may lack any."""
+"""The parts of a decoder layer that compiled code computes, in blocks of which a layer may lack any."""
 
 from __future__ import annotations
 
@@ -52,6 +52,30 @@ class AttentionParts:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaParts:
+    """A gated delta net in place of attention."""
+
+    module: nn.Module
+    """That of transformers, which knows its recurrence once the model has packed mixers."""
+    project: nn.Module
+    output: nn.Module
+    input_norm: Norm | None
+    output_norm: Norm | None
+    norm: Norm
+    """Of each head's results."""
+    rates: torch.Tensor
+    """Of decays, at most 0, float32 [value heads]."""
+    bias: torch.Tensor
+    """What the steps of decays are increased by, float32 [value heads]."""
+    places: tuple[int, ...]
+    """In a row of projected elements: of the first key head's query, key, values, gates, steps and strengths."""
+    strides: tuple[int, ...]
+    """From the places of a key head to those of the next."""
+    strength: float
+    """What betas are multiplied by."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardParts:
     """A gated feed-forward block."""
 
@@ -75,6 +99,7 @@ class LayerParts:
     """The parts of a decoder layer. All norms after the first have the same epsilon."""
 
     attention: AttentionParts | None
+    net: DeltaParts | None
     forward: ForwardParts | None
     tokens: TokenParts | None
     dtype: torch.dtype
@@ -93,6 +118,8 @@ class LayerParts:
         found: tuple[nn.Module, ...] = ()
         if self.attention is not None:
             found += self.attention.project, self.attention.output
+        if self.net is not None:
+            found += self.net.project, self.net.output
         if self.forward is not None:
             found += self.forward.gate_and_up, self.forward.down
         if self.tokens is not None:

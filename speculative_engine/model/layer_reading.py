@@ -13,10 +13,11 @@ from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.library import LANES
 from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.layer_kinds import KINDS, LayerKind
-from speculative_engine.model.layer_parts import AttentionParts, ForwardParts, LayerParts, Norm, TokenParts
+from speculative_engine.model.layer_parts import AttentionParts, DeltaParts, ForwardParts, LayerParts, Norm, TokenParts
 from speculative_engine.model.linear.joined_layers import join_layers
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
+from speculative_engine.model.recurrent.delta_reading import read_net, supports_net
 
 _GATES: dict[type[nn.Module], str] = {type(ACT2FN["silu"]): "silu", type(ACT2FN["gelu_pytorch_tanh"]): "gelu_tanh"}
 """The activations of gates that compiled code has, by transformers' classes."""
@@ -30,6 +31,8 @@ class Blocks(NamedTuple):
     """Which blocks of a layer compiled code supports. The others stay transformers' code between fused norms."""
 
     attention: bool
+    net: bool
+    """A gated delta net in place of attention."""
     forward: bool
     tokens: bool
 
@@ -46,7 +49,12 @@ def supported_blocks(layer: nn.Module) -> Blocks | None:
     kind = kind_of(layer)
     norms = [getattr(layer, name) for name in _norm_names(layer, kind)]
     tokens = getattr(layer, "per_layer_input_gate", None)
-    blocks = Blocks(_supports_attention(layer, kind), _supports_forward(layer, kind), tokens is not None)
+    blocks = Blocks(
+        attention=_supports_attention(layer, kind),
+        net=supports_net(_mixer_of(layer, kind)),
+        forward=_supports_forward(layer, kind),
+        tokens=tokens is not None,
+    )
     if (
         any(norm.weight.numel() % LANES for norm in norms)
         # Of layers that read features, transformers' code of a block would not get them.
@@ -66,6 +74,7 @@ def read_parts(layer: nn.Module, blocks: Blocks, make_linear: MakeLinear) -> Lay
     norms = [getattr(layer, name) for name in _norm_names(layer, kind)]
     return LayerParts(
         attention=_attention_parts(layer, kind, make_linear) if blocks.attention else None,
+        net=_net_parts(layer, kind, make_linear) if blocks.net else None,
         forward=_forward_parts(layer, feed_forward, kind, make_linear) if blocks.forward else None,
         tokens=_token_parts(layer, kind, make_linear) if blocks.tokens else None,
         dtype=norms[0].weight.dtype,
@@ -109,7 +118,7 @@ def _supports_attention(layer: nn.Module, kind: LayerKind) -> bool:
     return (
         dim % (2 * LANES) == 0
         and dim <= compiled_attention.MOST_DIM
-        and _rotary_of(kind, attention) % (2 * LANES) == 0
+        and _rotary_of(kind, attention) % LANES == 0
         and getattr(attention.config, "clip_qkv", None) is None
         and (not isinstance(output, SummedLinear) or _splits(attention))
     )
@@ -199,6 +208,18 @@ def _attention_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear)
         kv_parts=kv_parts,
         kv_layer=attention.layer_idx if lender is None else lender,
     )
+
+
+def _mixer_of(layer: nn.Module, kind: LayerKind) -> nn.Module | None:
+    """The mixer of a layer without attention."""
+    return next((found for name in kind.mixers[1:] if (found := getattr(layer, name, None)) is not None), None)
+
+
+def _net_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> DeltaParts:
+    mixer = _mixer_of(layer, kind)
+    assert mixer is not None
+    norms = (read_norm(layer, name, kind) for name in (kind.input_norm, kind.attended_norm))
+    return read_net(mixer, *norms, make_linear)
 
 
 def _forward_parts(layer: nn.Module, mlp: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> ForwardParts:

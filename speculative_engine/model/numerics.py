@@ -30,6 +30,7 @@ from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.library import BF16_PRODUCTS
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
+from speculative_engine.model.fused_layer import FusedLayer
 from speculative_engine.model.layer_fusion import runs_compiled
 from speculative_engine.model.linear.block_linear import BlockLinear
 from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, TurnedProduct
@@ -71,6 +72,8 @@ def model_numerics(model: PackedModel, ranks: int = 1) -> Numerics:
     for each in model.model.modules():
         if isinstance(each, RotaryAngles):
             found.update(_bytes(each.frequencies))
+        elif isinstance(each, FusedLayer) and each.rates is not None:
+            found.update(_bytes(each.rates))
     for logits in _probe(model):
         found.update(_bytes(logits))
         found.update(_bytes(_candidates(logits)))

@@ -21,6 +21,8 @@ from transformers import AttentionInterface
 
 from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.kv_rows import STORED, elements, widened
+from speculative_engine.kernels.recurrence import RecurrenceCall
+from speculative_engine.kernels.structs import StoredRows
 from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
@@ -55,6 +57,8 @@ class ForwardPass:
     """Layers whose keys and values later layers use again, by the identity of their keys."""
     plan: StatePlan | None = None
     """The work of recurrent layers; None in models without such layers."""
+    recurrence: tuple[RecurrenceCall, StoredRows] | None = None
+    """What fused recurrent layers have used last, for the next ones; and the rows whose inputs they keep."""
     reading: TapReading | None = None
     """Reads hidden states between the layers; None if no tap does."""
 

@@ -10,6 +10,9 @@ from speculative_engine.kernels.layer_ops import rotary_angles
 _FIXED = {"default", "linear", "llama3", "yarn"}
 """The types of embeddings whose frequencies do not depend on the length of the context."""
 
+_ALIKE_FOR_TEXTS = {"Qwen3_5TextRotaryEmbedding", "Qwen3_5MoeTextRotaryEmbedding"}
+"""Embeddings of positions that have parts, as those of images do. The parts of a text's positions are all alike."""
+
 
 class RotaryAngles(nn.Module):
     """The rotary position embedding of a model, in place of one of transformers."""
@@ -23,7 +26,10 @@ class RotaryAngles(nn.Module):
         self.register_buffer("frequencies", embedding.inv_freq.float().contiguous(), persistent=False)
 
     def forward(self, like: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """position_ids: int64 [batch, rows] -> cosines and sines, float32 [batch, rows, dim]"""
+        """position_ids: int64 [batch, rows], or [3, batch, rows] in models that see images, where those of texts are
+        alike -> cosines and sines, float32 [batch, rows, dim]"""
+        if position_ids.ndim == 3:
+            position_ids = position_ids[0]
         cosines, sines = rotary_angles(
             position_ids.reshape(-1).contiguous(), self.frequencies, self.scaling, torch.float32
         )
@@ -34,4 +40,5 @@ class RotaryAngles(nn.Module):
 def has_fixed_frequencies(embedding: nn.Module) -> bool:
     """Whether an embedding of transformers multiplies positions by frequencies that never change."""
     rope_type = getattr(embedding, "rope_type", None)  # a dict where layers have several kinds
-    return isinstance(rope_type, str) and rope_type in _FIXED and not hasattr(embedding, "mrope_section")
+    by_parts = hasattr(embedding, "mrope_section") and type(embedding).__name__ not in _ALIKE_FOR_TEXTS
+    return isinstance(rope_type, str) and rope_type in _FIXED and not by_parts

@@ -1,6 +1,7 @@
 /* The blocks of a decoder layer in one call, with weights of any type and float32 between its products: attention, a gated
  * feed-forward block, and a gate of inputs that depend on a token's id. It computes the same bits as one call per
  * operation, without the gaps between calls in which threads would wait. */
+#include "delta_net.h"
 #include "ops.h"
 #include "vectors.h"
 #include "thread_pool.h"
@@ -76,6 +77,18 @@ static void attend(const Layer *layer, const Pass *pass, void *keys, void *value
                              (2 * heads + layer->kv_parts * layer->kv_heads) * dim, threads);
     multiply(layer, &layer->output, pass, pass->attended, pass->product);
     add_output(layer, pass, pass->product, layer->attended_norm, 0);
+}
+
+void draftwire_delta_block(const Layer *layer, const Pass *pass, const DeltaNet *net, const Recurrence *work,
+                           const StoredRows *stored) {
+    const int32_t threads = pass->threads;
+    multiply(layer, &net->project, pass, normed(pass, net->input_norm, layer->width, net->input_eps), pass->product);
+    draftwire_delta_inputs(net, work, pass->product, pass->rows, threads);
+    draftwire_recurrence(work, threads);
+    draftwire_delta_store(work, stored);
+    draftwire_delta_outputs(net, work, pass->product, pass->rows, threads);
+    multiply(layer, &net->output, pass, work->out, pass->product);
+    add_output(layer, pass, pass->product, net->output_norm, 0);
 }
 
 static void feed_forward(const Layer *layer, const Pass *pass) {

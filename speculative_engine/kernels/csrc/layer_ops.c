@@ -74,14 +74,37 @@ INLINE void rms_norm_head(float *head, const void *weight, int weight_bf16, int 
     }
 }
 
-/* Rotates 16 elements of the first half of a head's rotary part with the corresponding 16 of the second half. */
+/* Stores the first `count` of 16 elements. */
+INLINE void store_part(float *to, vec x, int64_t count) {
+    if (count >= LANES) store_vec(to, 0, x, 0);
+    else memcpy(to, &x, count * sizeof *to);
+}
+
+/* Loads the first `count` of 16 elements; zeros follow. */
+INLINE vec load_part(const void *from, int64_t at, int64_t count, int bf16) {
+    if (count >= LANES) return load_vec(from, at, bf16);
+    float part[LANES] = {0};
+    for (int64_t i = 0; i < count; i++) {
+        if (bf16) {
+            const uint32_t bits = (uint32_t)((const uint16_t *)from)[at + i] << 16;
+            memcpy(part + i, &bits, sizeof bits);
+        } else {
+            part[i] = ((const float *)from)[at + i];
+        }
+    }
+    return load_vec(part, 0, 0);
+}
+
+/* Rotates 16 elements of the first half of a head's rotary part with the corresponding 16 of the second half; fewer at
+ * the end of a half that is no multiple of 16. */
 INLINE void rope_pair(const Rope *a, int64_t at, int64_t row, int64_t c, int bf16, vec *low, vec *high) {
     int64_t middle = a->rotary / 2, angle = row * a->rotary + c;
     vec first = load_vec(a->projected, at + c, bf16), second = load_vec(a->projected, at + middle + c, bf16);
     *low = round_vec(round_vec(first * load_vec(a->cosines, angle, bf16), bf16) +
                    round_vec(-second * load_vec(a->sines, angle, bf16), bf16), bf16);
-    *high = round_vec(round_vec(second * load_vec(a->cosines, angle + middle, bf16), bf16) +
-                    round_vec(first * load_vec(a->sines, angle + middle, bf16), bf16), bf16);
+    const int64_t count = middle - c;
+    *high = round_vec(round_vec(second * load_part(a->cosines, angle + middle, count, bf16), bf16) +
+                    round_vec(first * load_part(a->sines, angle + middle, count, bf16), bf16), bf16);
 }
 
 /* Writes a head of keys or values, float32 [dim], to row `to` of the KV cache. */
@@ -118,8 +141,8 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
             rms_norm_row(a->projected, bf16, at, a->query_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
-            store_vec(a->query, to + c, low * a->scale, 0);
-            store_vec(a->query, to + middle + c, high * a->scale, 0);
+            store_part(a->query + to + c, low * a->scale, middle - c);
+            store_part(a->query + to + middle + c, high * a->scale, middle - c);
         }
         for (int64_t c = a->rotary; c < dim; c += LANES)
             store_vec(a->query, to + c, load_vec(a->projected, at + c, bf16) * a->scale, 0);
@@ -135,8 +158,8 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16, int weight_bf16) {
             rms_norm_row(a->projected, bf16, at, a->key_weight, weight_bf16, a->projected, bf16, dim, a->eps);
         for (int64_t c = 0; c < middle; c += LANES) {
             rope_pair(a, at, row, c, bf16, &low, &high);
-            store_vec(head, c, low, 0);
-            store_vec(head, middle + c, high, 0);
+            store_part(head + c, low, middle - c);
+            store_part(head + middle + c, high, middle - c);
         }
         for (int64_t c = a->rotary; c < dim; c += LANES) store_vec(head, c, load_vec(a->projected, at + c, bf16), 0);
         store_head(head, a->keys, to, dim, a->kv_type);
@@ -163,13 +186,6 @@ void draftwire_rope(const Rope *a, int32_t threads) {
  * 2016), since (1 + tanh(u)) / 2 is the sigmoid of 2 u. */
 INLINE vec gate_argument(vec x, int32_t gate) {
     return gate == GELU_TANH_GATE ? 1.5957691216057308f * (x + 0.044715f * (x * x * x)) : x;
-}
-
-INLINE vec sigmoid_vec(vec x) {
-    ivec negative = x < 0;
-    vec e = exp_vec((vec)((uvec)x | 0x80000000));
-    vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
-    return above / (1 + e);
 }
 
 INLINE void gate_row(const void *both, void *out, int64_t row, int64_t width, int bf16, int32_t gate) {

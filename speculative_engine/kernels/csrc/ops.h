@@ -70,7 +70,7 @@ typedef struct {
     void *values;             /* [kv_heads, capacity] rows */
     int64_t rows, heads, kv_heads;
     int64_t dim;              /* at most MOST_DIM */
-    int64_t rotary;           /* leading elements of a head that are rotated, a multiple of 2 * LANES; 0 for none */
+    int64_t rotary;           /* leading elements of a head that are rotated, a multiple of LANES; 0 for none */
     int64_t capacity;
     float scale, eps;
     int32_t bf16;             /* of `projected` and the angles */
@@ -255,6 +255,34 @@ typedef struct {
 } Recurrence;
 
 void draftwire_recurrence(const Recurrence *a, int32_t threads);
+
+/* The parts of a gated delta net's projected row, each once for each key head. Queries and keys have key_dim elements; of
+ * the others a key head has those of all its value heads in turn, value_dim or 1 for each. */
+enum { DELTA_QUERIES, DELTA_KEYS, DELTA_VALUES, DELTA_GATES, DELTA_STEPS, DELTA_STRENGTHS, DELTA_PARTS };
+
+/* A gated delta net (Yang et al. 2024): its projections, and what is between them beside the recurrence, which decays by
+ * heads. key_dim and value_dim are multiples of LANES. */
+typedef struct {
+    Linear project, output;
+    const float *input_norm, *output_norm; /* [width of the layer] or NULL */
+    const float *rates, *bias;             /* [value_heads]: of decays, rates at most 0 */
+    const float *norm;                     /* [value_dim], of each head's results */
+    int64_t places[DELTA_PARTS];           /* in a row of the projection's outputs, of the first key head */
+    int64_t strides[DELTA_PARTS];          /* from a key head to the next */
+    int64_t width;                         /* elements of such a row */
+    float input_eps, eps;                  /* of the norm of the inputs; of the norm of results */
+    float strength;                        /* what betas are multiplied by */
+} DeltaNet;
+
+/* Rows of a batch whose inputs are kept. */
+typedef struct {
+    const int64_t *rows, *places; /* [count] */
+    int64_t count;
+} StoredRows;
+
+/* The block of a decoder layer that is a gated delta net; adds its output to the residual stream. */
+void draftwire_delta_block(const Layer *layer, const Pass *pass, const DeltaNet *net, const Recurrence *work,
+                           const StoredRows *stored);
 
 /* The token filters of one row. */
 typedef struct {

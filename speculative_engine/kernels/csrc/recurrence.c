@@ -36,13 +36,6 @@ INLINE const void *tap_of(const Recurrence *a, int64_t tap) {
                           : row_of(a->stored_inputs, index, a->channels, a->bf16);
 }
 
-INLINE vec silu_vec(vec x) {
-    const ivec negative = x < 0;
-    const vec e = exp_vec((vec)((uvec)x | 0x80000000));
-    const vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
-    return x * (above / (1 + e));
-}
-
 INLINE void normalise(float *head, int64_t dim, float eps, float scale) {
     vec squares = {0};
     for (int64_t c = 0; c < dim; c += LANES) {
@@ -71,7 +64,7 @@ INLINE void convolve_body(const void *call, int64_t first, int64_t last, int32_t
             sum = sum + load_vec(own, c, a->bf16) * load_vec(a->weight + before * a->channels, c, 0);
             if (a->bias) sum = sum + load_vec(a->bias, c, 0);
             sum = round_vec(sum, a->bf16);
-            if (a->activates) sum = round_vec(silu_vec(sum), a->bf16);
+            if (a->activates) sum = round_vec(sum * sigmoid_vec(sum), a->bf16);
             store_vec(mixed, c, sum, 0);
         }
         for (int64_t h = 0; a->normalises && h < a->key_heads; h++) {

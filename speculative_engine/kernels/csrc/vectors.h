@@ -155,6 +155,14 @@ INLINE vec exp_vec(vec x) {
     return (vec)((ivec)(p * power) & ~small);
 }
 
+/* Returns 1 / (1 + e^-x). */
+INLINE vec sigmoid_vec(vec x) {
+    const ivec negative = x < 0;
+    const vec e = exp_vec((vec)((uvec)x | 0x80000000));
+    const vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
+    return above / (1 + e);
+}
+
 /* Returns the hyperbolic tangent: an odd polynomial of degree 11 below 0.625 (Cephes), else by e^(-2 |x|). */
 INLINE vec tanh_vec(vec x) {
     const uvec sign = (uvec)x & 0x80000000;

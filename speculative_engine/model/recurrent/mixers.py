@@ -89,7 +89,8 @@ def _projected(module: nn.Module, hidden: torch.Tensor, names: tuple[str, ...]) 
     whole = getattr(module, "joined_projection", None)
     if whole is None:
         return tuple(layer(hidden) for layer in layers)
-    return tuple(whole(hidden).split([layer.out_features for layer in layers], 1))
+    # Compiled products of fused layers have float32 results.
+    return tuple(whole(hidden).to(hidden.dtype).split([layer.out_features for layer in layers], 1))
 
 
 def separate(module: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:

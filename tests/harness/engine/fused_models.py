@@ -56,11 +56,24 @@ FUSED_MODELS: dict[str, tuple[str, dict[str, object]]] = {
         "Phi3",
         {"head_dim": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
     ),
+    "rotary of half a vector": (
+        "Phi3",
+        {"head_dim": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}},
+    ),
+    "rotary of a vector and a half": (
+        "Phi3",
+        {"head_dim": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}},
+    ),
     "windows of some layers": ("Ministral", {"sliding_window": 8}),
     "biases of projections": ("SeedOss", {}),
     "softcap without norms after blocks": ("VaultGemma", {"sliding_window": 8, "query_pre_attn_scalar": 16}),
     "normed values, keys as values": ("Gemma4", {**_GEMMA4, "num_kv_shared_layers": 0, "attention_k_eq_v": True}),
     "inputs by token, shared keys": ("Gemma4", {**_GEMMA4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}),
+    "gated attention, delta nets": ("Qwen3_5", {**_DELTA, "rope_parameters": _ROPE_OF_A_HALF}),
+    "gated attention of few positions, unequal delta nets": (
+        "Qwen3_5",
+        {**_DELTA, "linear_num_value_heads": 20, "linear_key_head_dim": 32, "partial_rotary_factor": 0.25},
+    ),
 }
 _EXPERTS: dict[str, object] = {
     "num_experts": 4,
@@ -111,7 +124,6 @@ PARTLY_FUSED: dict[str, tuple[str, dict[str, object]]] = {
         "ExaoneMoe",
         {**_SHARED_EXPERT, "sliding_window": 8, "num_shared_experts": 1, "n_group": 1, "topk_group": 1},
     ),
-    "gated attention, delta nets": ("Qwen3_5", {**_DELTA, "rope_parameters": _ROPE_OF_A_HALF}),
     "gated attention, delta nets, experts": (
         "Qwen3Next",
         {**_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 64, "partial_rotary_factor": 0.5},
