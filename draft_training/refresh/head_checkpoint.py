@@ -23,11 +23,20 @@ _AHEAD = 4
 
 
 def is_head(source: str) -> bool:
-    """Returns whether a checkpoint is that of an EAGLE-3 or DFlash drafter, by its config.json. Raises
-    ModelLoadError."""
+    """Returns whether a checkpoint is that of an EAGLE-3 or DFlash drafter, by its config.json.
+
+    Raises ModelLoadError, also for drafters of other kinds that read a target's hidden states.
+    """
     checkpoint = Checkpoint.find(source)
     fields = {} if checkpoint.gguf is not None else _fields(source, checkpoint)
-    return is_dflash(fields) or _is_eagle(fields)
+    if is_dflash(fields) or _is_eagle(fields):
+        return True
+    if "speculators_model_type" in fields:
+        kind = fields["speculators_model_type"]
+        raise ModelLoadError(
+            f"draft {source}: a drafter of the kind {kind!r} cannot be trained, only EAGLE-3 and DFlash"
+        )
+    return False
 
 
 @dataclass(frozen=True, slots=True)

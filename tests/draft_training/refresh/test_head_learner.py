@@ -120,6 +120,9 @@ def test_what_cannot_be_refreshed(target: Path, tmp_path: Path) -> None:
     (tmp_path / "broken" / "config.json").write_text("{")
     with pytest.raises(ModelLoadError, match=r"config\.json is not JSON"):
         is_head(str(tmp_path / "broken"))
+    peagle = change_config(write_head("eagle3", target, tmp_path / "peagle"), speculators_model_type="peagle")
+    with pytest.raises(ModelLoadError, match="kind 'peagle' cannot be trained"):
+        is_head(str(peagle))
     change_config(source, block_size=1)
     with pytest.raises(ModelLoadError, match="block_size must be from 2"):
         learner_of(source, tmp_path)
