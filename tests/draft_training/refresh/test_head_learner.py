@@ -124,5 +124,5 @@ def test_what_cannot_be_refreshed(target: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="kind 'peagle' cannot be trained"):
         is_head(str(peagle))
     change_config(source, block_size=1)
-    with pytest.raises(ModelLoadError, match="block_size must be from 2"):
+    with pytest.raises(ModelLoadError, match="block_size must be at least 2"):
         learner_of(source, tmp_path)
