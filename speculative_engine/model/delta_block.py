@@ -44,14 +44,26 @@ class DeltaBlock:
         loaded().draftwire_delta_block(layer, about, self._address, work.address, ctypes.addressof(stored))
 
     def results(self, projected: torch.Tensor, under_way: ForwardPass, dtype: torch.dtype) -> torch.Tensor:
-        """The inputs of the last projection, float32 [rows, values]. projected: float32 [rows, outputs], contiguous"""
+        """The inputs of the last projection, float32 [rows, values], by separate calls. projected: float32 [rows,
+        outputs], contiguous"""
         work, stored = self._work(under_way, dtype)
-        rows, threads, library = len(projected), torch.get_num_threads(), loaded()
-        library.draftwire_delta_inputs(self._address, work.address, projected.data_ptr(), rows, threads)
-        library.draftwire_recurrence(work.address, threads)
-        library.draftwire_delta_store(work.address, ctypes.addressof(stored))
-        library.draftwire_delta_outputs(self._address, work.address, projected.data_ptr(), rows, threads)
-        return work.out.view(rows, -1)
+        self.write_inputs(work, projected)
+        loaded().draftwire_recurrence(work.address, torch.get_num_threads())
+        loaded().draftwire_delta_store(work.address, ctypes.addressof(stored))
+        self.finish(work, projected)
+        return work.out.view(len(projected), -1)
+
+    def write_inputs(self, work: RecurrenceCall, projected: torch.Tensor) -> None:
+        """Writes the inputs and gates of a recurrence. projected: as for `results`"""
+        loaded().draftwire_delta_inputs(
+            self._address, work.address, projected.data_ptr(), len(projected), torch.get_num_threads()
+        )
+
+    def finish(self, work: RecurrenceCall, projected: torch.Tensor) -> None:
+        """Norms and gates the results of a recurrence, in place."""
+        loaded().draftwire_delta_outputs(
+            self._address, work.address, projected.data_ptr(), len(projected), torch.get_num_threads()
+        )
 
     def _work(self, under_way: ForwardPass, dtype: torch.dtype) -> tuple[RecurrenceCall, StoredRows]:
         """The recurrence of a pass with this layer's weights and memory, and the rows to keep."""

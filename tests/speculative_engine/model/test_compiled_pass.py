@@ -7,13 +7,15 @@ from speculative_engine.kernels.library import LIBRARY
 from speculative_engine.model.compiled_pass import CompiledPass
 from speculative_engine.model.packed_batch import BatchBuilder
 from tests.harness.engine.engines import packed
+from tests.harness.engine.fused_models import fused_model
 from tests.harness.engine.special_models import llama
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 
-def test_logits_and_states_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = packed(llama(torch.bfloat16))
+@pytest.mark.parametrize("case", ["grouped heads", "gated attention, delta nets"])
+def test_logits_and_states_are_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = packed(fused_model(case, torch.bfloat16))
     assert model._compiled is not None
     slots = model.pool.take(9)
     builder = BatchBuilder()
