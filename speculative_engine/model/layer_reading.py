@@ -218,8 +218,8 @@ def _mixer_of(layer: nn.Module, kind: LayerKind) -> nn.Module | None:
 def _net_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> DeltaParts:
     mixer = _mixer_of(layer, kind)
     assert mixer is not None
-    norms = (read_norm(layer, name, kind) for name in (kind.input_norm, kind.attended_norm))
-    return read_net(mixer, *norms, make_linear)
+    before, after = (read_norm(layer, name, kind) for name in (kind.input_norm, kind.attended_norm))
+    return read_net(mixer, before, after, make_linear)
 
 
 def _forward_parts(layer: nn.Module, mlp: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> ForwardParts:

@@ -12,17 +12,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config
 from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.settings import DrafterSettings
-from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.drafters.dflash.dflash_config import DflashConfig
 from speculative_engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
 from tests.harness.models.dflash_training import train_dflash
 from tests.harness.models.eagle_checkpoints import change_config
+from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
 from tests.harness.verifier.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
-from tests.verifier_service.test_features import PROMPTS, REMOTE, listen
 
-FORCED = SpeculationOptions(planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
 WINDOW = 32
 
 

@@ -25,6 +25,7 @@ from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.mtp_checkpoints import write_with_mtp
 from tests.harness.models.tiny_checkpoint import write_tokenizer
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
+from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
 from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
@@ -35,10 +36,6 @@ from tests.harness.verifier.in_process_verifier import (
     sampled,
 )
 from verifier_service.target_features import check_features
-
-PROMPTS = [[5, 9, 14, 23, 42, 7], [3, 4], [60 + at % 7 for at in range(150)]]
-REMOTE = "eagle:1"
-FORCED = SpeculationOptions(planning=DraftPlanning.DRAFT_PLANNING_ALWAYS)
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +68,6 @@ async def remote(
         await verifier.until(lambda: changes.sequences == 0)
         await verifier.until(lambda: changes.slots()[0] == 0)
     assert shutdown.failure is None
-
-
-def listen(verifier: InProcessVerifier, address: str, changes: ModelChanges) -> None:
-    verifier.network.listen(address, DrafterServicer(changes, 4).converse)
-    assert changes.serving.mapping is not None
-    verifier.network.weights[address] = b"".join(changes.serving.mapping.weight_bytes(1000))
 
 
 @pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
