@@ -218,7 +218,7 @@ def _mixer_of(layer: nn.Module, kind: LayerKind) -> nn.Module | None:
 def _net_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> DeltaParts:
     mixer = _mixer_of(layer, kind)
     assert mixer is not None
-    before, after = (read_norm(layer, name, kind) for name in (kind.input_norm, kind.attended_norm))
+    before, after = read_norm(layer, kind.input_norm, kind), read_norm(layer, kind.attended_norm, kind)
     return read_net(mixer, before, after, make_linear)
 
 
