@@ -50,7 +50,7 @@ def rope(
     [rows, rotary]. norms: weights of the norms of queries and keys, [dim] for norms of each head, or [heads * dim] and
     [kv_heads * dim] for norms of all heads at once, and their epsilon; None in models without these norms. slots: int64
     [rows]. keys and values: [kv_heads, capacity, dim], or rows of `kv_rows`. rotary: leading elements of a head that
-    are rotated, a multiple of 32; all by default, 0 for none. value_norm: weight [dim] of the norm of each head's
+    are rotated, a multiple of 16; all by default, 0 for none. value_norm: weight [dim] of the norm of each head's
     values, with the same epsilon. gated: whether a gate of `dim` elements follows each head's query. kv_parts: 2 for
     keys and values, 1 for keys that are the values, too, 0 for queries alone. Returns queries times `scale`, float32
     [heads, rows, dim]
