@@ -88,7 +88,7 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
     def busy(self) -> bool:
         """Whether a sequence has features to read or a block to guess."""
         self._look()
-        return any(draft.readable or draft.waits for draft in self._queue.running.values())
+        return any(draft.readable or self._waits(key, draft) for key, draft in self._queue.running.items())
 
     @property
     def catching_up(self) -> bool:
@@ -115,7 +115,7 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
                 worths[id(node)] = worths[id(node.parent)] * self.marginals.worth(node)
         for draft in running:
             del worths[id(draft.tree.root)]
-        waiting = sum(draft.waits or draft.readable > 0 for draft in running)
+        waiting = sum(draft.readable > 0 or self._waits(key, draft) for key, draft in self._queue.running.items())
         gains = self.marginals.expected() * waiting
         return Outlook(list(worths.values()), gains, waiting * self._block)
 
@@ -141,6 +141,10 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
         if guessed and not catching_up:
             self._growth.cost.observe(guessed * self._block, growth.seconds, guessed * self._block)
         return growth
+
+    def _waits(self, key: Hashable, draft: BlockDraft) -> bool:
+        """Whether a block can be guessed now: also not while the target has given up the sequence's features."""
+        return draft.waits and self._features.computed(key) >= draft.tree.root.position
 
     def _look(self) -> None:
         for key, draft in self._queue.running.items():
@@ -172,11 +176,12 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
         self.clock.enter("plan")
         running = self._queue.running
         most = min(self.model.most_rows, self.model.pool.free) // self._block
-        shares = self._shares.questions(((draft.spec.verifier, draft.waits) for draft in running.values()), most)
+        waiting = {key: draft for key, draft in running.items() if self._waits(key, draft)}
+        shares = self._shares.questions(((draft.spec.verifier, 1) for draft in waiting.values()), most)
         drafts: list[BlockDraft] = []
         blocks: list[Block] = []
-        for key, draft in running.items():
-            if draft.waits and shares.get(draft.spec.verifier, 0):
+        for key, draft in waiting.items():
+            if shares.get(draft.spec.verifier, 0):
                 shares[draft.spec.verifier] -= 1
                 growth.rows[draft.spec.verifier] += self._block
                 drafts.append(draft)
