@@ -111,7 +111,7 @@ def no_contract(place: Path) -> None:
         (later_contract, "the contract has changed since it was published"),
         (no_contract, "there is no protos/published"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_keeps_it_from_being_released(change: Callable[[Path], object], problem: str, ready: Path) -> None:
     change(ready)
