@@ -4,7 +4,7 @@
         --speculative-config '{"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter",
                                "num_speculative_tokens": 5}'
 
-It supports one minor version of vLLM, whose internal proposer interface changes between versions.
+It fits the versions of vLLM that `vllm_version` lists: the interface of proposers changes between minor versions.
 """
 
 from draftwire_vllm.remote_drafter import RemoteDrafter

@@ -13,6 +13,7 @@ import numpy as np
 from draftwire_vllm.adapted_request import AdaptedOrder
 from draftwire_vllm.pool_thread import PoolThread
 from draftwire_vllm.settings import AdapterSettings
+from draftwire_vllm.vllm_version import runner_and_reason, unknown_version
 from service_runtime.process.logs import configure_logs, get_logger
 from service_runtime.process.settings import settings_from_environment
 
@@ -43,6 +44,20 @@ class RemoteDrafter:
         self._call = 0
         self._began: float | None = None
         self._rows = 0
+        self._skips = False
+        """Whether no request of the step can use draft tokens, as vLLM says from 0.33 on."""
+
+    @staticmethod
+    def check_runner(runner: Any, version: str) -> None:
+        """Called by the worker first of all: logs which runner vLLM has chosen, and warns of an unknown version.
+
+        Raises WrongRunnerError for a runner that would never call a proposer.
+        """
+        name, why = runner_and_reason(runner)
+        log.info("vLLM's model runner", vllm=version, runner=name, because=why)
+        problem = unknown_version(version)
+        if problem is not None:
+            log.warning("unknown version of vLLM", problem=problem)
 
     def bind(self, runner: Any, *, speaks: bool) -> None:
         """Called by the worker before the model is loaded. runner: vLLM's model runner, which holds the batch. speaks:
@@ -120,6 +135,7 @@ class RemoteDrafter:
                     self._order(new.req_id, len(new.prompt_token_ids), new.sampling_params), new.prompt_token_ids
                 )
         self._rows = step.total_num_scheduled_tokens
+        self._skips = bool(getattr(step, "skip_drafts", False))
         self._began = time.perf_counter()
 
     def _propose(
@@ -150,7 +166,7 @@ class RemoteDrafter:
                 tokens[row, : int(lengths[row])],
                 partial(self._order, request_id, state.num_prompt_tokens, state.sampling_params),
             )
-            if sampled[row]:
+            if sampled[row] and not self._skips:
                 drafted[row] = request_id
         prompts = sum(not each for each in sampled)
         deadline = now + 1e-3 * self._settings.max_wait_ms

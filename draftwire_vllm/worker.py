@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm import __version__
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.platforms import current_platform
 
 from draftwire_vllm.remote_drafter import RemoteDrafter
+from draftwire_vllm.vllm_version import METHOD
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
@@ -22,7 +24,10 @@ class Worker(PlatformWorker):  # type: ignore[misc]
     """vLLM's worker with a proposer that knows the requests; used by `--worker-cls draftwire_vllm.worker.Worker`."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
-        """Binds the proposer to the model runner, then loads the models."""
+        """Binds the proposer to the model runner, then loads the models. Raises WrongRunnerError."""
+        config = getattr(self.vllm_config, "speculative_config", None)
+        if config is not None and config.method == METHOD:
+            RemoteDrafter.check_runner(self.model_runner, __version__)
         drafter = self._remote_drafter
         if drafter is not None:
             # vLLM takes draft tokens from the first tensor-parallel rank of the last pipeline stage, the only stage

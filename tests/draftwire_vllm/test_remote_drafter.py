@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -13,6 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from draftwire import Client
 from draftwire_vllm import RemoteDrafter
+from draftwire_vllm.vllm_version import WrongRunnerError
+from service_runtime.process.logs import configure_logs
 from service_runtime.process.startup_error import StartupError
 from tests.draftwire_vllm.conftest import Listen, MakeVllm, wrong
 from tests.harness.stand_ins.fake_vllm import FakeVllm, text_after, vllm_config
@@ -254,3 +257,35 @@ def test_a_drafter_address_without_form_is_named(checkpoint: Path, monkeypatch: 
     drafter.bind(object(), speaks=True)
     with pytest.raises(StartupError, match="DRAFTWIRE_VLLM_DRAFTER"):
         drafter.load_model(None)
+
+
+def test_steps_whose_drafts_nobody_can_use(vllm: MakeVllm, listen: Listen) -> None:
+    """vLLM says so from 0.33 on: the requests are followed, and nothing is waited for or proposed."""
+    listen("a:1")
+    fake = vllm("a:1")
+    fake.add("r", [1, 5, 9])
+    fake.run(lambda: accepted(fake) > 5)
+    fake.skips_drafts = True
+    fake.step()
+    drafted = fake.drafted
+    for _ in range(5):
+        fake.step()
+    assert fake.drafted == drafted
+    fake.skips_drafts = False
+    before = accepted(fake)
+    fake.run(lambda: accepted(fake) > before + 5)
+    check_texts(fake)
+
+
+def test_the_runner_is_logged_and_an_unknown_version_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("json", "info", names=("draftwire_vllm",))
+    runner = SimpleNamespace(drafter=object())
+    RemoteDrafter.check_runner(runner, "0.33.0")
+    known = capsys.readouterr()
+    RemoteDrafter.check_runner(runner, "0.99.0")
+    unknown = capsys.readouterr()
+    assert '"runner": "V1"' in known.out + known.err
+    assert "unknown version" not in known.out + known.err
+    assert "vLLM 0.99.0 is unknown to draftwire_vllm" in unknown.out + unknown.err
+    with pytest.raises(WrongRunnerError):
+        RemoteDrafter.check_runner(SimpleNamespace(), "0.33.0")

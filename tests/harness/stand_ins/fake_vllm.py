@@ -96,6 +96,8 @@ class FakeVllm:
         self.input_batch = SimpleNamespace(req_ids=[])
         self.preempted: set[str] = set()
         self.drafted = 0
+        self.skips_drafts = False
+        """Whether steps say that nobody can use drafts, as those of vLLM 0.33 do."""
         self._chunk = chunk
         self._array = np.zeros((16, max_model_len), dtype=np.int32)
         self._max_model_len = max_model_len
@@ -127,6 +129,7 @@ class FakeVllm:
                 scheduled_spec_decode_tokens=verified,
                 scheduled_new_reqs=[each for each in self._new if each.req_id in rows],
                 total_num_scheduled_tokens=sum(rows.values()),
+                **({"skip_drafts": True} if self.skips_drafts else {}),
             )
         )
         self._finished = set()

@@ -1,0 +1,32 @@
+"""What the adapter says of the vLLM that it runs in."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from draftwire_vllm.vllm_version import WrongRunnerError, runner_and_reason, unknown_version
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.33.1", "0.33", "0.33.0+cpu"])
+def test_versions_that_it_fits(version: str) -> None:
+    assert unknown_version(version.removesuffix("+cpu")) is None
+
+
+@pytest.mark.parametrize("version", ["0.34.0", "0.3.3", "0.330.0", "1.0"])
+def test_other_versions_are_warned_of(version: str) -> None:
+    problem = unknown_version(version)
+    assert problem is not None
+    assert f"vLLM {version} is unknown to draftwire_vllm, which fits 0.32 and 0.33" in problem
+
+
+def test_runner_v1() -> None:
+    runner = SimpleNamespace(drafter=object())
+    assert runner_and_reason(runner, {}) == ("V1", "vLLM's runner V2 has no custom_class")
+    assert runner_and_reason(runner, {"VLLM_USE_V2_MODEL_RUNNER": "0"}) == ("V1", "VLLM_USE_V2_MODEL_RUNNER=0")
+
+
+def test_a_runner_without_proposers_is_refused() -> None:
+    with pytest.raises(WrongRunnerError, match="because VLLM_USE_V2_MODEL_RUNNER=1 asks for it; unset VLLM_USE_V2"):
+        runner_and_reason(SimpleNamespace(), {"VLLM_USE_V2_MODEL_RUNNER": "1"})
+    with pytest.raises(WrongRunnerError, match="because of its configuration"):
+        runner_and_reason(SimpleNamespace(), {})
