@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
@@ -233,8 +234,8 @@ def _broken(error: grpc.aio.AioRpcError) -> StreamBroken:
     message: str = error.details() or ""
     try:
         status: status_pb2.Status | None = rpc_status.from_call(cast(grpc.Call, error))  # its fields suffice
-    except ValueError:
-        status = None  # the details contradict the code; the code counts
+    except (ValueError, DecodeError):
+        status = None  # the details contradict the code, or are no message; the code counts
     return StreamBroken(status) if status is not None else StreamBroken.of(code, message)
 
 

@@ -454,3 +454,23 @@ async def test_an_operation_that_is_timed_can_be_cancelled_and_fail() -> None:
     with pytest.raises(ValueError, match="no"):
         await meter.timed(fails())
     assert meter.take_seconds() > 0
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff\xff", status_pb2.Status(code=5).SerializeToString()])
+async def test_details_that_are_damaged_or_contradict_the_code(
+    serve_probe: Any, make_probe: Any, details: bytes
+) -> None:
+    """As a peer may send them, or a line that corrupts bytes: the code counts."""
+
+    async def stream_stream(requests: Any, context: Any) -> None:
+        context.set_trailing_metadata((("grpc-status-details-bin", details),))
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
+
+    async with (
+        serve_probe(make_probe(stream_stream=stream_stream)) as running,
+        open_call(running.method("stream_stream")) as stream,
+    ):
+        with pytest.raises(StreamBroken) as caught:
+            await stream.read()
+    assert caught.value.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]
+    assert caught.value.status.message == "not now"
