@@ -1,10 +1,10 @@
-"""Where the requests of the matrix go: a verifier and a gateway, directly or over a line that is cut midway."""
+"""The verifier and the gateway that serve the requests of the matrix, directly or over a line that is cut midway."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -18,10 +18,10 @@ _SECONDS = 120.0
 
 @dataclass
 class Outcome:
-    """What came of one request."""
+    """The result of one request."""
 
     output: Any
-    """What must not depend on drafters."""
+    """The part that must not depend on drafters."""
     tokens: int
     steps: int
     """Steps of the target that committed tokens."""
@@ -36,7 +36,6 @@ class Endpoint:
     gateway: httpx.AsyncClient
     cut: Callable[[], None] | None = None
     """Cuts all connections to the verifier; None to leave them alone."""
-    cuts: int = field(default=0, init=False)
 
     @classmethod
     def at(cls, verifier: str, gateway: str, cut: Callable[[], None] | None = None) -> Endpoint:
@@ -51,13 +50,13 @@ class Endpoint:
 
     async def run(self, stream: AsyncGenerationStream) -> Generation:
         """Runs a request of the SDK to its end."""
-        count, due = 0, self.cut is not None
+        count, cut = 0, self.cut
         async with stream:
             async for chunk in stream:
                 count += len(chunk.token_ids)
-                if due and count >= _CUT_AFTER:
-                    due = False
-                    self._cut()
+                if cut is not None and count >= _CUT_AFTER:
+                    cut()
+                    cut = None
         return stream.result
 
     async def chat(self, body: dict[str, Any], speculation: Speculation) -> Outcome:
@@ -71,7 +70,7 @@ class Endpoint:
             **body,
         }
         message: dict[str, Any] = {"content": "", "reasoning_content": "", "calls": {}, "finish_reason": None}
-        pieces, due, stats, usage = 0, self.cut is not None, {}, {}
+        pieces, cut, stats, usage = 0, self.cut, {}, {}
         async with self.gateway.stream("POST", "/v1/chat/completions", json=asked) as answer:
             if answer.status_code != httpx.codes.OK:
                 raise RuntimeError(f"the gateway answers {answer.status_code}: {(await answer.aread()).decode()}")
@@ -83,16 +82,11 @@ class Endpoint:
                 for choice in event.get("choices", ()):
                     _add(message, choice)
                     pieces += 1
-                if due and pieces >= _CUT_AFTER:
-                    due = False
-                    self._cut()
+                if cut is not None and pieces >= _CUT_AFTER:
+                    cut()
+                    cut = None
         tokens = int(usage["completion_tokens"])
         return Outcome(message, tokens, tokens - int(stats.get("accepted_tokens", 0)))
-
-    def _cut(self) -> None:
-        assert self.cut is not None
-        self.cuts += 1
-        self.cut()
 
 
 def _add(message: dict[str, Any], choice: dict[str, Any]) -> None:

@@ -135,9 +135,8 @@ def _original(fields: dict[str, Any]) -> DflashConfig:
     own = object_of(fields, "dflash_config")
     check_known(own, {"target_layer_ids", "mask_token_id", "block_size"}, "dflash_config.")
     layers = decoder_layers(fields, "", own={"dflash_config", "block_size", "num_target_layers"}, kind="qwen3")
-    method = {"block_size": fields.get("block_size"), "target_hidden_size": None, **own}
-    if method["block_size"] is None:
-        method["block_size"] = fields.get("block_size")
+    # Older checkpoints have the block's size beside the layers' fields.
+    method = {**own, "block_size": own.get("block_size") or fields.get("block_size")}
     after = layer_ids(own, "target_layer_ids", "dflash_config.")
     return _config(
         method,

@@ -13,7 +13,9 @@ from speculative_engine.drafters.features.local_feature_drafter import LocalFeat
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.field_error import FieldError
+from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.attached_engine import Attached
 from tests.harness.engine.engines import GREEDY, engine_of, generate, packed, specs_of, tiny_model
 from tests.harness.models.dflash_checkpoints import dflash_config, write_dflash
 from tests.harness.models.dflash_training import train_dflash
@@ -21,15 +23,6 @@ from tests.harness.models.eagle_training import SPECS, documents, plain_tokens
 
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
 MIXED = specs_of([spec.tokens for spec in SPECS], 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
-
-
-class Attached(VerificationEngine):
-    """An engine that attaches all its drafters to every sequence."""
-
-    def add(self, spec: SequenceSpec) -> None:
-        super().add(spec)
-        for source in self._local._drafters:
-            self.attach(spec.sequence_id, source)
 
 
 @pytest.fixture
@@ -50,10 +43,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine_with(directory: Path, slots: int = 1000, **limits: int) -> VerificationEngine:
     engine = engine_of(packed(tiny_model("Llama"), slots), **limits)
     engine.__class__ = Attached
-    drafter = dflash_drafter(DflashOptions(str(directory)), engine.model)
-    drafter._share = 0.01
-    engine.add_drafter("dflash", drafter)
+    engine.add_drafter("dflash", cheap_drafter(engine.model, directory))
     return engine
+
+
+def cheap_drafter(target: PackedModel, directory: Path, **options: int) -> LocalFeatureDrafter:
+    """A drafter whose passes are expected to cost nearly nothing, so that it always drafts."""
+    drafter = dflash_drafter(DflashOptions(str(directory), **options), target)
+    drafter._share = 0.01
+    return drafter
 
 
 def drafter_of(engine: VerificationEngine) -> LocalFeatureDrafter:
@@ -94,9 +92,7 @@ class TestOneThatKnowsTheTexts:
         directory = train_dflash(wide, texts, tmp_path)
         engine = engine_of(packed(base, 1000))
         engine.__class__ = Attached
-        drafter = dflash_drafter(DflashOptions(str(directory)), engine.model)
-        drafter._share = 0.01
-        engine.add_drafter("dflash", drafter)
+        engine.add_drafter("dflash", cheap_drafter(engine.model, directory))
         result = generate(engine, SPECS)
         assert result.tokens == expected
         assert result.accepted > 30
@@ -149,9 +145,7 @@ class TestOneThatKnowsTheTexts:
             if step in (4, 8, 12):
                 name, directory = ("good", trained) if step != 8 else ("bad", useless)
                 engine.forget("bad" if name == "good" else "good")
-                drafter = dflash_drafter(DflashOptions(str(directory)), engine.model)
-                drafter._share = 0.01
-                engine.add_drafter(name, drafter)
+                engine.add_drafter(name, cheap_drafter(engine.model, directory))
                 for spec in SPECS:
                     engine.attach(spec.sequence_id, name)
             for outcome in engine.step().outcomes:
@@ -164,8 +158,7 @@ class TestOneThatKnowsTheTexts:
 
 def test_a_window_caps_how_far_back_it_reads(useless: Path) -> None:
     target = packed(tiny_model("Llama"), 1000)
-    drafter = dflash_drafter(DflashOptions(str(useless), window=12), target)
-    drafter._share = 0.01
+    drafter = cheap_drafter(target, useless, window=12)
     engine = engine_of(target)
     engine.__class__ = Attached
     engine.add_drafter("dflash", drafter)
@@ -194,8 +187,7 @@ def test_bad_options() -> None:
 
 def test_chains(useless: Path) -> None:
     target = packed(tiny_model("Llama"), 1000)
-    drafter = dflash_drafter(DflashOptions(str(useless), width=1), target)
-    drafter._share = 0.01
+    drafter = cheap_drafter(target, useless, width=1)
     engine = engine_of(target)
     engine.__class__ = Attached
     engine.add_drafter("dflash", drafter)

@@ -14,6 +14,7 @@ from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.attached_engine import Attached
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
@@ -29,15 +30,6 @@ from tests.harness.models.eagle_training import SPECS, documents, plain_tokens, 
 PROMPTS = [spec.tokens for spec in SPECS]
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
 MIXED = specs_of(PROMPTS, 40, [GREEDY, SAMPLED[1], GREEDY, SAMPLED[3]])
-
-
-class Attached(VerificationEngine):
-    """An engine that attaches all its drafters to every sequence."""
-
-    def add(self, spec: SequenceSpec) -> None:
-        super().add(spec)
-        for source in self._local._drafters:
-            self.attach(spec.sequence_id, source)
 
 
 @pytest.fixture
