@@ -20,7 +20,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 KERNELS = "speculative_engine/kernels"
-"""Where the compiled part is in a checkout; a distribution's pyproject.toml names its own place."""
+"""Directory of the compiled library in a checkout; a distribution's pyproject.toml names its own."""
 
 
 class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]

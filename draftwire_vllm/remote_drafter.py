@@ -45,7 +45,7 @@ class RemoteDrafter:
         self._began: float | None = None
         self._rows = 0
         self._skips = False
-        """Whether no request of the step can use draft tokens, as vLLM says from 0.33 on."""
+        """Whether vLLM has said of this step, as it does from 0.33 on, that no request can use draft tokens."""
 
     @staticmethod
     def check_runner(runner: Any, version: str) -> None:

@@ -23,7 +23,7 @@ _READ = 5
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """What a network is to be."""
+    """The shape of a network."""
 
     block: int
     """Rows of a block: the last committed token, and those that it guesses."""

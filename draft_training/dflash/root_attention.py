@@ -1,8 +1,9 @@
-"""The first layer's attention before a training: masks look at their block's root.
+"""The first layer's initial attention, in which masks attend to the root of their block.
 
-Masks are alike, and only attention tells them which token they follow. With other weights that token is one of hundreds
-of keys, and its share of a row's attention is small. So half of the first layer's key heads begin with one direction in
-which roots are told apart from masks and features, by least squares over some texts, and masks ask for it.
+All masks have the same embedding; attention alone tells them which token they follow. With copied weights that token is
+one of hundreds of keys, and gets a small share of a row's attention. So half of the first layer's key heads begin with
+a direction that separates roots from masks and features, fitted by least squares to some texts. The keys of roots have
+it, and the queries of masks ask for it.
 """
 
 from __future__ import annotations

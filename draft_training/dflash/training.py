@@ -42,7 +42,7 @@ class DflashTraining(TrainingOptions):
 
 
 class Guesses(NamedTuple):
-    """What blocks guess, and what the target says."""
+    """The guesses of some blocks, and the target's distributions for the same tokens."""
 
     logits: torch.Tensor
     """[windows, blocks, guesses, draft vocabulary]"""
@@ -51,7 +51,7 @@ class Guesses(NamedTuple):
     labels: torch.Tensor
     """The text's own tokens, int64 [windows, blocks, guesses]; negative behind its end."""
     there: torch.Tensor
-    """Which guesses count, bool [windows, blocks, guesses]."""
+    """Mask of the guesses that count, bool [windows, blocks, guesses]."""
 
 
 def decay_of(block: int) -> float:

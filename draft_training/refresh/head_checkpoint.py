@@ -54,7 +54,7 @@ class HeadCheckpoint:
     saved_as: torch.dtype
     """Data type of its tensors."""
     has_tokenizer: bool
-    """Whether there is a tokenizer beside it."""
+    """Whether its directory has a tokenizer."""
 
     @classmethod
     def load(cls, source: str, target: str | None, device: str) -> HeadCheckpoint:

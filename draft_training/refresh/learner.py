@@ -1,4 +1,4 @@
-"""What keeps up with the traffic: a draft model, or a head on the target's hidden states."""
+"""A learner that keeps up with the traffic: a draft model, or a head on the target's hidden states."""
 
 from __future__ import annotations
 

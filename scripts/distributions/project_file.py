@@ -20,7 +20,7 @@ EXTRAS = {
 """The extras that a distribution takes from the checkout."""
 SDK_SCRIPTS = ("draftwire",)
 KERNELS = "draftwire_services/speculative_engine/kernels"
-"""Where the compiled part of the engine is."""
+"""Directory of the engine's compiled library."""
 
 
 def project_file(name: str, checkout: dict[str, Any], version: str, moved: Callable[[str], str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -31,3 +32,13 @@ def read_tensors(place: Path, safetensors: str, pickled: str) -> dict[str, torch
     ):
         raise ValueError(f"{pickled} is not a table of tensors by name")
     return loaded
+
+
+def tensor_of(name: str, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
+    """Returns a tensor by its name. Raises ValueError if it is missing or has another shape."""
+    tensor = tensors.get(name)
+    if tensor is None:
+        raise ValueError(f"tensor {name} is missing")
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"tensor {name} has shape {tuple(tensor.shape)}, expected {shape}")
+    return tensor

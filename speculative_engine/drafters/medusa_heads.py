@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from speculative_engine.checkpoint.loose_tensors import read_tensors
+from speculative_engine.checkpoint.loose_tensors import read_tensors, tensor_of
 from speculative_engine.model.packed_model import ModelLoadError
 
 _CONFIG = "config.json"
@@ -115,11 +115,7 @@ def _sizes(tensors: dict[str, torch.Tensor], layers: int) -> tuple[int, int]:
 
 
 def _checked(name: str, tensors: dict[str, torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
-    tensor = tensors.get(name)
-    if tensor is None:
-        raise ValueError(f"tensor {name} is missing")
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"tensor {name} has shape {tuple(tensor.shape)}, expected {shape}")
+    tensor = tensor_of(name, tensors, shape)
     if not tensor.is_floating_point():
         raise ValueError(f"tensor {name} has dtype {str(tensor.dtype).removeprefix('torch.')}, not floating point")
     return tensor

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from speculative_engine.checkpoint.loose_tensors import tensor_of
 from speculative_engine.drafters.features.config_fields import CONFIG
 from speculative_engine.model.feature_map import FeatureMap
 
@@ -125,7 +126,7 @@ def complete(
         raise ValueError(f"tensor {extra[0]} is not understood")
     for part in parts:
         found = {
-            name: _checked(short(name), tensors, tuple(value.shape)).to(dtype)
+            name: tensor_of(short(name), tensors, tuple(value.shape)).to(dtype)
             for name, value in part.state_dict().items()
             if short(name) not in lacking
         }
@@ -197,14 +198,14 @@ def _target_ids(config: NetworkConfig, tensors: dict[str, torch.Tensor]) -> torc
         if config.draft_vocab_size != vocabulary:
             raise ValueError(f"tensor d2t is missing, but draft_vocab_size is not the target's {vocabulary}")
         return None
-    _checked("d2t", tensors, (config.draft_vocab_size,))
+    tensor_of("d2t", tensors, (config.draft_vocab_size,))
     ids = offsets.long() + torch.arange(config.draft_vocab_size)
     if int(ids.min()) < 0 or int(ids.max()) >= vocabulary or len(ids.unique()) < len(ids):
         raise ValueError(f"tensor d2t does not map to distinct ids below {vocabulary}")
     if "t2d" in tensors:
         drafted = torch.zeros(vocabulary, dtype=torch.bool)
         drafted[ids] = True
-        if not torch.equal(_checked("t2d", tensors, (vocabulary,)).bool(), drafted):
+        if not torch.equal(tensor_of("t2d", tensors, (vocabulary,)).bool(), drafted):
             raise ValueError("tensors d2t and t2d contradict each other")
     return None if torch.equal(ids, torch.arange(vocabulary)) else ids
 
@@ -216,12 +217,3 @@ def _lacking(config: NetworkConfig, target: TargetShape, tensors: dict[str, torc
     if lacking and config.layers.hidden_size != target.hidden_size:
         raise ValueError(f"tensor {min(lacking)} is missing, and the target's own is for another hidden size")
     return lacking
-
-
-def _checked(name: str, tensors: dict[str, torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
-    tensor = tensors.get(name)
-    if tensor is None:
-        raise ValueError(f"tensor {name} is missing")
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"tensor {name} has shape {tuple(tensor.shape)}, expected {shape}")
-    return tensor

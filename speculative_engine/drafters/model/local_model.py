@@ -6,7 +6,7 @@ import time
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth
+from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, Growth
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter, Outlook
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.device_memory import return_unused
@@ -17,23 +17,8 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.proposal import Proposal
 
 
-class RoundDrafter(Protocol):
+class RoundDrafter(Drafter, Protocol):
     """A drafter that is run step by step, see `DraftModelDrafter`."""
-
-    clock: StepClock
-
-    def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """Starts drafting for a sequence. Raises DrafterFullError."""
-
-    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """Applies a verdict. Raises OutOfSyncError, KeyError."""
-
-    def close(self, key: Hashable) -> None:
-        """Stops drafting for a sequence; does nothing if it is not open."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether `grow` has something to do."""
 
     @property
     def catching_up(self) -> bool:
@@ -50,7 +35,7 @@ class RoundDrafter(Protocol):
     def outlook(self) -> Outlook:
         """Returns the expected gain of the next `grow`."""
 
-    def grow(self, steps: int) -> Growth:
+    def grow(self, steps: int = 1) -> Growth:
         """Drafts up to so many steps."""
 
 
