@@ -1,7 +1,7 @@
 """Measures how fast weights of each type are read: by a product of 1 to 16 rows, and by a whole plain step.
 
     python -m benchmarks.speed.weight_products [--types bf16,q8_0,q4_k] [--rows 1,2,4,8,16] [--threads 1] [--runs 15]
-        [--steps bf16,q8_0] [--json]
+        [--steps bf16,q8_0] [--kernels avx2] [--json]
 
 Products are of random weights of 8192 outputs and 2048 inputs, as many as make 200 MB, so that each is read from
 memory. A plain step is one row of the bundled target, inflated (models/inflate.py), after 40 positions. Speed is the
@@ -25,6 +25,8 @@ from benchmarks.speed.step_share import batch_of
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
+from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kernels.library import kernels_in_use, use_kernels
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.checkout import MODELS
 from tests.harness.engine.random_blocks import random_blocks
@@ -115,15 +117,17 @@ def main() -> None:
     parser.add_argument("--steps", type=names, default=list(get_args(Step)), help="weights of the measured plain steps")
     parser.add_argument("--target-millions", type=float, default=400.0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--kernels", choices=get_args(Kernels), default="auto", help="those of older processors, too")
     parser.add_argument("--runs", type=int, default=15)
     add_report_options(parser)
     options = parser.parse_args()
     if unknown := {*options.types} - {"bf16", *FORMATS} | {*options.steps} - {*get_args(Step), ""}:
         parser.error(f"unknown types of weights: {', '.join(sorted(unknown))}")
+    use_kernels(options.kernels)
     torch.set_num_threads(options.threads)
     readers = Readers()
     read: list[float] = []
-    figures: dict[str, object] = {"threads": options.threads}
+    figures: dict[str, object] = {"threads": options.threads, "kernels": kernels_in_use()}
     speeds: dict[str, list[float]] = {}
     for kind in options.types:
         products = products_of(kind)
