@@ -23,6 +23,8 @@ class Timing:
     steps: int
     draft_tokens: int
     accepted_tokens: int
+    held: tuple[float, ...] = ()
+    """Seconds of each call of the proposer that the engine waits in; empty where it is not timed."""
 
 
 async def through_services(client: AsyncClient, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:

@@ -77,7 +77,8 @@ class PeerProcess:
         reply = self._ask(request, _REQUEST_SECONDS)
         self._pause()
         tokens = tuple(reply["token_ids"])
-        return Timing(reply["seconds"], reply["decode_seconds"], reply["decode_tokens"], tokens, 0, 0, 0)
+        seconds, decoding, decoded = reply["seconds"], reply["decode_seconds"], reply["decode_tokens"]
+        return Timing(seconds, decoding, decoded, tokens, 0, 0, 0, tuple(reply["held"]))
 
     def stop(self) -> None:
         """Ends the process and everything that it has started."""

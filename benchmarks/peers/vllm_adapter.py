@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,10 @@ from tokenizers import Tokenizer
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_size_options
-from benchmarks.harness.report import add_report_options, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.peers.catalogue import Method, Peer
-from benchmarks.peers.comparison import figures
+from benchmarks.peers.comparison import Contestant, figures
 from benchmarks.peers.contest import Arrangement, Contest
 from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_variables
 from tests.harness.checkout import MODELS
@@ -69,6 +70,18 @@ def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
         pauses=False,  # the drafter's streams have deadlines; idle it computes nothing
         drafter=drafter,
     )
+
+
+def _held(contestants: Sequence[Contestant]) -> dict[str, object]:
+    """Returns how long a call of the remote proposer keeps the engine, the median of each run."""
+    remote = next(each for each in contestants if each.name == _REMOTE)
+    runs = [[1e3 * each for timing in timings for each in timing.held] for timings in remote.runs]
+    if remote.failure is not None or not all(runs):
+        return {}
+    return {
+        "proposing keeps the engine, median, ms": Spread.of([statistics.median(run) for run in runs]),
+        "proposing keeps the engine, longest, ms": Spread.of([max(run) for run in runs]),
+    }
 
 
 def main() -> None:
@@ -117,7 +130,7 @@ def main() -> None:
                 contest.enter(peer, method, prompts[: options.choosing_prompts])
             for number in range(options.runs):
                 contest.run(number)
-            measured = figures(contest.contestants, _PLAIN, _REMOTE)
+            measured = figures(contest.contestants, _PLAIN, _REMOTE) | _held(contest.contestants)
         found |= {f"{arrangement.name}: {name}": value for name, value in measured.items()}
     print_report("vllm_adapter", found, options)
 

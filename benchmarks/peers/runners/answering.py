@@ -21,6 +21,8 @@ class Arrivals:
     def __init__(self) -> None:
         self.first_at: float | None = None
         self.first_count = 0
+        self.held: list[float] = []
+        """Seconds of each call of a proposer that the engine waits in, where the runner times it."""
 
     def __call__(self, tokens: int) -> None:
         if self.first_at is None and tokens:
@@ -69,4 +71,5 @@ def _timed(generate: Generate, order: dict[str, Any]) -> dict[str, Any]:
         "seconds": ended - started,
         "decode_seconds": ended - arrived.first_at,
         "decode_tokens": len(tokens) - arrived.first_count,
+        "held": arrived.held,
     }

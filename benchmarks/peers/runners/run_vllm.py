@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from typing import Any
 
@@ -10,6 +11,22 @@ from benchmarks.peers.runners.answering import Arrivals, Generate, answer
 # By default one process takes nearly all memory; here several exist side by side and take turns.
 _MEMORY_SHARE = 0.1
 _KV_BYTES = 512 * 1024 * 1024
+
+
+def _timed_proposals(times: list[float]) -> None:
+    """Has every call of the remote proposer append its seconds to `times`."""
+    from draftwire_vllm.remote_drafter import RemoteDrafter
+
+    propose = RemoteDrafter.propose
+
+    def timed(self: RemoteDrafter, *given: Any, **named: Any) -> list[list[int]]:
+        started = time.perf_counter()
+        try:
+            return propose(self, *given, **named)
+        finally:
+            times.append(time.perf_counter() - started)
+
+    RemoteDrafter.propose = timed  # type: ignore[method-assign]
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
@@ -21,6 +38,9 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     if speculation.get("method") == "draft_model":
         speculation["model"] = order["draft"]
     remote = speculation.get("method") == "custom_class"
+    held: list[float] = []
+    if remote:
+        _timed_proposals(held)
     engine = LLM(
         order["target"],
         dtype="bfloat16",
@@ -41,10 +61,12 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
         engine.add_request(str(next(numbers)), {"prompt_token_ids": prompt}, sampling)
         tokens: list[int] = []
+        held.clear()
         while engine.has_unfinished_requests():
             for output in engine.step():
                 tokens = list(output.outputs[0].token_ids)
                 arrived(len(tokens))
+        arrived.held += held
         return tokens
 
     return generate, "weights, arithmetic and KV cache bfloat16"
