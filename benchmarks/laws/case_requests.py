@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from draftwire import AsyncClient, BatchOptions, Generation
+from draftwire import AsyncClient, BatchOptions, Generation, Planning, Speculation
 
 SAMPLINGS: dict[str, BatchOptions] = {
     "greedy": {"temperature": 0.0},
@@ -37,6 +37,7 @@ class Requests:
     """Requests under way at a time."""
     cached: bool = True
     """Whether they may use the prefix cache."""
+    planning: Planning = "auto"
     generations: dict[int, Generation] = field(default_factory=dict)
     events: int = 0
     """What the case is about, such as swaps, that happened while requests ran."""
@@ -44,6 +45,7 @@ class Requests:
     async def run(self, index: int, on_tokens: Callable[[int], object] = lambda count: None) -> None:
         """Runs a request; calls `on_tokens` with the number of tokens in each chunk."""
         options: BatchOptions = {**SAMPLINGS[self.sampling], "prefix_cache": self.cached}
+        options["speculation"] = Speculation(planning=self.planning)
         async with self.client.stream(self.prompts[index], seed=index, max_tokens=self.max_tokens, **options) as stream:
             async for chunk in stream:
                 on_tokens(len(chunk.token_ids))

@@ -74,18 +74,19 @@ class Killing:
 
     events = "kills"
 
-    def __init__(self, client: AsyncClient, services: Services, draft: Path):
-        """draft: the model of the drafters."""
+    def __init__(self, client: AsyncClient, services: Services, draft: Path, *flags: str):
+        """draft: the model of the drafters. flags: more of their command line."""
         self._client = client
         self._services = services
         self._draft = draft
+        self._flags = flags
         self._spares: list[ServiceProcess] = []
         self._count = 0
 
     def prepare(self) -> None:
         """Starts some drafters ahead, so that the next request does not have to wait for one."""
         while len(self._spares) < 3:
-            self._spares.append(self._services.forked_drafter(self._draft))
+            self._spares.append(self._services.forked_drafter(self._draft, *self._flags))
 
     async def __call__(self, requests: Requests) -> None:
         """Runs the requests of a case."""

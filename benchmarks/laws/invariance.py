@@ -3,7 +3,7 @@
     python -m benchmarks.laws.invariance [--prompts 100] [--max-tokens 48] [--kernels avx2] [--json]
     python -m benchmarks.laws.invariance --family hybrid --target-millions 400 --draft-millions 25
     python -m benchmarks.laws.invariance --target FILE.gguf --drafts GOOD.gguf BAD.gguf UNTRAINED.gguf
-    python -m benchmarks.laws.invariance --eagle DIR --cases EAGLE
+    python -m benchmarks.laws.invariance --eagle DIR --dflash DIR --planning always --cases EAGLE,DFlash,kinds
 
 Real services generate from held-out prompts, under three samplings, with and without drafters, alone and in a batch of
 16, with drafters that are swapped after every 5 tokens, and with drafters or verifiers whose processes are killed
@@ -11,8 +11,9 @@ meanwhile; with so few KV slots that sequences are preempted; and, from long pro
 The reference is the verifier's output alone, without drafters and without the cache. It is compared in turn with the
 engine without any service, and with transformers' own generate. The exit status is 1 if a single output differs.
 
---eagle adds cases with an EAGLE-3 drafter for the target: in a service, in the verifier, killed, and swapped with a
-draft model and prompt lookup.
+--eagle and --dflash add cases with EAGLE-3 and DFlash drafters for the target: in a service, in the verifier and
+killed, and one in which they, a draft model and prompt lookup are swapped for each other. --planning always has all
+that is drafted verified, also where it does not pay, as on a small target.
 
 --device cuda runs all models on one GPU, where --reproducible may change outputs, too.
 --family chooses the bundled models, inflated if sizes are given. --kernels selects the verifier's kernels. --target and
@@ -44,7 +45,7 @@ from benchmarks.harness.services import Services
 from benchmarks.laws.case_requests import SAMPLINGS, Output, Requests, Runner
 from benchmarks.laws.drafter_runners import SWAP_TOKENS, Drafting, Killing, Swapping
 from benchmarks.laws.verifier_runners import FailingOver, FromCache, Preempting
-from draftwire import AsyncClient, Generation
+from draftwire import AsyncClient, Generation, Planning
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
@@ -64,7 +65,8 @@ TOGETHER = 6
 OUTPUT = 160
 """Tokens of long outputs: a sequence is admitted with room for a tree, and outgrows it."""
 DRAFTS = ("good draft", "bad draft", "untrained draft")
-EAGLE = "EAGLE-3"
+HEADS = {"eagle": ("EAGLE-3", "eagle3"), "dflash": ("DFlash", "dflash")}
+"""Names of drafters that read the target's hidden states, and of their methods, by option."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,12 @@ def long_prompts(prompts: Sequence[str]) -> list[str]:
     return ["\n".join(prompts[first : first + JOINED]) for first in range(0, len(prompts), JOINED)]
 
 
+def heads(options: argparse.Namespace) -> list[tuple[str, str, Path]]:
+    """Returns name, method and model of each drafter that reads the target's hidden states."""
+    given = [(*names, getattr(options, option)) for option, names in HEADS.items()]
+    return [(name, method, model) for name, method, model in given if model is not None]
+
+
 def cases(
     client: AsyncClient, tight: AsyncClient, services: Services, options: argparse.Namespace, addresses: dict[str, str]
 ) -> list[Case]:
@@ -130,10 +138,18 @@ def cases(
     client and tight: of the verifier and of one with few KV slots. addresses: of the drafters.
     """
     good = addresses["good draft"]
-    eagle = options.eagle
-    kinds = {"draft model": good, "n-gram": "local:ngram"}
-    if eagle is not None:
-        kinds |= {"EAGLE-3": addresses[EAGLE], "EAGLE-3 in the verifier": f"local:eagle3?model={eagle}"}
+    kinds: dict[str, str] = {}
+    alone: list[Case] = []
+    for name, method, model in heads(options):
+        inside = f"local:{method}?model={model}"
+        kinds |= {name: addresses[name], f"{name} in the verifier": inside}
+        alone += [
+            Case(f"{name} in the verifier", Drafting(client, inside)),
+            Case(f"{name} killed mid-request", Killing(client, services, model, "--target", str(options.target))),
+        ]
+    if kinds:
+        kinds |= {"draft model": good, "n-gram": "local:ngram"}
+        alone.append(Case("kinds swapped for each other", Swapping(client, kinds)))
     start = partial(services.forked_verifier, options.target, "--kernels", options.kernels)
     return [
         Case("no drafter", Drafting(client, None)),
@@ -142,15 +158,7 @@ def cases(
             f"a swap after every {SWAP_TOKENS} tokens", Swapping(client, {"good": good, "bad": addresses["bad draft"]})
         ),
         Case("a drafter killed mid-request", Killing(client, services, options.drafts[0])),
-        *(
-            (
-                Case(f"{EAGLE} in the verifier", Drafting(client, kinds["EAGLE-3 in the verifier"])),
-                Case(f"{EAGLE}, swaps with other kinds", Swapping(client, kinds)),
-                Case(f"{EAGLE} killed mid-request", Killing(client, services, eagle)),
-            )
-            if eagle is not None
-            else ()
-        ),
+        *alone,
         Case("long outputs, no drafter", Drafting(client, None), (1,), tokens=OUTPUT),
         Case("long outputs, few KV slots", Preempting(tight, good), (BATCH,), tokens=OUTPUT),
         Case("a verifier killed mid-request", FailingOver(start, good), (BATCH,)),
@@ -165,8 +173,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     target: Path = options.target
     verifier = services.verifier(target, "--kernels", options.kernels)
     drafters = {name: services.drafter(model) for name, model in zip(DRAFTS, options.drafts, strict=True)}
-    if options.eagle is not None:
-        drafters[EAGLE] = services.drafter(options.eagle)
+    drafters |= {name: services.drafter(model, "--target", str(target)) for name, _, model in heads(options)}
     addresses = {name: await asyncio.to_thread(lambda s=service: s.address) for name, service in drafters.items()}
     differing_outputs = outputs_compared = 0
     lines: list[dict[str, object]] = []
@@ -191,7 +198,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
             for batch in case.batches:
                 for sampling in SAMPLINGS:
                     tokens = case.tokens or options.max_tokens
-                    requests = Requests(client, texts, sampling, tokens, batch, case.cached)
+                    requests = Requests(client, texts, sampling, tokens, batch, case.cached, options.planning)
                     started = time.perf_counter()
                     await case.runner(requests)
                     seconds = time.perf_counter() - started
@@ -235,7 +242,8 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     return {
         "models": f"{pair}, {info.dtype}, kernels {info.kernels}, {options.threads} threads each, {info.device}"
         + (", reproducible" if options.reproducible else ""),
-        "requests": f"{len(prompts)} held-out prompts, up to {options.max_tokens} tokens, a seed each",
+        "requests": f"{len(prompts)} held-out prompts, up to {options.max_tokens} tokens, a seed each"
+        + (f", planning {options.planning}" if options.planning != "auto" else ""),
         "cases": lines,
         "engine_without_services": f"{engine_differing} of {few} greedy references differ",
         "transformers_generate": compared,
@@ -263,7 +271,9 @@ def main() -> int:
     parser.add_argument("--draft-millions", type=float, help="likewise of inflated draft models")
     parser.add_argument("--target", type=Path, help="that of the family by default")
     parser.add_argument("--drafts", type=Path, nargs=3, metavar=("GOOD", "BAD", "UNTRAINED"))
-    parser.add_argument("--eagle", type=Path, help="directory of an EAGLE-3 drafter for the target")
+    for option, (head, _) in HEADS.items():
+        parser.add_argument(f"--{option}", type=Path, help=f"directory of a drafter for the target: {head}")
+    parser.add_argument("--planning", choices=get_args(Planning), default="auto", help="of all requests")
     add_report_options(parser)
     options = parser.parse_args()
     name, good = FAMILIES[options.family]
