@@ -51,5 +51,7 @@ def run(order: DflashOrder, say: Say) -> list[float]:
     accuracy = trainer.accuracy(given.held_out)
     for index, each in enumerate(accuracy, start=1):
         say(f"token {index}: {each:.1%} are the target's best on held-out text, if those before are")
+    if len(accuracy) < order.block - 1:
+        say(f"token {len(accuracy) + 1} and later ones: too few blocks guess all tokens before")
     say(f"{1 + math.fsum(accumulate(accuracy, mul)):.2f} tokens per block are expected")
     return accuracy

@@ -24,6 +24,8 @@ from speculative_engine.drafters.dflash.dflash_files import Dflash, save_dflash
 _IGNORED = -100
 _SHOWN = 8
 """Windows that an initial network is fitted to."""
+_FEWEST_SAMPLES = 20
+"""Fewest guesses for a place from which a share is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,11 @@ class DflashTrainer(FrozenTargetTrainer):
 
     def accuracy(self, windows: Windows) -> list[float]:
         """Returns the share of the target's own best tokens that blocks guess at each place, on held-out windows, given
-        that the guesses for the places before are the text's own tokens."""
+        that the guesses for the places before are the text's own tokens.
+
+        Blocks with so many right guesses are rare at late places. Those with too few samples are left out, and all
+        behind them; the first place never is.
+        """
         guesses = self.network.config.guesses
         right, counts = torch.zeros(guesses), torch.zeros(guesses)
         with torch.no_grad(), self._computing:
@@ -123,7 +129,8 @@ class DflashTrainer(FrozenTargetTrainer):
                     asked = before & found.there
                     right += ((best == found.target.argmax(-1)) & asked).sum((0, 1)).cpu()
                     counts += asked.sum((0, 1)).cpu()
-        return [float(share) for share in right / counts.clamp(min=1)]
+        enough = max(1, int((counts >= _FEWEST_SAMPLES).sum()))  # counts fall from place to place
+        return [float(share) for share in (right / counts.clamp(min=1))[:enough]]
 
     def _losses(self, labels: torch.Tensor) -> list[torch.Tensor]:
         drawn = torch.rand(labels.shape, generator=torch.Generator().manual_seed(self._options.seed + self.step))
