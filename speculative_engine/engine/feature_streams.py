@@ -129,15 +129,18 @@ class FeatureStreams:
             reader.credit = MOST_UNSENT if count is None else min(reader.credit + count, MOST_UNSENT)
 
     def taps(self, sequences: Iterable[Sequence]) -> list[Tap]:
-        """Returns the taps for a pass over these sequences: those with a drafter that reads one of them now."""
+        """Returns the taps for a pass over these sequences: those with a drafter that reads one of them. A tap rests if
+        no drafter does so now."""
         if not self._taps:
             return []
         passing = list(sequences)
-        read = {
-            reader.kind
-            for reader in self._readers.values()
-            if any(each.spec.sequence_id in reader.handed_out and reader.taps(each) for each in passing)
-        }
+        read: dict[FeatureKind, bool] = {}
+        for reader in self._readers.values():
+            reading = [reader.taps(each) for each in passing if each.spec.sequence_id in reader.handed_out]
+            if reading:
+                read[reader.kind] = read.get(reader.kind, False) or any(reading)
+        for kind, now in read.items():
+            self._taps[kind].resting = not now
         return [tap for kind, tap in self._taps.items() if kind in read]
 
     def tapped(self, batch: PackedBatch) -> None:
@@ -150,7 +153,7 @@ class FeatureStreams:
                 for reader in readers:
                     reader.seconds += seconds / len(readers)
             else:
-                tap.states.forget(batch.host[2].numpy())
+                tap.forget(batch.host[2].numpy())
 
     def hand_out(self) -> list[SequenceFeatures]:
         """Returns the features that have become known since the last call, as far as the drafters' credit goes."""
@@ -169,8 +172,10 @@ class FeatureStreams:
             start = max(start, sequence.length - reader.window)
         if start >= end:
             return []
+        tap = self._taps[reader.kind]
+        tap.catch_up()
         began = time.perf_counter()
-        states = self._taps[reader.kind].states
+        states = tap.states
         slots = sequence.slots.array()[start:end]
         known = np.flatnonzero(states.known(slots))
         taken = known[: reader.credit // reader.feature_bytes]

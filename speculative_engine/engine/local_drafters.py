@@ -116,20 +116,24 @@ class LocalDrafters:
         return others
 
     def taps(self, sequences: Iterable[Sequence]) -> list[Tap]:
-        """Returns the taps for a pass over these sequences: those of their drafters that may draft now."""
+        """Returns the taps for a pass over these sequences: those of their drafters. Those that may not draft now
+        rest."""
         if not self._taps:
             return []
         attached = {source for sequence in sequences for source in sequence.readers}
-        return [tap for source, tap in self._taps.items() if source in attached and self.accounts.open(source)]
+        taps = {source: tap for source, tap in self._taps.items() if source in attached}
+        for source, tap in taps.items():
+            tap.resting = not self.accounts.open(source)
+        return list(taps.values())
 
     def tapped(self, batch: PackedBatch) -> None:
         """Settles a pass with its taps: their drafters are charged for them, and the slots that others' taps have not
         read are unknown to these."""
         for source, tap in self._taps.items():
-            if tap in batch.taps:
+            if tap not in batch.taps:
+                tap.forget(batch.host[2].numpy())
+            elif not tap.resting:
                 self.accounts.spent(source, tap.take_seconds())
-            else:
-                tap.states.forget(batch.host[2].numpy())
 
     def close(self, source: str, sequence_id: int) -> None:
         """Stops a drafter on a sequence; does nothing if it does not draft for it."""
@@ -160,6 +164,8 @@ class LocalDrafters:
         for source, drafter in self._drafters.items():
             if not self.accounts.open(source):
                 continue
+            if source in self._taps:
+                self._taps[source].catch_up()
             self._tell(source)
             if drafter.busy:
                 started = time.perf_counter()

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from speculative_engine.model.held_states import HeldStates
 from speculative_engine.model.shallow_model import decoder_layers
 
 
@@ -39,7 +40,7 @@ class SlotStates:
         self._known[slots.numpy()] = True
 
     def forget(self, slots: np.ndarray) -> None:
-        """Marks slots, int64 [rows], as unknown, because they now belong to tokens whose states were not read."""
+        """Marks slots, int64 [rows], as unknown."""
         self._known[slots] = False
 
     def known(self, slots: np.ndarray) -> np.ndarray:
@@ -61,13 +62,36 @@ class Tap:
         self.layers = tuple(layers)
         self.mapping = mapping
         self.states = states
+        self.resting = False
+        """Whether all readers of the results are paused: what is read is then held, and mapped at `catch_up`."""
+        self._held = HeldStates()
         self._seconds = 0.0
 
     def keep(self, slots: torch.Tensor, read: torch.Tensor) -> None:
         """Maps what was read, [rows, layers * hidden], and keeps it for slots, int64 [rows]."""
+        if self.resting:
+            self.states.forget(slots.numpy())
+            self._held.hold(slots.numpy(), read)
+            return
+        self.catch_up()
         started = time.perf_counter()
         self.states.write(slots, self.mapping(read))
         self._seconds += time.perf_counter() - started
+
+    @torch.inference_mode()
+    def catch_up(self) -> None:
+        """Maps and keeps what was held while it was resting."""
+        if self._held:
+            started = time.perf_counter()
+            slots, read = self._held.take()
+            if len(slots):
+                self.states.write(torch.from_numpy(slots), self.mapping(read))
+            self._seconds += time.perf_counter() - started
+
+    def forget(self, slots: np.ndarray) -> None:
+        """Marks slots, int64 [rows], as unknown, because they now belong to tokens whose states were not read."""
+        self.states.forget(slots)
+        self._held.forget(slots)
 
     def take_seconds(self) -> float:
         """Returns the time spent on mapping since the last call."""

@@ -12,6 +12,7 @@ from speculative_engine.engine.feature_streams import FeatureKind
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import SequenceFeatures
 from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model import held_states
 from speculative_engine.model.feature_codec import decode
 from speculative_engine.model.taps import SlotStates, Tap
 from tests.harness.engine.engines import (
@@ -207,32 +208,86 @@ def test_preempted_sequences_are_handed_out_once() -> None:
         reader.check(sequence_id, text, range(max(reader.found[sequence_id]) + 1))
 
 
-def test_nothing_is_read_for_a_paused_drafter() -> None:
+def pause_and_go_on(engine: VerificationEngine, reader: Reader, steps: int) -> list[int]:
+    """Pauses the drafter of sequence 0 for some steps, and takes its features of one more; returns the text."""
+    text = list(SPECS[0].tokens)
+    engine.pause("far", paused=True)
+    for _ in range(steps):
+        result = engine.step()
+        assert result.features == []
+        text += result.outcomes[0].tokens
+    engine.pause("far", paused=False)
+    result = engine.step()
+    reader.take(result.features)
+    return text + result.outcomes[0].tokens
+
+
+def test_what_is_computed_during_a_pause_is_mapped_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, reader = engine_with_tap(), Reader()
+    mapped = 0
+
+    def mapping(states: torch.Tensor) -> torch.Tensor:
+        nonlocal mapped
+        mapped += len(states)
+        return states
+
+    tap = engine.features._taps[KIND]
+    monkeypatch.setattr(tap.mapping, "forward", mapping)
     engine.add(SPECS[0])
     engine.attach(0, "far")
-    reader.take(engine.step().features)
-    engine.pause("far", paused=True)
-    for _ in range(3):
-        assert engine.step().features == []
-    engine.pause("far", paused=False)
-    for _ in range(2):
-        reader.take(engine.step().features)
-    start = len(SPECS[0].tokens)
-    assert sorted(reader.found[0]) == [*range(start), start + 3, start + 4], "those computed meanwhile are left out"
+    first = engine.step()
+    reader.take(first.features)
+    prompt = len(SPECS[0].tokens)
+    assert mapped == prompt
+    text = pause_and_go_on(engine, reader, steps=5)
+    assert mapped == prompt + 6
+    text[prompt:prompt] = first.outcomes[0].tokens
+    reader.check(0, text, range(prompt + 6))
+    assert reader.twice == 0
 
 
 def test_prompts_are_read_for_a_paused_drafter_and_handed_out_when_it_is_tried_again() -> None:
     engine, reader = engine_with_tap(), Reader()
     engine.add(SPECS[0])
     engine.attach(0, "far")
+    text = pause_and_go_on(engine, reader, steps=3)
+    reader.check(0, text, range(len(text) - 1))
+
+
+def test_of_a_long_pause_the_last_tokens_have_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_states, "MOST_ROWS", 4)
+    engine, reader = engine_with_tap(), Reader()
+    engine.add(SPECS[0])
+    engine.attach(0, "far")
+    text = pause_and_go_on(engine, reader, steps=9)
+    prompt, computed = len(SPECS[0].tokens), len(text) - 1
+    assert sorted(reader.found[0]) == [*range(prompt), *range(computed - 5, computed)]
+
+
+def test_rejected_nodes_of_a_pause_are_not_mistaken_for_the_tokens_that_follow() -> None:
+    plain = generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS).tokens
+    wrong = {key: [token if at % 3 else 7 for at, token in enumerate(tokens)] for key, tokens in plain.items()}
+    engine, reader = engine_with_tap(slots=100), Reader()
+    drafter = ScriptedDrafter(wrong)
+    spec, text = SPECS[0], list(SPECS[0].tokens)
+    engine.add(spec)
+    engine.attach(0, "far")
+    drafter.open(0)
+    engine.attach(0, "scripted")
     engine.pause("far", paused=True)
-    for _ in range(3):
-        assert engine.step().features == []
-    engine.pause("far", paused=False)
-    reader.take(engine.step().features)
-    start = len(SPECS[0].tokens)
-    assert sorted(reader.found[0]) == [*range(start), start + 2]
+    while len(text) < len(spec.tokens) + 14:
+        if len(text) > len(spec.tokens) + 10:
+            engine.pause("far", paused=False)
+        result = engine.step()
+        reader.take(result.features)
+        (outcome,) = result.outcomes
+        text += outcome.tokens
+        proposal = drafter.propose(spec, outcome.committed_length)
+        if proposal:
+            engine.propose(0, "scripted", proposal)
+    assert text == [*spec.tokens, *plain[0]][: len(text)]
+    reader.check(0, text, range(len(text) - 1))
+    assert reader.twice == 0
 
 
 def test_a_sequence_that_always_drafts_is_read_during_a_pause() -> None:

@@ -191,22 +191,22 @@ def test_each_committed_token_is_read_once_and_rejected_ones_never(trained: Path
     assert sum(lengths) - 4 * 12 <= count[0] <= sum(lengths) - 4
 
 
-def test_passes_have_no_taps_while_the_drafter_rests(
+def test_nothing_is_mapped_while_the_drafter_rests(
     trained: Path, plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = engine_with(trained)
     monkeypatch.setattr(DraftingAccounts, "open", lambda *_: False)
-    monkeypatch.setattr("speculative_engine.model.packed_model.TapReading", None)
+    monkeypatch.setattr(drafter_of(engine).tap, "mapping", None)
     result = generate(engine, SPECS)
     assert result.tokens == plain
     assert result.drafted == 0
 
 
-def test_one_that_has_rested_drafts_again(
+def test_one_that_has_rested_reads_what_was_computed_meanwhile(
     trained: Path, plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokens that were computed meanwhile have no features: it goes on without them."""
     engine, steps = engine_with(trained), 0
+    count_rows = rows_read(engine)
     settle = DraftingAccounts.settle
 
     def count(accounts: DraftingAccounts, *args: object) -> None:
@@ -215,10 +215,13 @@ def test_one_that_has_rested_drafts_again(
         settle(accounts, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DraftingAccounts, "settle", count)
-    monkeypatch.setattr(DraftingAccounts, "open", lambda *_: steps % 8 < 4)
+    monkeypatch.setattr(DraftingAccounts, "open", lambda *_: steps % 4 >= 2)
     result = generate(engine, SPECS)
     assert result.tokens == plain
     assert result.accepted > 0
+    lengths = [len(spec.tokens) + len(plain[spec.sequence_id]) for spec in SPECS]
+    # Not the first tokens, and not those of the last pause and step.
+    assert sum(lengths) - 4 * 16 <= count_rows[0] <= sum(lengths) - 4
 
 
 def test_what_the_target_must_be(trained: Path) -> None:
