@@ -90,12 +90,16 @@ def _ours(name: str, counts: Iterable[int], *drafters: str) -> Method:
     return Method(name, tuple({"verifier threads": count, "drafters": list(drafters)} for count in counts))
 
 
-def peers(threads: int, llama_cpp: str = "") -> tuple[Peer, ...]:
+def peers(threads: int, llama_cpp: str = "", *, eagle: bool = False) -> tuple[Peer, ...]:
     """Returns all peers, this project first.
 
     threads: most threads for a target model. llama_cpp: directory of llama.cpp's programs; if empty, pip compiles them.
+    eagle: whether there is an EAGLE-3 drafter.
     """
     counts = range(1, threads + 1)
+    our_eagle = (_ours("EAGLE-3", counts, "EAGLE-3"), _ours("EAGLE-3 in a service", counts, "EAGLE-3 service"))
+    trees = ({"num_assistant_tokens": nodes, "tree_depth": 3, "branching_factor": 3} for nodes in (4, 8))
+    their_eagle = (Method("EAGLE-3", _for_each_isa(*_drafting(1, 2, 3), *trees)),)
     ours = Peer(
         "draftwire",
         "benchmarks.peers.runners.run_draftwire",
@@ -105,6 +109,7 @@ def peers(threads: int, llama_cpp: str = "") -> tuple[Peer, ...]:
             _ours("draft model in the verifier", counts, "within"),
             _ours("prompt lookup", counts, "local:ngram"),
             _ours("two services and prompt lookup", counts, "local:ngram", "drafter"),
+            *(our_eagle if eagle else ()),
         ),
         load_settings=("verifier threads",),
         pauses=False,  # its streams have deadlines
@@ -145,6 +150,7 @@ def peers(threads: int, llama_cpp: str = "") -> tuple[Peer, ...]:
                 _for_each_isa(*({"num_assistant_tokens": length, "max_ngram_size": 3} for length in (5, 10))),
             ),
             Method("plain, int8 weights", _for_each_isa({}), precise=False),
+            *(their_eagle if eagle else ()),
         ),
         Environment(
             "openvino",

@@ -1,7 +1,7 @@
 """Compares the two services with transformers, OpenVINO GenAI, vLLM and llama.cpp on the same two models.
 
     python -m benchmarks.peers.compare_peers [--prompts 20] [--runs 5] [--max-tokens 128] [--peers vllm,llama]
-        [--weights q8_0] [--family hybrid] [--pair 1.5B] [--llama-cpp DIR] [--json]
+        [--weights q8_0] [--family hybrid] [--pair 1.5B] [--llama-cpp DIR] [--eagle DIR] [--json]
 
 The bundled pair, or the hybrid one, is inflated (models/inflate.py), bfloat16 or quantised; quantised, llama.cpp and
 the services read the same GGUF files. Every peer has its own virtual environment, made at the first run and kept in the
@@ -19,6 +19,9 @@ one box    each peer has all cores, with --threads threads. Our services use one
 two hosts  the target's host is one core. Peers run both models there with one thread; our drafter has another core, as
            if it were another machine.
 
+--eagle names an EAGLE-3 drafter of the bundled target, which is grown with it, for peers that run one: OpenVINO GenAI
+and this project. It must have been made with `norm_before_residual` false, since optimum-intel knows no other kind.
+
 A peer that cannot be installed or run is reported with the reason. Peers that round differently occasionally give other
 tokens: the number of equal outputs is a figure, not a failure.
 """
@@ -35,7 +38,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from benchmarks.harness.held_out import held_out_prompts
-from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.inflated_models import grown_eagle, inflated
 from benchmarks.harness.pair_options import FAMILIES, PAIRS, add_family_option, add_size_options
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.peers.catalogue import Peer, peers
@@ -53,7 +56,9 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
     prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in held_out_prompts(options.prompts)]
     missing: dict[str, object] = {}
     with Contest(arrangement, models, prompts, options.max_tokens) as all_peers:
-        for peer in _asked_for(peers(arrangement.threads, options.llama_cpp), options.peers):
+        for peer in _asked_for(
+            peers(arrangement.threads, options.llama_cpp, eagle=bool(models["eagle"])), options.peers
+        ):
             try:
                 if peer.environment is not None:
                     peer.environment.prepare()
@@ -61,6 +66,8 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
                 missing[peer.name] = f"not measured: {problem}"
                 continue
             for method in peer.methods:
+                if not method.name.startswith(tuple(options.methods.split(","))):
+                    continue
                 all_peers.enter(peer, method, prompts[: options.choosing_prompts])
         for number in range(options.runs):
             all_peers.run(number)
@@ -97,6 +104,8 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--peers", default="", help="beginnings of names, such as vllm,openvino; all peers by default")
+    parser.add_argument("--methods", default="", help="beginnings of names, such as plain,EAGLE; all by default")
+    parser.add_argument("--eagle", type=Path, help="EAGLE-3 drafter of the bundled target")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument("--threads", type=int, default=2, help="threads of each peer on one box")
     parser.add_argument("--target-core", type=int, default=0, help="core of the target's host")
@@ -114,6 +123,7 @@ def main() -> None:
     models = {
         "target": str(inflated(MODELS / target, options.target_millions)),
         "draft": str(inflated(MODELS / draft, options.draft_millions)),
+        "eagle": str(grown_eagle(options.eagle, options.target_millions)) if options.eagle else "",
         "weights": options.weights,
         "llama_cpp": options.llama_cpp and str(Path(options.llama_cpp).resolve()),
     }

@@ -32,6 +32,10 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     client.drafters.attach(drafter.address, "drafter")
     client.drafters.attach(f"local:draft?model={draft}", name="within")
     client.drafters.attach("local:ngram")
+    if eagle := order["eagle"]:
+        service = drafting.drafter(eagle, "--target", str(target), *_SLOTS, cores=order["drafter_cores"])
+        client.drafters.attach(service.address, "EAGLE-3 service")
+        client.drafters.attach(f"local:eagle3?model={eagle}", name="EAGLE-3")
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
         stream = client.stream(

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI: plain, with a draft model, prompt lookup; 16-bit weights, or 8-bit ones for information."""
+"""OpenVINO GenAI: plain, with a draft model, EAGLE-3, prompt lookup; 16-bit weights, or 8-bit ones for information."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import openvino
 import openvino_genai
 
 from benchmarks.peers.runners.answering import Arrivals, Generate, answer
+from benchmarks.peers.runners.eagle_export import exported_eagle
 
 
 class _Streamer(openvino_genai.StreamerBase):
@@ -79,6 +80,9 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     if method == "draft model":
         draft = _exported(order["draft"], weights, order["cache"])
         options["draft_model"] = openvino_genai.draft_model(str(draft), "CPU", **properties)
+    if method == "EAGLE-3":
+        eagle = exported_eagle(order["eagle"], order["target"], order["cache"])
+        options["draft_model"] = openvino_genai.draft_model(str(eagle), "CPU", **properties)
     if method == "prompt lookup":
         options["prompt_lookup"] = True
     pipeline = openvino_genai.LLMPipeline(str(target), "CPU", **options)
