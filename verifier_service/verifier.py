@@ -323,10 +323,10 @@ class Verifier:
                 self._tell_traffic(request)
             else:
                 committed.append(outcome)
+        if result.features:
+            self.pool.send_features(result.features)  # first, so that a drafter can go on as soon as it has the verdict
         if committed:
             self.pool.send_verdicts(committed)
-        if result.features:
-            self.pool.send_features(result.features)
         # Last, because drafters give the places of these requests to others, which open with the tokens of this step.
         for request in ended:
             self._end(request)

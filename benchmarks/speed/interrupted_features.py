@@ -1,17 +1,41 @@
-"""Preemption, and resumption at another verifier, of requests whose drafter reads the target's hidden states."""
+"""Measures what preemption, and resumption at another verifier, cost a drafter that reads the target's hidden states.
+
+    python -m benchmarks.speed.interrupted_features --eagle DIR [--prompt-tokens 1700] [--runs 3]
+
+Models and services are those of `remote_features`, with the drafter in a service that two verifiers share. Two long
+prompts at a verifier without room for both outputs have one of them preempted. The same prompt then runs there alone,
+and at one of both verifiers whose connection is cut halfway. Measured are the time and the bytes until the drafter's
+next accepted token, and the tokens a step from there on, beside those of the same part of the text without an
+interruption. What a swap costs is in `remote_features`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
-from benchmarks.harness.report import Spread
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.pair_options import add_pair_options, pair_figures
+from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
+from models.eagle_growth import inflate_eagle
+from tests.harness.checkout import MODELS
 
+_NAME = "drafter"
+_TREE = 64
+"""KV slots that a sequence needs beside its tokens."""
 TOKENS = 100
 """Tokens of each output."""
 
@@ -70,9 +94,9 @@ class _Kind:
 class Interruptions:
     """Interrupts requests with long prompts, one after another."""
 
-    def __init__(self, drafter: str, carried: Callable[[], int]):
-        """drafter: its name at all verifiers. carried: returns the bytes to it so far."""
-        self._speculation = Speculation(drafter=drafter, planning="always")
+    def __init__(self, carried: Callable[[], int]):
+        """carried: returns the bytes to the drafter so far."""
+        self._speculation = Speculation(drafter=_NAME, planning="always")
         self._carried = carried
         self._preempted, self._resumed = _Kind(), _Kind()
         self._tokens = 0
@@ -142,3 +166,57 @@ def _rate(steps: list[_Step], place: int) -> float:
             behind.append(step.tokens)
         counted += step.tokens
     return sum(behind) / len(behind)
+
+
+async def run(options: argparse.Namespace, services: Services) -> dict[str, object]:
+    """Runs everything; returns the figures."""
+    target = inflated(MODELS / "target", options.target_millions)
+    hidden = int(json.loads((target / "config.json").read_text(encoding="utf-8"))["hidden_size"])
+    slots = str(2 * options.prompt_tokens + TOKENS + _TREE)
+    async with AsyncExitStack() as stack:
+        eagle = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "eagle"
+        inflate_eagle(options.eagle, eagle, hidden)
+        verifiers, (drafter,) = await asyncio.gather(
+            started([lambda: services.verifier(target, "--kv-slots", slots, cores=options.verifier_cores)] * 2),
+            started([lambda: services.drafter(eagle, "--target", str(target), cores=options.drafter_cores)]),
+        )
+        near = await stack.enter_async_context(TcpProxy(drafter))
+        lines: dict[str, TcpProxy] = {}
+        clients: list[AsyncClient] = []
+        for address in verifiers:
+            client = await stack.enter_async_context(AsyncClient(address, timeout=600.0))
+            await client.drafters.attach(near.address, _NAME)
+            clients.append(client)
+            line = await stack.enter_async_context(TcpProxy(address))
+            lines[line.address] = line
+        text = [token for prompt in held_out_prompts(100) for token in await clients[0].tokenize(prompt)]
+        prompts = [text[start : start + options.prompt_tokens] for start in range(0, 7 * options.runs, 7)]
+        interruptions = Interruptions(lambda: near.up.carried)
+        await interruptions.run(clients[0], lines, prompts)
+    return (
+        pair_figures(options)
+        | {
+            "requests": f"{options.runs} prompts of {options.prompt_tokens} tokens, {TOKENS} tokens, greedy",
+            "features": f"{hidden} elements, {2 * hidden} bytes",
+        }
+        | interruptions.figures()
+    )
+
+
+def main() -> int:
+    """Runs the measurement and prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--eagle", type=Path, required=True, help="EAGLE-3 drafter trained for the bundled target")
+    parser.add_argument("--prompt-tokens", type=int, default=1700)
+    parser.add_argument("--runs", type=int, default=3)
+    add_pair_options(parser)
+    add_report_options(parser)
+    options = parser.parse_args()
+    with Services(threads=1) as services:
+        figures = asyncio.run(run(options, services))
+    print_report("interrupted_features", figures, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

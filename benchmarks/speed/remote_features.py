@@ -10,9 +10,7 @@ one with 8-bit features, and a draft model in a service take turns from prompt t
 Then a long prompt is read, without the prefix cache, with and without the drafter: the time of the first token, and the
 bytes that its features take. Behind the same prompt the drafter is swapped in mid-request for another connection to its
 service, which gets the features of the whole text again: the bytes, and the time until the target has verified the
-first of its nodes. Two such prompts at a verifier without room for both outputs have one of them preempted, and a cut
-connection has another resumed at a second verifier: the bytes and the time until the drafter's next accepted token, and
-the tokens a step from there on.
+first of its nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ from benchmarks.harness.pair_options import add_pair_options, add_run_options, p
 from benchmarks.harness.report import Spread
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.tcp_proxy import TcpProxy
-from benchmarks.speed.interrupted_features import TOKENS, Interruptions
 from benchmarks.speed.rtt import numbers
 from draftwire import AsyncClient, Speculation
 from models.eagle_growth import inflate_eagle
@@ -42,8 +39,6 @@ from tests.harness.checkout import MODELS
 
 PLAIN_NAME, LOCAL, INT8, DRAFT = "plain", "in the verifier", "in a service, 8-bit features", "draft model in a service"
 _SLOTS = ("--kv-slots", "8192")
-_TREE = 64
-"""KV slots that a sequence needs beside its tokens."""
 _SWAP_TOKENS = 200
 _SETTLING_SECONDS = 0.5
 """Time in which the features of a long prompt have arrived, after its first token."""
@@ -124,7 +119,6 @@ class Benchmark:
 
     def __init__(self) -> None:
         self.long = LongPrompts()
-        self.interrupted: Interruptions | None = None
         self.carried: dict[str, int] = {}
         """Bytes to the drafter in the measured runs and their warm-up, by arrangement."""
         self.width = 0
@@ -175,18 +169,6 @@ class Benchmark:
             await self.long.run(client, long, nearest, proxies[nearest])
             fresh = await stack.enter_async_context(TcpProxy(drafters[0]))
             await self.long.swap(client, long, nearest, fresh)
-            tight_slots = str(2 * length + TOKENS + _TREE)
-            (second,) = await started(
-                [lambda: services.verifier(target, "--kv-slots", tight_slots, cores=options.verifier_cores)]
-            )
-            tight = await stack.enter_async_context(AsyncClient(second, timeout=600.0))
-            await tight.drafters.attach(fresh.address, nearest)
-            lines = {
-                (line := await stack.enter_async_context(TcpProxy(each))).address: line for each in (verifier, second)
-            }
-            near = proxies[nearest]
-            self.interrupted = Interruptions(nearest, lambda: near.up.carried + fresh.up.carried)
-            await self.interrupted.run(tight, lines, long)
             return measured
 
     def figures(self, measured: Measured, options: argparse.Namespace) -> dict[str, object]:
@@ -208,9 +190,7 @@ class Benchmark:
         }
         for name, count in self.carried.items():
             found[f"{name}, bytes to the drafter per generated token"] = round(count / tokens[name])
-        assert self.interrupted is not None
-        found |= self.long.figures(at(options.round_trips[0])) | self.interrupted.figures()
-        return found | measured.figures()
+        return found | self.long.figures(at(options.round_trips[0])) | measured.figures()
 
 
 def main() -> None:

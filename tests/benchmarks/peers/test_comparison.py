@@ -88,7 +88,7 @@ def test_processes_are_shared_where_a_peer_takes_its_setting_with_the_request() 
 
 @pytest.mark.parametrize("llama_cpp", ["", "/opt/llama.cpp"])
 def test_every_peer_has_its_runner_and_names_of_its_own(llama_cpp: str) -> None:
-    everybody = peers(2, llama_cpp)
+    everybody = peers(2, llama_cpp, eagle=True)
     assert all(find_spec(peer.runner) is not None for peer in everybody)
     assert [peer.name for peer in everybody if peer.environment is None] == ["draftwire"]
     for peer in everybody:
