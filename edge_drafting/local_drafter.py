@@ -61,7 +61,7 @@ class LocalDrafter:
         """Fingerprint of the tokenizer, as in ``ModelInfo``."""
         run_self_test(loaded)
         self._vocab_size = loaded.vocab_size
-        self._longest = min(loaded.context_length, kv_slots)
+        self._slots = kv_slots
         self.thread = DraftThread(
             DraftModelDrafter(loaded, TreeGrowth(measure_step_cost(loaded))),
             prepare=lambda: None if threads is None else set_cpu_threads(threads),
@@ -75,8 +75,7 @@ class LocalDrafter:
 
     def spec(self, opened: pb.VerifyOpened) -> DraftSpec | None:
         """Returns the specification of a request's drafting, or None if this model cannot draft for it."""
-        longest = self._longest - opened.max_tree_nodes
-        if not opened.max_tree_nodes or len(opened.token_ids) > longest:
+        if not 0 < opened.max_tree_nodes < self._slots:
             return None
         if max(opened.token_ids) >= self._vocab_size:
             return None
@@ -84,7 +83,7 @@ class LocalDrafter:
             tokens=list(opened.token_ids),
             sampling=SamplingParams.read(opened.sampling, opened.sampling.seed),
             max_tree_nodes=opened.max_tree_nodes,
-            max_length=min(opened.max_length, longest),
+            max_length=opened.max_length,
             vocab_size=min(opened.vocab_size, self._vocab_size),
         )
 

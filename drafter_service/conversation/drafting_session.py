@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from drafter_service.conversation.draft_loop import Commit, DraftLoop, DraftReport, Received
-from drafter_service.conversation.handshake import greet, handshake_expected
+from drafter_service.conversation.handshake import MOST_TOKENS, greet, handshake_expected
 from drafter_service.conversation.opened_sequence import OpenedSequence, SequenceKey
 from drafter_service.conversation.sequence_opening import (
     SequenceOpening,
@@ -204,6 +204,9 @@ class DraftingSession:
         if len(self._sequences) + len(self._openings) >= limits.max_sequences:
             raise at_capacity(f"all {limits.max_sequences} sequences of the stream are open", _RETRY_SECONDS)
         opening = SequenceOpening(chunk, limits, self._hello.model.vocab_size)
+        coming = sum(other.committed_length for other in self._openings.values())
+        if coming and coming + opening.committed_length > MOST_TOKENS:
+            raise at_capacity(f"openings of {coming} tokens are incomplete", _RETRY_SECONDS)
         self._openings[chunk.sequence_id] = opening
         return opening
 

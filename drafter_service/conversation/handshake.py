@@ -22,6 +22,8 @@ from service_runtime.rpc.message_stream import MessageStream
 
 log = get_logger(__name__)
 
+MOST_TOKENS = 1 << 20
+"""Limit on the tokens of an opening, for drafters that follow a text of any length."""
 _HANDSHAKE_SECONDS = 10.0
 """Time that a verifier has to send its hello and read the answer."""
 
@@ -34,7 +36,7 @@ def own_hello(
     features: FeatureMap | None = None,
 ) -> model_info_pb2.PeerInfo:
     """Builds this drafter's hello. slots: of its KV cache; None if it drafts from the target's last hidden states.
-    features: those it drafts from, if any."""
+    features: those it drafts from, if any; a drafter without them has a draft model or nothing that reads a text."""
     capabilities = [CAPABILITY_PING]
     if slots is None:
         capabilities.append(CAPABILITY_HIDDEN_STATES)
@@ -48,9 +50,10 @@ def own_hello(
             max_sequences=settings.max_sequences,
             max_tree_nodes=settings.max_tree_nodes,
             max_message_bytes=settings.max_message_bytes,
-            # A sequence that would not fit into an empty KV cache is refused for its length, not for lack of room.
-            max_sequence_tokens=model.context_length
-            if slots is None
+            # A draft model reads the last tokens of a text that is longer than its context or its KV cache. What reads
+            # a feature beside each token refuses one that would not fit into an empty cache for its length.
+            max_sequence_tokens=MOST_TOKENS
+            if features is None or slots is None
             else min(model.context_length, slots - settings.max_tree_nodes),
         ),
         capabilities,

@@ -32,7 +32,8 @@ class SequenceOpening:
         self.max_length = first.max_length
         """Maximum committed length of the request."""
         self._vocab_size = vocab_size
-        self._committed_length = first.committed_length
+        self.committed_length = first.committed_length
+        """Number of tokens of the complete opening."""
         self._sampling = _sampling(first.sampling)
         self._draws = first.acceptance == speculation_pb2.ACCEPTANCE_RULE_REJECTION
         self._dynamic_temperature = first.dynamic_temperature
@@ -52,20 +53,20 @@ class SequenceOpening:
     @property
     def complete(self) -> bool:
         """Whether all tokens have arrived."""
-        return len(self._tokens) == self._committed_length
+        return len(self._tokens) == self.committed_length
 
     def add(self, chunk: drafter_service_pb2.OpenSequence) -> None:
         """Adds the next chunk. Raises ServiceError."""
-        if chunk.committed_length != self._committed_length:
+        if chunk.committed_length != self.committed_length:
             raise invalid_field(
                 "committed_length",
-                f"must be {self._committed_length} as in the first chunk, got {chunk.committed_length}",
+                f"must be {self.committed_length} as in the first chunk, got {chunk.committed_length}",
             )
         if chunk.offset != len(self._tokens):
             raise invalid_field(
                 "offset", f"must be {len(self._tokens)}, the number of tokens so far, got {chunk.offset}"
             )
-        room = self._committed_length - len(self._tokens)
+        room = self.committed_length - len(self._tokens)
         if not 1 <= len(chunk.token_ids) <= room:
             raise invalid_field("token_ids", f"must have 1 to {room} tokens in this chunk, got {len(chunk.token_ids)}")
         check_token_ids(chunk.token_ids, self._vocab_size)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from drafter_service.conversation.handshake import MOST_TOKENS
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.process.logs import get_logger
@@ -17,9 +18,6 @@ from speculative_engine.model.read_model import resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
 log = get_logger(__name__)
-
-_MOST_TOKENS = 1 << 20
-"""Limit on the tokens of an opening. The heads themselves have none: they see one hidden state at any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def load_heads(settings: DrafterSettings) -> LoadedHeads:
         architecture="Medusa",
         parameters=sum(parameter.numel() for parameter in heads.parameters()),
         vocab_size=heads.vocab_size,
-        context_length=_MOST_TOKENS,
+        context_length=MOST_TOKENS,  # heads see one hidden state at any length
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
         tokenizer_sha256=tokenizer.sha256 if tokenizer is not None else "",

@@ -7,7 +7,7 @@ from typing import Any
 from drafter_service.conversation.draft_loop import DraftLoop
 from drafter_service.conversation.drafting_counts import DraftingCounts
 from drafter_service.conversation.drafting_session import DraftingSession
-from drafter_service.conversation.handshake import own_hello
+from drafter_service.conversation.handshake import MOST_TOKENS, own_hello
 from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loaded_heads import LoadedHeads
 from drafter_service.models.loaded_model import threads_of
@@ -84,7 +84,9 @@ class ServingModel:
             keep_alive=keep_alive,
             max_streams=settings.max_streams,
             # More tokens than the KV cache holds may wait, but a flood must not exhaust memory.
-            max_waiting_tokens=4 * (self._pool.capacity if self._pool is not None else settings.kv_slots),
+            max_waiting_tokens=max(
+                MOST_TOKENS, 4 * (self._pool.capacity if self._pool is not None else settings.kv_slots)
+            ),
         )
         self._drafting.start()
         self._sessions: set[DraftingSession] = set()

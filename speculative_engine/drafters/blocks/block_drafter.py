@@ -8,12 +8,12 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from speculative_engine.drafters.blocks.block_network import Block, BlockNetwork, Reading
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.drafter import DraftSpec, Growth
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.features.reading_drafter import READING, ReadingDraft
 from speculative_engine.drafters.marginal_growth import WIDTH, MarginalGrowth
 from speculative_engine.drafters.model.draft_model import Outlook
-from speculative_engine.drafters.model.slot_drafter import SlotDrafter
+from speculative_engine.drafters.model.slot_drafter import SlotDrafter, check_room
 from speculative_engine.drafters.tree_growth import TreeGrowth
 
 
@@ -75,9 +75,7 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
 
     def begin(self, spec: DraftSpec) -> BlockDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
-        needed, capacity = max(spec.max_length, len(spec.tokens)) + self._block, self.model.pool.capacity
-        if needed > capacity:
-            raise DrafterFullError(f"sequence needs {needed} KV slots, but there are only {capacity}")
+        check_room(spec, self._block, self.model.pool)
         return BlockDraft(spec)
 
     def observe(self, draft: BlockDraft, tokens: Sequence[int]) -> None:

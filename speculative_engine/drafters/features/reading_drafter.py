@@ -12,6 +12,7 @@ from speculative_engine.drafters.drafter import DraftSpec, Growth
 from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter, ModelDraft
+from speculative_engine.drafters.model.slot_drafter import check_room
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -120,7 +121,7 @@ class ReadingDrafter(DraftModelDrafter):
 
     def begin(self, spec: DraftSpec) -> ReadingDraft:
         """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
-        super().begin(spec)
+        check_room(spec, spec.max_tree_nodes, self.model.pool)
         return ReadingDraft(spec)
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.model.context_window import ContextWindow
 from speculative_engine.drafters.model.draft_ahead import Begun, DraftAhead, Trust
 from speculative_engine.drafters.model.slot_drafter import SlotDraft, SlotDrafter, within
 from speculative_engine.drafters.tree_growth import TreeGrowth
@@ -34,15 +35,39 @@ _Expanded: TypeAlias = "tuple[Hashable, ModelDraft, Node]"
 class ModelDraft(SlotDraft):
     """One sequence. Its expanded nodes hold slots in addition to those of its leading tokens."""
 
-    def __init__(self, spec: DraftSpec):
+    def __init__(self, spec: DraftSpec, window: ContextWindow | None = None):
+        """window: what the model reads of the text; None for all of it."""
         super().__init__(spec, list(spec.tokens))
+        self._window = window
+        self._turn_window()
+
+    @property
+    def left_out(self) -> int:
+        """Number of the text's tokens that are not read: by so much a position in the model is smaller."""
+        return self.tree.committed_length - len(self.tokens)
+
+    @property
+    def max_position(self) -> int:
+        """The position from which nodes need no children, or the model has no positions for them."""
+        last = super().max_position
+        return last if self._window is None else min(last, self.left_out + self._window.size)
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Applies a verdict; the walked nodes' slots become the sequence's own. Returns those of the pruned nodes."""
+        """Applies a verdict; the walked nodes' slots become the sequence's own. Returns those that are free now: of
+        pruned nodes, and of everything if the window has to be read afresh."""
         walked, pruned = self.tree.commit(tokens)
         self.tokens.extend(tokens)
         self.slots.extend([node.slot for node in walked if node.slot >= 0])
-        return [node.slot for node in pruned if node.slot >= 0]
+        return [node.slot for node in pruned if node.slot >= 0] + self._turn_window()
+
+    def _turn_window(self) -> list[int]:
+        """Gives up a full window for its newer half, and returns the slots that are free now."""
+        newest = None if self._window is None else self._window.newest(self.tokens)
+        if newest is None:
+            return []
+        freed: list[int] = self.give_up().tolist()
+        self.tokens = newest
+        return freed
 
     def give_up(self) -> np.ndarray:
         """Releases all KV slots, those of nodes included, and returns them."""
@@ -81,11 +106,16 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         self._trust = Trust()
 
     def begin(self, spec: DraftSpec) -> ModelDraft:
-        """Returns the draft of a sequence. Raises DrafterFullError if the sequence can never fit."""
-        needed = max(spec.max_length, len(spec.tokens)) + spec.max_tree_nodes
-        if needed > self.model.pool.capacity:
-            raise DrafterFullError(f"sequence needs {needed} KV slots, but there are only {self.model.pool.capacity}")
-        return ModelDraft(spec)
+        """Returns the draft of a sequence, which reads its last tokens if all are too many.
+
+        Raises DrafterFullError if a tree can never fit.
+        """
+        room = self.model.pool.capacity - spec.max_tree_nodes
+        if room < 1:
+            raise DrafterFullError(
+                f"a tree needs {spec.max_tree_nodes} KV slots, and the pool has only {self.model.pool.capacity}"
+            )
+        return ModelDraft(spec, ContextWindow.of(min(self.model.context_length, room), spec))
 
     def observe(self, draft: ModelDraft, tokens: Sequence[int]) -> None:
         """Learns from a verdict which nodes are worth drafting."""
@@ -300,7 +330,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         """Adds the row of a node whose ancestors have all been through the model."""
         ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
         node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
-        row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
+        row = builder.add_row(node.token, node.position - draft.left_out, node.slot, wants_logits=True)
         context = np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)])
         builder.add_lane(context, [row], 0, LaneState(draft.state, len(ancestors) + 1), owner=draft.slots)
 

@@ -55,8 +55,6 @@ class LocalModelDrafter:
         self._drafter: RoundDrafter
         self._worth: RoundWorth
         self._engine: EngineState
-        self._open: set[Hashable] = set()
-        """Sequences that fit into the model's context."""
         self._to_do = False
         """Whether a sequence was opened or committed tokens since the last drafting."""
 
@@ -70,23 +68,17 @@ class LocalModelDrafter:
         self._worth = RoundWorth(engine.cost, cost)
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """Starts drafting for a sequence, unless it may outgrow the model's context. Raises DrafterFullError."""
-        self.close(key)
-        if spec.max_length > self.model.context_length:
-            return
+        """Starts drafting for a sequence. Raises DrafterFullError."""
         self._drafter.open(key, spec)
-        self._open.add(key)
         self._to_do = True
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """Applies a verdict, if the sequence is drafted for. Raises OutOfSyncError, KeyError."""
-        if key in self._open:
-            self._drafter.commit(key, committed_length, tokens)
-            self._to_do = True
+        """Applies a verdict. Raises OutOfSyncError, KeyError."""
+        self._drafter.commit(key, committed_length, tokens)
+        self._to_do = True
 
     def close(self, key: Hashable) -> None:
         """Stops drafting for a sequence; does nothing if it is not open."""
-        self._open.discard(key)
         self._drafter.close(key)
 
     @property

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import torch
 
 from speculative_engine.drafters.base import BaseDrafter, TreeDraft
-from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec
 from speculative_engine.drafters.model.step_shares import StepShares
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kv.fair_shares import ServedVerifier
@@ -27,6 +28,7 @@ class SlotDraft(TreeDraft):
 
     def __init__(self, spec: DraftSpec, tokens: list[int]):
         super().__init__(spec)
+        self.spec = replace(spec, tokens=())  # a long text need not stay in memory beside what is read of it
         self.tokens = tokens
         self.slots = SlotList()
         self.state = SequenceState()
@@ -34,7 +36,7 @@ class SlotDraft(TreeDraft):
 
     @property
     def length(self) -> int:
-        """Number of committed tokens."""
+        """Number of committed tokens that are read."""
         return len(self.tokens)
 
     @property
@@ -123,6 +125,13 @@ class SlotDrafter(BaseDrafter[SlotDraftT]):
     def slot_use(self) -> dict[ServedVerifier, SlotUse]:
         """Returns the KV slot use of each verifier with open sequences."""
         return self._queue.use()
+
+
+def check_room(spec: DraftSpec, tree: int, pool: SlotPool) -> None:
+    """Raises DrafterFullError for a sequence that, read as a whole, can never fit beside a tree of so many slots."""
+    needed = max(spec.max_length, len(spec.tokens)) + tree
+    if needed > pool.capacity:
+        raise DrafterFullError(f"sequence needs {needed} KV slots, but there are only {pool.capacity}")
 
 
 def within(logits: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:

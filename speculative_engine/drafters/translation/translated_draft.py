@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.context_window import ContextWindow
 from speculative_engine.drafters.model.slot_drafter import SlotDraft
 from speculative_engine.drafters.translation.realignment import append_text
 from speculative_engine.drafters.translation.token_map import TokenMap
@@ -46,22 +47,23 @@ class Spelling:
 class TranslatedDraft(SlotDraft):
     """One sequence. The target's tokens are only counted; `tokens` holds the text as draft tokens."""
 
-    def __init__(self, spec: DraftSpec, token_map: TokenMap, most_tokens: int):
-        """most_tokens: most draft tokens of a text that is drafted for."""
+    def __init__(self, spec: DraftSpec, token_map: TokenMap, window: ContextWindow):
+        """window: what the model reads of the draft tokens."""
         super().__init__(spec, [])
         self._map = token_map
-        self._most_tokens = most_tokens
+        self._window = window
         self._spellings: dict[Node, Spelling] = {}
         append_text(self.tokens, spec.tokens, token_map)
+        self._turn_window()
 
     @property
     def outgrown(self) -> bool:
-        """Whether nothing is drafted for the text because it is too long or empty."""
-        return not 0 < len(self.tokens) <= self._most_tokens
+        """Whether nothing is drafted for the text, because it is empty or the model has no room for any and a tree."""
+        return not self.tokens or self._window.most < 1
 
     @property
     def length(self) -> int:
-        """Number of committed draft tokens; 0 if outgrown."""
+        """Number of committed draft tokens that are read; 0 if outgrown."""
         return 0 if self.outgrown else len(self.tokens)
 
     @property
@@ -125,8 +127,17 @@ class TranslatedDraft(SlotDraft):
             if spelling.base in path:
                 spelling.base = None
         self._spellings = living
-        if self.outgrown:
-            freed += self.give_up().tolist()
+        return freed + self._turn_window()
+
+    def _turn_window(self) -> list[int]:
+        """Gives up a full window for its newer half, and returns the slots that are free now."""
+        newest = self._window.newest(self.tokens)
+        if newest is None:
+            return []
+        freed: list[int] = self.give_up().tolist()
+        for spelling in self._spellings.values():
+            spelling.start -= len(self.tokens) - len(newest)
+        self.tokens = newest
         return freed
 
     def _cut(self, length: int, *, keep_tokens: bool = False) -> list[int]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.model.context_window import ContextWindow
 from speculative_engine.drafters.model.slot_drafter import SlotDrafter, within
 from speculative_engine.drafters.translation.token_map import MOST_PIECES, TokenMap
 from speculative_engine.drafters.translation.token_projection import TokenProjection
@@ -73,7 +74,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         self._questions: dict[Hashable, list[_Question]] = {}
 
     def begin(self, spec: DraftSpec) -> TranslatedDraft:
-        """Returns the draft of a sequence, for which nothing is drafted while its text is too long for the draft model.
+        """Returns the draft of a sequence, which reads its last tokens if all are too many.
 
         Raises DrafterFullError if a tree can never fit.
         """
@@ -82,7 +83,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
             raise DrafterFullError(f"a tree needs {room} KV slots, and the pool has only {self.model.pool.capacity}")
         most = min(self.model.pool.capacity, self.model.context_length) - room
         self._projection.observe(spec.tokens)
-        return TranslatedDraft(spec, self._map, most)
+        return TranslatedDraft(spec, self._map, ContextWindow(most, most))
 
     def observe(self, draft: TranslatedDraft, tokens: Sequence[int]) -> None:
         """Learns from a verdict which nodes are worth drafting, and how often draft tokens are whole target tokens."""

@@ -46,7 +46,8 @@ class TestHandshake:
         assert info.build.startswith("draftwire ")
         assert info.model.vocab_size == VOCABULARY
         assert info.limits.max_sequences == 64
-        assert info.limits.max_sequence_tokens == CONTEXT
+        assert info.model.context_length == CONTEXT
+        assert info.limits.max_sequence_tokens == handshake.MOST_TOKENS > CONTEXT
         assert info.limits.max_message_bytes > 0
 
     async def test_a_first_message_that_is_no_hello_ends_the_stream(self, drafter: InProcessDrafter) -> None:
@@ -348,7 +349,11 @@ class TestSequenceFaults:
             ({"token_ids": [1, 2, 3, 4]}, "INVALID_FIELD", "token_ids"),
             ({"offset": 1}, "INVALID_FIELD", "offset"),
             ({"committed_length": 0}, "INVALID_FIELD", "committed_length"),
-            ({"committed_length": CONTEXT + 1, "max_length": 1000}, "CONTEXT_EXCEEDED", "committed_length"),
+            (
+                {"committed_length": handshake.MOST_TOKENS + 1, "max_length": 1 << 30},
+                "CONTEXT_EXCEEDED",
+                "committed_length",
+            ),
             ({"max_length": 2}, "INVALID_FIELD", "max_length"),
             ({"max_tree_nodes": 0}, "INVALID_FIELD", "max_tree_nodes"),
             (
@@ -390,15 +395,32 @@ class TestSequenceFaults:
             assert reason == "TOKEN_OUT_OF_RANGE"
             assert "token_ids[1]" in error.status.message
 
-    async def test_a_sequence_is_drafted_for_as_long_as_it_fits(self, drafter: InProcessDrafter) -> None:
-        prompt = [3 + index % 90 for index in range(CONTEXT - 2)]
+    @pytest.mark.parametrize("length", [CONTEXT - 20, 3 * CONTEXT])
+    async def test_drafting_goes_on_beyond_the_models_context(self, drafter: InProcessDrafter, length: int) -> None:
+        prompt = [3 + index % 90 for index in range(length)]
         async with drafter.connected() as verifier:
             await verifier.open(1, prompt, max_length=10 * CONTEXT)
-            await verifier.until(lambda: verifier.mirrors[1].tree.size)
-            await verifier.commit({1: [5, 6]})
-            await verifier.commit({1: [7]})
-            assert (await verifier.error(1))[0] == "CONTEXT_EXCEEDED"
+            for number in range(80):
+                await verifier.until(lambda: verifier.mirrors[1].tree.size)
+                await verifier.commit({1: [5 + number, 6]})
+            assert verifier.errors == []
+            assert 0 < await slots_used(drafter) <= CONTEXT + drafter.settings.max_tree_nodes
+            await verifier.close(1)
             assert await slots_used(drafter) == 0
+
+    async def test_incomplete_openings_are_bounded(
+        self, drafter: InProcessDrafter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "MOST_TOKENS", 500)
+        async with drafter.connected() as verifier:
+            for number, length in ((1, 400), (2, 101), (3, 90)):
+                message = opening(number, [5] * length)
+                del message.token_ids[50:]
+                await verifier.stream.write(Request(open=message))
+            assert (await verifier.error(2))[0] == "AT_CAPACITY"
+            await verifier.open(4, PROMPT, chunk=2)
+            await verifier.until(lambda: verifier.mirrors[4].tree.size)
+            assert verifier.errors == []
 
     async def test_a_verdict_beyond_the_requests_own_end(self, drafter: InProcessDrafter) -> None:
         async with drafter.connected() as verifier:

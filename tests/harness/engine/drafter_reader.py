@@ -25,6 +25,7 @@ class DrafterReader:
         max_tree_nodes: int = 16,
         max_length: int = 10_000,
         vocab_size: int = VOCABULARY,
+        sampling: SamplingParams | None = None,
     ) -> None:
         self.drafter = drafter
         self.key = key
@@ -32,7 +33,8 @@ class DrafterReader:
         self.tokens = list(tokens)
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
         self._reader = ProposalReader("drafter", max_tree_nodes, vocab_size)
-        drafter.open(key, DraftSpec(self.tokens, SamplingParams(), max_tree_nodes, max_length, vocab_size))
+        spec = DraftSpec(self.tokens, sampling or SamplingParams(), max_tree_nodes, max_length, vocab_size)
+        drafter.open(key, spec)
 
     def grow(self) -> None:
         """Calls the drafter until it has nothing left to draft."""

@@ -194,11 +194,11 @@ def test_a_verdict_that_prunes_may_let_the_next_one_in() -> None:
         drafter.close(key)
 
 
-def test_a_sequence_that_never_fits_is_refused() -> None:
+def test_a_tree_that_never_fits_is_refused() -> None:
     drafter = DraftModelDrafter(model_of(116))
-    drafter.open(0, DraftSpec([5], SamplingParams(), CREDIT, 100))
-    with pytest.raises(DrafterFullError, match="sequence needs 117 KV slots, but there are only 116"):
-        drafter.open(1, DraftSpec([5], SamplingParams(), CREDIT, 101))
+    drafter.open(0, DraftSpec([5], SamplingParams(), 115, 1000))
+    with pytest.raises(DrafterFullError, match="a tree needs 116 KV slots, and the pool has only 116"):
+        drafter.open(1, DraftSpec([5], SamplingParams(), 116, 50))
     assert drafter.sequences == 1
     drafter.close(0)
 

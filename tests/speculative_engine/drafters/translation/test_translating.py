@@ -13,6 +13,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
+from tests.harness.engine.drafter_reader import DrafterReader
 from tests.harness.engine.engines import packed, tiny_model
 from tests.harness.engine.translation import token_map, vocabulary
 from tests.harness.models.byte_tokenizers import TEXT
@@ -200,30 +201,27 @@ def test_what_is_kept_is_as_if_it_had_been_computed_anew(kind: str) -> None:
     pair.close(1)
 
 
-def test_a_text_too_long_for_the_draft_model_is_followed_and_not_drafted_for() -> None:
+@pytest.mark.parametrize("opened", [20, None], ids=["grows too long", "is too long"])
+def test_a_text_too_long_for_the_draft_model_is_drafted_for_by_its_end(opened: int | None) -> None:
     model = model_of("draft", 2000, context=128)
     drafter = TranslatingDrafter(model, token_map("target", "draft"))
     tokens = vocabulary("target").encode(TEXT[1].encode() * 3)
-    drafter.open(0, DraftSpec(tokens, SamplingParams(temperature=0.0), CREDIT, 5000))
-    assert drafter.busy
-    assert drafter.grow().opened == [0]
-    assert not drafter.busy
-    drafter.commit(0, len(tokens) + 1, [tokens[0]])
-    assert (drafter.busy, model.pool.used) == (False, 0)
-    drafter.close(0)
-
-
-def test_a_text_that_grows_too_long_gives_its_slots_back() -> None:
-    model = model_of("draft", 2000, context=128)
-    drafter = TranslatingDrafter(model, token_map("target", "draft"))
-    tokens = vocabulary("target").encode(TEXT[1].encode() * 3)
-    drafter.open(0, DraftSpec(tokens[:20], SamplingParams(temperature=0.0), CREDIT, 5000))
-    while drafter.busy:
-        drafter.grow()
-    assert model.pool.used > 0
-    drafter.commit(0, len(tokens), tokens[20:])
-    assert (drafter.busy, model.pool.used) == (False, 0)
-    drafter.close(0)
+    reader = DrafterReader(drafter, tokens[:opened], max_length=5000, vocab_size=len(vocabulary("target")))
+    reader.grow()
+    if opened is not None:
+        reader.commit(tokens[opened:])
+    drafted = turned = 0
+    for token in tokens:
+        draft = drafter._drafts[reader.key]
+        kept = len(draft.tokens)
+        assert 0 < len(draft.slots) == kept <= draft._window.most < 128
+        drafted += reader.tree.size > 0
+        path = reader.likeliest()[:2]
+        reader.commit([*path, token])
+        turned += len(draft.tokens) < kept
+    assert drafted > len(tokens) // 2 and turned > 1
+    drafter.close(reader.key)
+    assert model.pool.used == 0
 
 
 def test_verdicts_that_do_not_follow_are_refused() -> None:

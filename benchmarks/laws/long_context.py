@@ -1,0 +1,166 @@
+"""Compares speed and first token beside drafters with plain decoding in long contexts (law 3).
+
+    python -m benchmarks.laws.long_context [--contexts 1024,8192,32768] [--drafters model,local:draft,local:ngram]
+        [--runs 3] [--json]
+
+The target is the bundled one with its rotary positions stretched (YaRN) to a context of 34,816 tokens, in its own size:
+in a long context, attention takes the time that weights take elsewhere. Its text is thereby worse than in the context of
+its training, and the same for all. The draft model keeps its own context of 2,048 tokens, and reads a window of a longer
+text.
+
+- model: the draft model as a drafter service on the drafters' core;
+- local:draft: the same in the verifier's thread;
+- local:ngram: a lookup in the verifier's thread.
+
+Prompts are the held-out ones, joined and repeated to a context's length, without a cache of prefixes. All are decoded
+greedily, one at a time; prompt and output together have the context's length. With --control plain decoding takes part
+twice: the difference between the two is the noise of a row. The exit status is 1 if an output differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
+from benchmarks.harness.held_out import held_out_prompts, texts_of
+from benchmarks.harness.pair_options import add_run_options, cores, counts
+from benchmarks.harness.report import Spread
+from benchmarks.harness.services import Services, started
+from draftwire import AsyncClient, Speculation
+from tests.harness.checkout import MODELS
+
+CONTEXT = 17 * 2048
+PLAIN, CONTROL = "plain", "plain again"
+MODEL = "model"
+GOAL, FIRST_GOAL = 0.97, 1.05
+_TREE_ROOM = 512
+
+
+def stretched(model: Path, place: Path) -> Path:
+    """Writes the model with a long context to a directory, and returns it."""
+    made = place / f"{model.name}-long"
+    shutil.copytree(model, made)
+    config = json.loads((made / "config.json").read_text())
+    trained = config["max_position_embeddings"]
+    config["rope_parameters"] |= {
+        "rope_type": "yarn",
+        "factor": CONTEXT / trained,
+        "original_max_position_embeddings": trained,
+    }
+    config["max_position_embeddings"] = CONTEXT
+    (made / "config.json").write_text(json.dumps(config))
+    return made
+
+
+async def run(options: argparse.Namespace, services: Services) -> Measured:
+    """Runs the comparison."""
+    flags = ("--kv-slots", str(CONTEXT + _TREE_ROOM), "--no-prefix-cache")
+    with tempfile.TemporaryDirectory() as place:
+        target = stretched(MODELS / "target", Path(place))
+        (address,) = await started([lambda: services.verifier(target, *flags, cores=options.verifier_cores)])
+    async with AsyncClient(address, timeout=600.0) as client:
+        for name in options.drafters:
+            where = f"{name}?model={MODELS / 'draft'}" if name == "local:draft" else name
+            if name == MODEL:
+                draft = MODELS / "draft"
+                (where,) = await started([lambda: services.drafter(draft, cores=options.drafter_cores)])
+            await client.drafters.attach(where, label(name))
+        tokens = [token for text in held_out_prompts(64) for token in await client.tokenize(text)]
+        comparisons = []
+        for number, context in enumerate(options.contexts):
+            plain = row(context, PLAIN)
+            arrangements = [Arrangement(plain, client, plain)]
+            arrangements += [
+                Arrangement(row(context, name), client, plain, Speculation(drafter=label(name)))
+                for name in options.drafters
+            ]
+            if options.control:
+                arrangements.append(Arrangement(row(context, CONTROL), client, plain))
+            texts = texts_of(tokens, number, options.prompts, context - options.max_tokens)
+            comparisons.append(Comparison(arrangements, [[text] for text in texts], options.max_tokens))
+        return await measure(comparisons, options.runs, warm_up=False, verbose=options.verbose)
+
+
+def label(name: str) -> str:
+    """Returns a drafter's name in the pool."""
+    return name.removeprefix("local:")
+
+
+def row(context: int, name: str) -> str:
+    """Returns the name of an arrangement."""
+    return f"context {context}, {name}"
+
+
+def first_token(measured: Measured, name: str, over: str) -> Spread:
+    """Returns one arrangement's time to the first token over another's, for each run."""
+
+    def seconds(each: str) -> list[float]:
+        return [
+            sum(stream.first_token_seconds for batch in run for stream in batch.streams)
+            for run in measured.batches[each]
+        ]
+
+    return Spread.of([a / b for a, b in zip(seconds(name), seconds(over), strict=True)])
+
+
+def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
+    """Returns the figures to print."""
+    found: dict[str, object] = {
+        "pair": "bundled, in its own size, the target stretched to a context of 34,816 tokens, the draft model with 2,048, "
+        "bfloat16, 1 thread each",
+        "cores": f"verifying on {options.verifier_cores}, drafting on {options.drafter_cores}, the client on any",
+        "requests": f"{options.prompts} texts a context, one at a time, the last {options.max_tokens} tokens generated",
+    }
+    slow, late = [], []
+    for context in options.contexts:
+        plain = row(context, PLAIN)
+        found[f"{plain}, tokens/s"] = measured.rate(plain)
+        firsts = [
+            stream.first_token_seconds for run in measured.batches[plain] for batch in run for stream in batch.streams
+        ]
+        found[f"{plain}, first token, s"] = Spread.of(firsts)
+        for name in [*options.drafters, *([CONTROL] if options.control else [])]:
+            each = row(context, name)
+            rate, first = measured.ratio(each, plain), first_token(measured, each, plain)
+            found[f"{each} / plain"] = rate
+            found[f"{each} / plain, first token"] = first
+            if name == CONTROL:
+                continue
+            slow += [each] if rate.median < GOAL else []
+            late += [each] if first.median > FIRST_GOAL else []
+            found[f"{each}, accepted"] = measured.acceptance_rate(each)
+            found[f"{each}, speculation"] = (
+                f"{measured.acceptance_length(each):.2f} tokens and {measured.nodes_per_step(each):.2f} draft tokens a step"
+            )
+    found[f"rows below {GOAL:g} of plain"] = ", ".join(slow) or "none"
+    found[f"rows with a first token later than {FIRST_GOAL:g} of plain"] = ", ".join(late) or "none"
+    return found | measured.figures()
+
+
+def main() -> None:
+    """Runs the comparison and prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--contexts", type=counts, default=[1024, 8192, 32768], help="tokens, comma-separated")
+    parser.add_argument(
+        "--drafters",
+        type=lambda text: text.split(","),
+        default=[MODEL, "local:draft", "local:ngram"],
+        help="drafters to measure, comma-separated",
+    )
+    parser.add_argument("--control", action="store_true", help="measure plain decoding twice")
+    parser.add_argument("--verifier-cores", type=cores, default=[0])
+    parser.add_argument("--drafter-cores", type=cores, default=[1])
+    add_run_options(parser, prompts=1, max_tokens=128)
+    options = parser.parse_args()
+    if max(options.contexts) > CONTEXT or min(options.contexts) <= options.max_tokens:
+        parser.error(f"--contexts: must be above --max-tokens and at most {CONTEXT}")
+    sys.exit(measure_and_report("long_context", run, figures, options))
+
+
+if __name__ == "__main__":
+    main()
