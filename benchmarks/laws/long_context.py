@@ -3,10 +3,10 @@
     python -m benchmarks.laws.long_context [--contexts 1024,8192,32768] [--drafters model,local:draft,local:ngram]
         [--runs 3] [--json]
 
-The target is the bundled one with its rotary positions stretched (YaRN) to a context of 34,816 tokens, in its own size:
-in a long context, attention takes the time that weights take elsewhere. Its text is thereby worse than in the context of
-its training, and the same for all. The draft model keeps its own context of 2,048 tokens, and reads a window of a longer
-text.
+The target is the bundled one with its rotary positions stretched (YaRN) to a context of 34,816 tokens, in its own
+size: in a long context, attention takes the time that weights take elsewhere. Its text is thereby worse than in the
+context of its training, and the same for all. The draft model keeps its own context of 2,048 tokens, and reads a window
+of a longer text.
 
 - model: the draft model as a drafter service on the drafters' core;
 - local:draft: the same in the verifier's thread;
@@ -24,6 +24,7 @@ import json
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
@@ -31,6 +32,7 @@ from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.pair_options import add_run_options, cores, counts
 from benchmarks.harness.report import Spread
 from benchmarks.harness.services import Services, started
+from benchmarks.harness.stream_batch import run_batch
 from draftwire import AsyncClient, Speculation
 from tests.harness.checkout import MODELS
 
@@ -63,14 +65,23 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     with tempfile.TemporaryDirectory() as place:
         target = stretched(MODELS / "target", Path(place))
         (address,) = await started([lambda: services.verifier(target, *flags, cores=options.verifier_cores)])
+        return await compare(address, options, services)
+
+
+async def compare(address: str, options: argparse.Namespace, services: Services) -> Measured:
+    """Measures the drafters of a verifier."""
     async with AsyncClient(address, timeout=600.0) as client:
         for name in options.drafters:
             where = f"{name}?model={MODELS / 'draft'}" if name == "local:draft" else name
             if name == MODEL:
                 draft = MODELS / "draft"
-                (where,) = await started([lambda: services.drafter(draft, cores=options.drafter_cores)])
+                (where,) = await started([partial(services.drafter, draft, cores=options.drafter_cores)])
             await client.drafters.attach(where, label(name))
         tokens = [token for text in held_out_prompts(64) for token in await client.tokenize(text)]
+        for name in (None, *options.drafters):  # what is done once, and what the first drafts teach
+            speculation = Speculation(enabled=False) if name is None else Speculation(drafter=label(name))
+            for text in texts_of(tokens, len(options.contexts), 2, 256):
+                await run_batch(client, [text], {"max_tokens": options.max_tokens, "temperature": 0.0}, speculation)
         comparisons = []
         for number, context in enumerate(options.contexts):
             plain = row(context, PLAIN)
@@ -111,8 +122,8 @@ def first_token(measured: Measured, name: str, over: str) -> Spread:
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
     """Returns the figures to print."""
     found: dict[str, object] = {
-        "pair": "bundled, in its own size, the target stretched to a context of 34,816 tokens, the draft model with 2,048, "
-        "bfloat16, 1 thread each",
+        "pair": f"bundled, in its own size, the target stretched to a context of {CONTEXT:,} tokens, the draft model "
+        "with 2,048, bfloat16, 1 thread each",
         "cores": f"verifying on {options.verifier_cores}, drafting on {options.drafter_cores}, the client on any",
         "requests": f"{options.prompts} texts a context, one at a time, the last {options.max_tokens} tokens generated",
     }
@@ -135,7 +146,8 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
             late += [each] if first.median > FIRST_GOAL else []
             found[f"{each}, accepted"] = measured.acceptance_rate(each)
             found[f"{each}, speculation"] = (
-                f"{measured.acceptance_length(each):.2f} tokens and {measured.nodes_per_step(each):.2f} draft tokens a step"
+                f"{measured.acceptance_length(each):.2f} tokens and "
+                f"{measured.nodes_per_step(each):.2f} draft tokens a step"
             )
     found[f"rows below {GOAL:g} of plain"] = ", ".join(slow) or "none"
     found[f"rows with a first token later than {FIRST_GOAL:g} of plain"] = ", ".join(late) or "none"
