@@ -5,7 +5,8 @@
 Real services: a verifier of the bundled target with a chat template that knows tools and reasoning, a gateway, and a
 drafter service. Every request is run plainly first. Then each drafter in turn is attached, and drafts in any case
 (planning "always"): one request after another; all at once; and with the line to the verifier cut midway, so that the
-request is resumed. Outputs have to be equal: tokens, texts, reasons, log-probabilities, tool calls, reasoning.
+request is resumed. Outputs have to be equal: tokens, texts, reasons, log-probabilities, tool calls, reasoning. A
+predicted output needs no drafter: it is what the same request wrote plainly, with some letters changed in its middle.
 
 --heads, --eagle3 and --dflash add drafters that were trained for the bundled target. --page writes the table as a
 document. The exit status is 1 if a single output differs.
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness.held_out import held_out_prompts
@@ -45,6 +47,7 @@ LOCAL = {
     "lookahead": "local:lookahead",
     "early exit": "local:early_exit?layers=2",
 }
+PREDICTED = "predicted output"
 WAYS = ("alone", "batch", "resumed")
 
 
@@ -86,8 +89,7 @@ def _chosen(names: Sequence[str], beginnings: str | None) -> list[str]:
 async def _run(options: argparse.Namespace, directory: Path, services: Services) -> list[Cell]:
     target = target_with_template(directory / "target", THINKING)
     draft = _with_tokenizer(MODELS / "draft", target, directory / "draft")
-    drafters: dict[str, str | None] = {"draft model": None, **LOCAL}
-    drafters["draft model in the verifier"] = f"local:draft?model={draft}"
+    drafters = {"draft model": "", **LOCAL, "draft model in the verifier": f"local:draft?model={draft}", PREDICTED: ""}
     for name, given, method in (
         ("Medusa", options.heads, "local:medusa?heads="),
         ("EAGLE-3", options.eagle3, "local:eagle3?model="),
@@ -109,25 +111,27 @@ async def _run(options: argparse.Namespace, directory: Path, services: Services)
         for endpoint in (direct, broken):
             held.push_async_callback(endpoint.close)
         prompts = held_out_prompts(options.prompts)
-        plain = {row: await _measured(direct, row, prompts, PLAIN) for row in rows}
+        plain = {row: await _measured(direct, row, prompts, [PLAIN] * len(prompts)) for row in rows}
         cells: list[Cell] = []
         for name in chosen:
             address = drafters[name]
-            assert address is not None
-            await direct.client.drafters.attach(address, "it")
+            if address:
+                await direct.client.drafters.attach(address, "it")
             for row in rows:
                 cells += await _compare(row, name, prompts, plain[row], direct, broken)
                 print(cells[-3].line, file=sys.stderr, flush=True)
-            await direct.client.drafters.detach("it")
+            if address:
+                await direct.client.drafters.detach("it")
         return cells
 
 
 async def _measured(
-    where: Endpoint, row: str, prompts: Sequence[str], speculation: Speculation
+    where: Endpoint, row: str, prompts: Sequence[str], speculations: Sequence[Speculation]
 ) -> tuple[list[Outcome], float]:
     """Runs a row's requests one after another; returns what came of them and the seconds."""
     began = time.perf_counter()
-    found = [await OPTIONS[row](where, prompt, seed, speculation) for seed, prompt in enumerate(prompts)]
+    asked = enumerate(zip(prompts, speculations, strict=True))
+    found = [await OPTIONS[row](where, prompt, seed, speculation) for seed, (prompt, speculation) in asked]
     return found, time.perf_counter() - began
 
 
@@ -141,14 +145,23 @@ async def _compare(
 ) -> list[Cell]:
     """Runs a row's requests in all ways."""
     expected, seconds = plain
-    alone, taken = await _measured(direct, row, prompts, ALWAYS)
-    batch = await asyncio.gather(*(OPTIONS[row](direct, prompt, seed, ALWAYS) for seed, prompt in enumerate(prompts)))
-    cut, _ = await _measured(broken, row, prompts, ALWAYS)
+    drafting = [_predicting(each.text) if drafter == PREDICTED else ALWAYS for each in expected]
+    alone, taken = await _measured(direct, row, prompts, drafting)
+    batch = await asyncio.gather(
+        *(OPTIONS[row](direct, prompt, seed, drafting[seed]) for seed, prompt in enumerate(prompts))
+    )
+    cut, _ = await _measured(broken, row, prompts, drafting)
     found: Mapping[str, Sequence[Outcome]] = dict(zip(WAYS, (alone, batch, cut), strict=True))
     return [
         Cell.of(row, drafter, way, expected, outcomes, seconds / taken if way == "alone" else None)
         for way, outcomes in found.items()
     ]
+
+
+def _predicting(text: str) -> Speculation:
+    """Speculation from a prediction that is right but for some letters in the middle."""
+    middle = len(text) // 2
+    return replace(ALWAYS, prediction=f"{text[:middle]}#?{text[middle + 3 :]}")
 
 
 def _with_tokenizer(model: Path, target: Path, directory: Path) -> Path:

@@ -26,6 +26,8 @@ class Outcome:
     steps: int
     """Steps of the target that committed tokens."""
     resumes: int = 0
+    text: str = ""
+    """The text that was written, from which a prediction can be made."""
 
 
 @dataclass
@@ -61,7 +63,11 @@ class Endpoint:
 
     async def chat(self, body: dict[str, Any], speculation: Speculation) -> Outcome:
         """Runs a chat completion of the gateway to its end; its message is the output."""
-        told = {"enabled": speculation.enabled, "planning": speculation.planning}
+        told = {
+            "enabled": speculation.enabled,
+            "planning": speculation.planning,
+            "prediction": speculation.prediction,
+        }
         asked = {
             "model": "target",
             "stream": True,
@@ -86,7 +92,9 @@ class Endpoint:
                     cut()
                     cut = None
         tokens = int(usage["completion_tokens"])
-        return Outcome(message, tokens, tokens - int(stats.get("accepted_tokens", 0)))
+        written = [message["reasoning_content"], message["content"]]
+        written += [call["arguments"] for call in message["calls"].values()]
+        return Outcome(message, tokens, tokens - int(stats.get("accepted_tokens", 0)), text="".join(written))
 
 
 def _add(message: dict[str, Any], choice: dict[str, Any]) -> None:

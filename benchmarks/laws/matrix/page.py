@@ -13,10 +13,11 @@ _HEAD = """# Options and drafters
 Every option of requests beside every kind of drafter: is the output that of plain decoding, and how many tokens does
 a step of the target commit? Each cell stands for {prompts} requests of the bundled target in each of three ways: one
 after another; all at once; and with the line to the verifier cut midway, so that each request is resumed. Compared are
-tokens, texts, finish reasons, log-probabilities, tool calls and reasoning. In brackets is the speed relative to plain
-decoding, one request at a time on the machine below. Drafters draft in any case (`planning="always"`), also where the
-planner would find that it does not pay: the figures say what drafters know, and what a step with them costs so small a
-target. [`draftwire check`](check.md) makes such a comparison of your own models and drafters.
+tokens, texts, finish reasons, log-probabilities, tool calls and reasoning. A predicted output is what the same request
+wrote plainly, with some letters changed in its middle; no drafter is attached for it. In brackets is the speed relative
+to plain decoding, one request at a time on the machine below. Drafters draft in any case (`planning="always"`), also
+where the planner would find that it does not pay: the figures say what drafters know, and what a step with them costs
+so small a target. [`draftwire check`](check.md) makes such a comparison of your own models and drafters.
 
 **{differing} of {requests} outputs differ.** {cut} requests were resumed.
 """

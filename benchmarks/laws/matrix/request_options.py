@@ -47,7 +47,8 @@ async def _several(where: Endpoint, prompt: str, seed: int, speculation: Specula
         prompt, n=3, max_tokens=_TOKENS, temperature=0.8, seed=seed, speculation=speculation
     )
     parts = [_outcome(each) for each in one.choices]
-    return Outcome([part.output for part in parts], sum(p.tokens for p in parts), sum(p.steps for p in parts))
+    tokens, steps = sum(part.tokens for part in parts), sum(part.steps for part in parts)
+    return Outcome([part.output for part in parts], tokens, steps, text=parts[0].text)
 
 
 async def _score(where: Endpoint, prompt: str, seed: int, speculation: Speculation) -> Outcome:
@@ -73,7 +74,7 @@ def _outcome(one: Generation) -> Outcome:
     output = (
         one.text, one.token_ids, one.finish_reason, one.stop, one.stop_token_id, repr(one.logprobs), repr(one.prompt)
     )  # fmt: skip
-    return Outcome(output, one.speculation.tokens, one.speculation.steps, one.resumes)
+    return Outcome(output, one.speculation.tokens, one.speculation.steps, one.resumes, one.text)
 
 
 OPTIONS: dict[str, Run] = {
