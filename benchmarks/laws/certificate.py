@@ -68,8 +68,8 @@ def page(found: Mapping[str, Any]) -> str:
     word = "Equal" if found["passed"] else "Different"
     parts = [
         _HEAD,
-        f"**{word}: {found['verdict']}.**\n",
-        *(f"- {note}" for note in found["notes"]),
+        f"**{word}: {found['verdict']}.**",
+        *(f"- {note}\n" for note in found["notes"]),
         *_table("Outputs", ("case", "equal", "draft tokens accepted", "meanwhile"), map(_case, found["cases"])),
         *_table(
             "Sampled tokens against the target's own distribution",
@@ -84,7 +84,7 @@ def page(found: Mapping[str, Any]) -> str:
             map(_figures, found["speed"]["figures"]),
         )
     parts += _table("Conditions", ("", ""), found["about"].items())
-    parts += ["## Repeat it", "", "```console", *found["commands"], "```", ""]
+    parts += ["", "## Repeat it", "", "```console", *found["commands"], "```", ""]
     return "\n".join(parts)
 
 
@@ -113,7 +113,6 @@ def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -
     yield from ("", f"## {title}", "", f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}")
     for row in rows:
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-    yield ""
 
 
 if __name__ == "__main__":

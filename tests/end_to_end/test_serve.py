@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from draftwire import Client
 from tests.harness import processes
-from tests.harness.checkout import MODELS
+from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import PATIENCE, eventually
 
 SERVING = "serving; Ctrl-C stops it"
@@ -86,6 +87,17 @@ def complete(endpoint: str, **fields: Any) -> str:
     return text
 
 
+def ask_as_documented(endpoint: str) -> str:
+    """Sends the request of docs/your-model.md."""
+    (body,) = re.findall(r"-d '(.*)'", (ROOT / "docs" / "your-model.md").read_text(encoding="utf-8"))
+    request = urllib.request.Request(
+        f"{endpoint}/chat/completions", body.encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        text: str = json.loads(answer.read())["choices"][0]["message"]["content"]
+    return text
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_model_with_a_draft_model(tmp_path: Path, number: int) -> None:
     listen = "127.0.0.1:0"
@@ -95,6 +107,7 @@ def test_a_model_with_a_draft_model(tmp_path: Path, number: int) -> None:
         endpoint = command.line("endpoint")
         text = complete(endpoint)
         assert text
+        assert ask_as_documented(endpoint)
         with urllib.request.urlopen(command.line("console"), timeout=PATIENCE) as page:
             assert b"<html" in page.read().lower()
         with Client(command.line("verifier").partition(" ")[0], timeout=PATIENCE) as client:
