@@ -2,9 +2,13 @@
 
 import json
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.harness import processes
 from tests.harness.checkout import MODELS
+from tests.harness.models.eagle_checkpoints import write_eagle
 from tests.harness.services import StartService
 from tests.harness.waiting import PATIENCE
 
@@ -22,12 +26,31 @@ def check(address: str) -> dict[str, str]:
     return {each["rule"]: each["outcome"] for each in json.loads(done.stdout)["rules"]}
 
 
+def not_passed(found: dict[str, str]) -> dict[str, str]:
+    return {rule: outcome for rule, outcome in found.items() if outcome != "passed"}
+
+
+def about_features(found: dict[str, str]) -> set[str]:
+    """The rules for drafters that read features."""
+    return {rule for rule in found if rule.startswith("features.")} - {"features.unasked"}
+
+
 def test_the_drafter_service_keeps_every_rule(good_drafter: str) -> None:
-    assert set(check(good_drafter).values()) == {"passed"}
+    found = check(good_drafter)
+    assert not_passed(found) == dict.fromkeys(about_features(found), "skipped")
+
+
+@pytest.mark.parametrize("dtype", ["auto", "int8"])
+def test_an_eagle_3_drafter_keeps_every_rule(start_drafter: StartService, tmp_path: Path, dtype: str) -> None:
+    eagle = write_eagle(tmp_path / "eagle")
+    drafter = start_drafter(str(eagle), "--dtype", "float32", "--feature-dtype", dtype)
+    found = check(drafter.address)
+    assert {found[rule] for rule in about_features(found)} == {"passed"}
+    left_out = {"features.unasked", "draws.reported", "handshake.tokenizer", "handshake.other_tokenizer"}
+    assert not_passed(found) == dict.fromkeys(left_out, "skipped"), "its checkpoint brings no tokenizer"
 
 
 def test_a_drafter_that_translates(start_drafter: StartService) -> None:
     drafter = start_drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
     found = check(drafter.address)
-    assert {rule for rule, outcome in found.items() if outcome != "passed"} == {"draws.reported"}
-    assert found["draws.reported"] == "skipped"
+    assert not_passed(found) == dict.fromkeys({"draws.reported", *about_features(found)}, "skipped")

@@ -10,8 +10,9 @@ import grpc
 import grpc.aio
 
 from draftwire._auth.security import Metadata
-from draftwire._messages.methods import GET_DRAFTER_INFO
-from draftwire.cli.check_drafter.draft_stream import DraftStream
+from draftwire._messages.methods import GET_DRAFTER_INFO, GET_FEATURE_WEIGHTS
+from draftwire.cli.check_drafter.draft_stream import DraftStream, StreamEnded
+from draftwire.cli.check_drafter.features import Features, map_fault
 from draftwire.cli.check_drafter.findings import Breach, Findings, Skip
 from draftwire.cli.check_drafter.patience import Patience
 from draftwire.cli.check_drafter.verifier_side import VerifierSide
@@ -25,6 +26,8 @@ REVISION = 1
 HANDSHAKE_SECONDS = 5.0
 """Time that a verifier waits for a drafter's hello."""
 _NOT_SERVED = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED)
+IGNORED_CAPABILITY = "x-check-drafter"
+"""A name that no drafter knows, to be ignored."""
 _FIRST_ID = 10
 _PERIOD = 4
 
@@ -51,6 +54,12 @@ class DrafterUnderTest:
         """Number of the drafter's token ids; 0 if unknown."""
         return self.hello.model.vocab_size or self._vocab_size
 
+    @property
+    def features(self) -> Features | None:
+        """What makes the features that the drafter reads; None if it reads none, or describes them wrongly."""
+        described = "features" in self.hello.capabilities and self.hello.HasField("features")
+        return Features(self.hello.features) if described and not map_fault(self.hello.features) else None
+
     def prompt(self, length: int = 24) -> list[int]:
         """Returns a prompt that repeats itself, so that drafters that look back find something."""
         size, ends = self.vocab_size or 256, set(self.hello.model.eos_token_ids)
@@ -64,7 +73,7 @@ class DrafterUnderTest:
             "protocol_revision": REVISION,
             "min_protocol_revision": REVISION,
             "build": f"draftwire check-drafter {__version__}",
-            "capabilities": ["x-check-drafter"],  # a name that no drafter knows, to be ignored
+            "capabilities": [IGNORED_CAPABILITY, "features"],
             "model": model_info_pb2.ModelInfo(
                 model_id="check-drafter",
                 vocab_size=self.vocab_size,
@@ -104,7 +113,10 @@ class DrafterUnderTest:
         async with self.dial() as stream:
             hello = await self.greet(stream, **changes)
             sizes = [size for size in (self.vocab_size, self.own_hello(**changes).model.vocab_size) if size]
-            yield VerifierSide(stream, self.findings, self.patience, hello, min(sizes, default=0), pings=self.pings)
+            yield VerifierSide(
+                stream, self.findings, self.patience, hello, min(sizes, default=0), pings=self.pings,
+                features=self.features,
+            )  # fmt: skip
 
     @asynccontextmanager
     async def drafting(self, sequence_id: int = 1, **changes: Any) -> AsyncIterator[VerifierSide]:
@@ -113,6 +125,25 @@ class DrafterUnderTest:
             await side.open(sequence_id, self.prompt(), **changes)
             await side.opened(sequence_id)
             yield side
+
+    async def feature_weights(self, sha256: str) -> AsyncIterator[bytes]:
+        """Yields the weights of its map in parts, as they come.
+
+        Raises:
+            StreamEnded: the call fails.
+        """
+        call: Any = self.channel.unary_stream(
+            GET_FEATURE_WEIGHTS.path,
+            request_serializer=GET_FEATURE_WEIGHTS.request.SerializeToString,
+            response_deserializer=GET_FEATURE_WEIGHTS.response.FromString,
+        )
+        request = GET_FEATURE_WEIGHTS.request(weights_sha256=sha256)
+        try:
+            async for part in call(request, metadata=self.metadata, timeout=self.patience.answer):
+                yield part.values
+        except grpc.RpcError as caught:
+            error = from_rpc_error(caught)
+            raise StreamEnded(error.code, str(error.reason or ""), error.details) from caught
 
     async def model_info(self) -> model_info_pb2.PeerInfo:
         """Returns what GetModelInfo reports.

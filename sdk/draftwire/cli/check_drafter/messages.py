@@ -9,7 +9,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from draftwire.errors import DOMAIN, ErrorReason
 from draftwire.v1 import drafter_service_pb2 as drafter
-from draftwire.v1 import sampling_pb2, verdict_pb2
+from draftwire.v1 import features_pb2, sampling_pb2, verdict_pb2
 
 _MORE_TOKENS = 200
 """Default number of tokens that a request may have after those of its opening."""
@@ -32,6 +32,12 @@ def verdict(sequence_id: int, epoch: int, committed_length: int, tokens: Sequenc
     return verdict_pb2.Verdict(
         sequence_id=sequence_id, epoch=epoch, committed_length=committed_length, token_ids=tokens
     )
+
+
+def token_features(sequence_id: int, epoch: int, first: int, values: bytes) -> features_pb2.FeatureBatch:
+    """Returns features of consecutive tokens. first: position of the first one."""
+    entry = features_pb2.TokenFeatures(sequence_id=sequence_id, epoch=epoch, first_position=first, values=values)
+    return features_pb2.FeatureBatch(features=[entry])
 
 
 def given_up(sequence_id: int, epoch: int) -> drafter.SequenceError:

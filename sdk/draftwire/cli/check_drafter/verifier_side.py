@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from draftwire.cli.check_drafter.draft_stream import DraftStream
+from draftwire.cli.check_drafter.features import Features
 from draftwire.cli.check_drafter.findings import Breach, Findings
-from draftwire.cli.check_drafter.messages import given_up, opening, verdict
+from draftwire.cli.check_drafter.messages import given_up, opening, token_features, verdict
 from draftwire.cli.check_drafter.mirror import Mirror
 from draftwire.cli.check_drafter.patience import Patience
 from draftwire.cli.check_drafter.received import Fault, Received
@@ -31,9 +32,10 @@ class VerifierSide(Received):
         vocab_size: int,
         *,
         pings: bool,
+        features: Features | None = None,
     ) -> None:
         """hello: the drafter's. vocab_size: number of token ids that both sides have; 0 if unknown. pings: whether the
-        drafter answers pings.
+        drafter answers pings. features: what makes those that the drafter reads; None if it reads none.
         """
         super().__init__(findings)
         self.stream = stream
@@ -41,6 +43,9 @@ class VerifierSide(Received):
         self._patience = patience
         self._vocab_size = vocab_size
         self._answers_pings = pings
+        self._features = features
+        self.by_itself = True
+        """Whether openings and verdicts of mirrors are followed by the features that a verifier then has."""
 
     # What the verifier sends.
 
@@ -89,6 +94,8 @@ class VerifierSide(Received):
             part.offset = offset
             part.token_ids[:] = tokens[offset : min(offset + size, end)]
             await self.send(open=part)
+        if end == len(tokens) and mirror is not None and mirror.epoch == message.epoch and self.by_itself:
+            await self.send_features(mirror.sequence_id, 0, len(tokens) - 1)
 
     async def commit(self, commits: Mapping[int, Sequence[int]], requested: int | None = None) -> None:
         """Sends verdicts in one batch, and mirrors them."""
@@ -98,6 +105,19 @@ class VerifierSide(Received):
             mirror.commit(tokens, requested)
             verdicts.append(verdict(sequence_id, mirror.epoch, len(mirror.tokens), tokens))
         await self.send(verdicts=verdict_pb2.VerdictBatch(verdicts=verdicts, max_tree_nodes=requested))
+        for sequence_id, tokens in commits.items() if self.by_itself else ():
+            last = len(self.mirrors[sequence_id].tokens) - 1  # whose own is known only after the next step
+            await self.send_features(sequence_id, last - len(tokens), last)
+
+    async def send_features(self, sequence_id: int, begin: int, end: int) -> None:
+        """Sends the features of some positions of an opening, if the drafter reads any."""
+        if self._features is not None:
+            for first, values in self._features.parts(begin, end):
+                await self.send_values(sequence_id, self.mirrors[sequence_id].epoch, first, values)
+
+    async def send_values(self, sequence_id: int, epoch: int, first: int, values: bytes) -> None:
+        """Sends a message of features."""
+        await self.send(features=token_features(sequence_id, epoch, first, values))
 
     async def close(self, *sequence_ids: int) -> None:
         """Closes sequences."""

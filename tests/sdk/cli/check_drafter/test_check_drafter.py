@@ -21,6 +21,7 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from tests.harness.command import Command
 from tests.harness.stand_ins import faulty_drafters as faulty
 from tests.harness.stand_ins import faulty_proposals as proposals
+from tests.harness.stand_ins import reading_drafter as reading
 from tests.harness.stand_ins.bigram_drafter import (
     VOCABULARY,
     BigramDrafter,
@@ -45,10 +46,24 @@ def outcomes(report: Report) -> dict[str, Outcome]:
     return {each.rule: each.outcome for each in report.findings}
 
 
+FEATURE_RULES = {rule for rule in RULES if rule.startswith("features.")}
+UNASKED = "features.unasked"
+
+
 def test_a_drafter_that_keeps_all_rules() -> None:
     report = run(BigramDrafter())
-    assert [each for each in report.findings if each.outcome is not Outcome.PASSED] == []
+    left_out = {each.rule for each in report.findings if each.outcome is not Outcome.PASSED}
+    assert (report.failed(), left_out) == ([], FEATURE_RULES - {UNASKED})
     assert [each.rule for each in report.findings] == list(RULES)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+def test_a_drafter_that_reads_features_keeps_all_rules(dtype: str) -> None:
+    drafter = reading.ReadingDrafter(dtype=dtype)
+    report = run(drafter)
+    left_out = {each.rule for each in report.findings if each.outcome is not Outcome.PASSED}
+    assert (report.failed(), left_out) == ([], {UNASKED})
+    assert drafter.received > 500, "it got features of prompts and of verdicts' tokens in most trials"
 
 
 def test_each_rule_with_a_trial_has_one() -> None:
@@ -152,6 +167,24 @@ FAULTS: list[tuple[str, type[Conversation], dict[str, Any], tuple[str, ...], Pat
         for kind in (faulty.Careless, faulty.Misnaming)
     ),
     ("malformed.sampling", faulty.Misnaming, {}, ("malformed.sampling",), PATIENT),
+    ("features.map", reading.Reading, {"dtype": "float8"}, ("features.map",), PATIENT),
+    ("features.map", reading.Reading, {"hidden_size": 0}, ("features.map",), PATIENT),
+    ("features.map", reading.Reading, {"weights_sha256": "sha"}, ("features.map",), PATIENT),
+    ("features.map", reading.Reading, {"capabilities": ["ping"]}, ("features.map",), PATIENT),
+    ("features.weights", reading.Reading, {"width": 7}, ("features.weights",), PATIENT),
+    ("features.weights", reading.Reading, {"weights_sha256": "1" * 64}, ("features.weights",), PATIENT),
+    ("features.weights", reading.Reading, {"lavish": True}, ("features.weights",), PATIENT),
+    ("features.needed", reading.Frugal, {}, ("features.needed",), PATIENT),
+    ("features.parts", reading.Forward, {}, ("features.parts",), PATIENT),
+    ("features.parts", reading.Late, {}, ("features.parts",), PATIENT),
+    ("features.missing", reading.Complete, {}, ("features.missing",), PATIENT),
+    ("features.values", reading.Tolerant, {}, ("features.values",), HASTY),
+    ("features.values", reading.Vague, {}, ("features.values",), PATIENT),
+    ("features.values", reading.Sweeping, {}, ("features.values",), PATIENT),
+    ("features.position", reading.Tolerant, {}, ("features.position",), HASTY),
+    ("features.sequence", reading.Tolerant, {}, ("features.sequence",), HASTY),
+    ("features.sequence", reading.Precise, {}, ("features.sequence",), PATIENT),
+    (UNASKED, reading.Offended, {}, (UNASKED,), PATIENT),
 ]  # fmt: skip
 
 
@@ -162,7 +195,8 @@ FAULTS: list[tuple[str, type[Conversation], dict[str, Any], tuple[str, ...], Pat
 def test_a_fault_is_caught(
     rule: str, conversation: type[Conversation], hello: dict[str, Any], rules: tuple[str, ...], patience: Patience
 ) -> None:
-    report = run(BigramDrafter(conversation, **hello), patience, rules)
+    kind = reading.ReadingDrafter if rule in FEATURE_RULES - {UNASKED} else BigramDrafter
+    report = run(kind(conversation, **hello), patience, rules)
     failed = {each.rule: each.why for each in report.failed()}
     assert rule in failed, "\n".join(report.lines())
     assert failed[rule]
@@ -204,8 +238,11 @@ def test_the_command_prints_a_line_per_rule(command: Command) -> None:
         done = command("check-drafter", drafter.address)
     lines = done.out.splitlines()
     assert (done.code, done.err) == (0, "")
-    assert [line.split()[:2] for line in lines[:-1]] == [["pass", rule] for rule in RULES]
-    assert lines[-1] == f"{drafter.address}: {len(RULES)} rules, {len(RULES)} passed, 0 failed, 0 skipped"
+    skipped = FEATURE_RULES - {UNASKED}
+    words = ("skip" if rule in skipped else "pass" for rule in RULES)
+    assert [tuple(line.split()[:2]) for line in lines[:-1]] == list(zip(words, RULES, strict=True))
+    passed = len(RULES) - len(skipped)
+    assert lines[-1] == f"{drafter.address}: {len(RULES)} rules, {passed} passed, 0 failed, {len(skipped)} skipped"
 
 
 def test_the_command_fails_with_the_drafter(command: Command) -> None:

@@ -2,6 +2,7 @@
 
 from draftwire.cli.check_drafter.trials.closing import CLOSING
 from draftwire.cli.check_drafter.trials.drafting import DRAFTING
+from draftwire.cli.check_drafter.trials.features import FEATURES
 from draftwire.cli.check_drafter.trials.handshake import HANDSHAKE
 from draftwire.cli.check_drafter.trials.limits import LIMITS
 from draftwire.cli.check_drafter.trials.malformed import MALFORMED
@@ -10,4 +11,7 @@ from draftwire.cli.check_drafter.trials.signs_of_life import SIGNS_OF_LIFE
 from draftwire.cli.check_drafter.trials.verdicts import VERDICTS
 
 # What shows that the drafter is done comes early.
-TRIALS = [HANDSHAKE[0], *SIGNS_OF_LIFE, *HANDSHAKE[1:], *OPENINGS, *DRAFTING, *VERDICTS, *MALFORMED, *CLOSING, *LIMITS]
+TRIALS = [
+    HANDSHAKE[0], *SIGNS_OF_LIFE, *HANDSHAKE[1:], *OPENINGS, *DRAFTING, *VERDICTS, *MALFORMED, *FEATURES, *CLOSING,
+    *LIMITS,
+]  # fmt: skip

@@ -16,7 +16,7 @@ from draftwire.v1 import sampling_pb2
 MALFORMED = Trials()
 
 
-def _names(fault: Fault, field: str, reasons: tuple[str, ...] = ("INVALID_FIELD",)) -> None:
+def names(fault: Fault, field: str, reasons: tuple[str, ...] = ("INVALID_FIELD",)) -> None:
     """Raises Breach if a fault has another reason or names another field."""
     if fault.reason not in reasons:
         raise Breach(f"expected {' or '.join(reasons)}, got {fault.text}")
@@ -35,7 +35,7 @@ async def _opening(
         fault = await side.refusal(1)
         if fault is None:
             raise Breach(f"takes the opening; expected a SequenceError that names {field}")
-        _names(fault, field, reasons)
+        names(fault, field, reasons)
         await side.open(2, drafter.prompt(), epoch=2)
         await side.opened(2)
 
@@ -87,7 +87,7 @@ async def a_gap(drafter: DrafterUnderTest) -> None:
         fault = side.fault(1) if side.faults else None
         if fault is None:
             raise Breach("takes the chunks; expected a SequenceError that names offset")
-        _names(fault, "offset")
+        names(fault, "offset")
 
 
 @MALFORMED.of("malformed.sampling")
@@ -106,7 +106,7 @@ async def unreadable_sampling(drafter: DrafterUnderTest) -> str | None:
         if fault is None:
             taken.append(field)
         else:
-            _names(fault, f"sampling.{field}")
+            names(fault, f"sampling.{field}")
     if len(taken) == 4:
         raise Skip("takes any: it does not draft by them")
     return f"takes any {', '.join(taken)}" if taken else None
@@ -121,4 +121,4 @@ async def beyond_the_end(drafter: DrafterUnderTest) -> None:
         await side.settle()
         if (1, 1) not in side.faults:
             raise Breach("takes the verdict; expected a SequenceError that names committed_length")
-        _names(side.fault(1), "committed_length")
+        names(side.fault(1), "committed_length")
