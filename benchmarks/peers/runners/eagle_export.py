@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def exported_eagle(eagle: str, target: str, cache: str) -> Path:
         text = re.sub(re.escape(_MARK), f'{_MARK}<hidden_layers_list value="{layers}" />', graph.read_text())
         graph.write_text(text)
         made.rename(place)
+        shutil.rmtree(unfinished)
     return place
 
 
