@@ -62,9 +62,10 @@ def main() -> int:
         "differing": differing,
         "cells": [cell.as_dict() for cell in cells],
     }
-    if options.page is not None:
-        options.page.write_text(page(cells, machine()), encoding="utf-8")
+    written = page(cells, machine())
     print_report("matrix", figures, options)
+    if options.page is not None:  # last, so that it does not make the checkout one with changes
+        options.page.write_text(written, encoding="utf-8")
     return 1 if differing else 0
 
 

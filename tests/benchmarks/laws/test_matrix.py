@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.laws.matrix.__main__ import LOCAL, WAYS
+from benchmarks.laws.matrix.__main__ import LOCAL, PREDICTED, WAYS
 from benchmarks.laws.matrix.cell import Cell
 from benchmarks.laws.matrix.endpoints import Outcome
 from benchmarks.laws.matrix.page import page
@@ -34,6 +34,21 @@ def test_outputs_are_equal_in_every_way(tmp_path: Path) -> None:
     assert text.count("\n| ") == 1 + len(OPTIONS)
 
 
+def test_predicted_outputs() -> None:
+    """Of the SDK, of the gateway, and of several results."""
+    command = [sys.executable, "-m", "benchmarks.laws.matrix", "--prompts", "2", "--drafters", "predicted", "--json"]
+    done = subprocess.run(
+        [*command, "--options", "greedy,tools,n >"], capture_output=True, text=True, timeout=500, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout)["cells"]
+    assert {(cell["option"], cell["drafter"]) for cell in cells} == {
+        (row, PREDICTED) for row in ("greedy", "tools", "n > 1")
+    }
+    assert all(cell["tokens_per_step"] > 3 for cell in cells if cell["option"] != "n > 1")
+    assert all(cell["tokens_per_step"] > 1.1 for cell in cells)
+
+
 def test_what_differs_is_told() -> None:
     plain = [Outcome(("text", [1, 2]), 2, 2), Outcome(("more", [3]), 1, 1)]
     wrong = [plain[0], Outcome(("more", [4]), 1, 1)]
@@ -46,6 +61,6 @@ def test_the_published_page_has_every_option_and_drafter() -> None:
     text = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
     for option in OPTIONS:
         assert f"| {option} |" in text
-    for drafter in ("draft model", *LOCAL):
+    for drafter in ("draft model", *LOCAL, PREDICTED):
         assert drafter in text
     assert " 0 of " in text.replace("**", " ")
