@@ -1,6 +1,6 @@
 """Checks the bundled models with `draftwire check`, and makes the certificate a document.
 
-    python -m benchmarks.laws.certificate [--minutes 5] [--requests 4] [--processor NAME]
+    python -m benchmarks.laws.certificate [--minutes 10] [--requests 8] [--processor NAME]
 
 `draftwire check` starts the services, compares outputs, and writes the certificate to docs/certificate.json and, as a
 page of its own, to docs/certificate-report.html. From the former docs/certificate.md is made; --from-json makes it
@@ -44,8 +44,8 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=5, help="time for the comparison")
-    parser.add_argument("--requests", type=int, default=4, help="requests per sampling and case")
+    parser.add_argument("--minutes", type=float, default=10, help="time for the comparison")
+    parser.add_argument("--requests", type=int, default=8, help="requests per sampling and case; 8 have long contexts")
     parser.add_argument("--processor", help="the processor's name, where Linux reports none that says much")
     parser.add_argument("--from-json", action="store_true", help=f"make the document from {JSON}, without a check")
     return parser.parse_args()
