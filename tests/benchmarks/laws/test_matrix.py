@@ -45,8 +45,8 @@ def test_predicted_outputs() -> None:
     assert {(cell["option"], cell["drafter"]) for cell in cells} == {
         (row, PREDICTED) for row in ("greedy", "tools", "n > 1")
     }
-    assert all(cell["tokens_per_step"] > 3 for cell in cells if cell["option"] != "n > 1")
-    assert all(cell["tokens_per_step"] > 1.1 for cell in cells)
+    alone = [cell["tokens_per_step"] for cell in cells if cell["way"] == "alone"]
+    assert all(tokens > 1.2 for tokens in alone), "guesses are accepted"
 
 
 def test_what_differs_is_told() -> None:
