@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from draftwire_vllm.adapted_request import AdaptedOrder
-from draftwire_vllm.pool_thread import PoolThread
 from draftwire_vllm.settings import AdapterSettings
 from draftwire_vllm.vllm_version import runner_and_reason, unknown_version
+from engine_adapter.adapted_request import AdaptedOrder
+from engine_adapter.faults import Faults
+from engine_adapter.pool_thread import PoolThread
 from service_runtime.process.logs import configure_logs, get_logger
 from service_runtime.process.settings import settings_from_environment
 
 log = get_logger(__name__)
 
-_LOGGERS = ("draftwire", "draftwire_vllm", "drafter_pool", "service_runtime", "speculative_engine")
+_LOGGERS = ("draftwire", "draftwire_vllm", "engine_adapter", "drafter_pool", "service_runtime", "speculative_engine")
 """Loggers that the adapter configures; vLLM configures its own."""
 
 
@@ -32,7 +32,7 @@ class RemoteDrafter:
 
     def __init__(self, vllm_config: Any):
         """Reads the settings. Raises SettingsError, a ValueError, for invalid DRAFTWIRE_VLLM_* variables."""
-        self.faults: Counter[str] = Counter()
+        self.faults = Faults()
         """Number of faults by exception name."""
         self._config = vllm_config
         self._settings = settings_from_environment(AdapterSettings)
@@ -101,7 +101,7 @@ class RemoteDrafter:
         try:
             self._prepare(self._pool, step)
         except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
-            self._note(error)
+            self.faults.note(error)
 
     def propose(
         self,
@@ -122,7 +122,7 @@ class RemoteDrafter:
         try:
             return self._propose(self._pool, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
         except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
-            self._note(error)
+            self.faults.note(error)
             return nothing
 
     def _prepare(self, pool: PoolThread, step: Any) -> None:
@@ -179,9 +179,3 @@ class RemoteDrafter:
     def _order(self, request_id: str, prompt_tokens: int, sampling: Any) -> AdaptedOrder:
         most = self._longest if sampling.max_tokens is None else prompt_tokens + int(sampling.max_tokens)
         return AdaptedOrder(request_id, min(most, self._longest))
-
-    def _note(self, error: Exception) -> None:
-        name = type(error).__name__
-        self.faults[name] += 1
-        if self.faults[name] == 1:
-            log.error("drafting failed; vLLM goes on plainly", fault=name, exc_info=error)

@@ -13,7 +13,8 @@ import structlog
 from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter
+from draftwire_vllm import RemoteDrafter, remote_drafter
+from engine_adapter import pool_thread
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, text_after, vllm_config
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
-from draftwire_vllm.adapted_request import AdaptedOrder
-from draftwire_vllm.batch_mirror import BatchMirror
+from engine_adapter.adapted_request import AdaptedOrder
+from engine_adapter.batch_mirror import BatchMirror
 from speculative_engine.tree.proposal import Proposal
 
 LONG = 30.0

@@ -1,5 +1,5 @@
-"""A mirror of vLLM's requests with their token trees, shared by two threads: vLLM's thread commits tokens, the event
-loop's thread merges proposals."""
+"""A mirror of the host engine's requests with their token trees, shared by two threads: the engine's thread commits
+tokens, the event loop's thread merges proposals."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
-from draftwire_vllm.adapted_request import AdaptedOrder, MirroredRequest
-from draftwire_vllm.best_chain import best_chain
-from draftwire_vllm.learned_cost import LearnedCost
-from draftwire_vllm.step_news import StepNews
+from engine_adapter.adapted_request import AdaptedOrder, MirroredRequest
+from engine_adapter.best_chain import best_chain
+from engine_adapter.draft_tree import DraftTree
+from engine_adapter.learned_cost import LearnedCost
+from engine_adapter.step_news import StepNews
 from speculative_engine.planning.acceptance_model import observe_commit
 from speculative_engine.planning.drafter_timing import ProposalClock
 from speculative_engine.planning.planner import Candidate, Planner
+from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.proposal import ProposalError, ProposalReader
 
 _MOST_ROWS = 1 << 20
-"""Limit of the planner on rows per step; effectively none, since vLLM bounds its steps itself."""
+"""Limit of the planner on rows per step; effectively none, since host engines bound their steps themselves."""
 
 
 class BatchMirror(ProposalSink):
-    """vLLM's requests and their token trees. One lock guards everything; it is never held during a model's computation
-    or a message's transfer.
+    """The host engine's requests and their token trees. One lock guards everything; it is never held during a model's
+    computation or a message's transfer.
 
-    `begin`, `verify`, `commit`, `chains` and `end` are called in vLLM's thread, the methods of ProposalSink and `fetch`
-    in the event loop, `expire` in either.
+    `begin`, `verify`, `commit`, `chains`, `trees` and `end` are called in the engine's thread, the methods of
+    ProposalSink and `fetch` in the event loop, `expire` in either.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class BatchMirror(ProposalSink):
         """Number of requests."""
         return len(self._by_id)
 
-    # vLLM's thread
+    # The engine's thread
 
     def begin(self, order: AdaptedOrder, tokens: Sequence[int]) -> None:
         """Begins a request, or restarts it, so that drafters read its tokens while the target does."""
@@ -97,10 +99,10 @@ class BatchMirror(ProposalSink):
     def commit(self, call: int, request_id: str, tokens: np.ndarray, order: Callable[[], AdaptedOrder]) -> None:
         """Updates a request to its current tokens.
 
-        call: number of the call of `propose`. tokens: the whole prompt and output, int [length], at least one token.
+        call: number of the step. tokens: the whole prompt and output, int [length], at least one token.
         order: makes the order of a request that is not known yet.
 
-        A request that was absent for some calls, for example after a preemption, is compared in full. If the tokens do
+        A request that was absent for some steps, for example after a preemption, is compared in full. If the tokens do
         not continue the known ones, the request is restarted.
         """
         now = time.perf_counter()
@@ -122,11 +124,26 @@ class BatchMirror(ProposalSink):
 
         prompts: number of requests in the batch whose prompts are not computed yet.
         """
+        return [tree.tokens for tree in self.trees(request_ids, prompts, deadline, chains=True)]
+
+    def trees(
+        self,
+        request_ids: Sequence[str],
+        prompts: int,
+        deadline: float,
+        *,
+        chains: bool = False,
+        cost: StepCost | None = None,
+    ) -> list[DraftTree]:
+        """Returns the draft tokens for the next step to verify, one tree per request, and waits as `chains` does.
+
+        chains: whether each tree may only be a chain. cost: of the next step by its rows; by default the learned cost.
+        """
         with self._changed:
             asked = [self._by_id[request_id] for request_id in request_ids]
-            self.planner.cost = self.cost.curve
+            self.planner.cost = cost or self.cost.curve
             while True:
-                candidates = [self._candidate(mirrored) for mirrored in asked]
+                candidates = [self._candidate(mirrored, chains=chains) for mirrored in asked]
                 plan = self.planner.plan(candidates, prompts, prompts=prompts)
                 now = time.perf_counter()
                 wait = min(self.planner.worthwhile_wait(plan, candidates, now), deadline - now)
@@ -135,17 +152,20 @@ class BatchMirror(ProposalSink):
                 self._changed.wait(wait)
             for mirrored, nodes in zip(asked, plan.nodes, strict=True):
                 mirrored.offered = nodes
-        return [[node.token for node in nodes] for nodes in plan.nodes]
+            return [DraftTree.of(nodes) for nodes in plan.nodes]
 
-    def _candidate(self, mirrored: MirroredRequest) -> Candidate:
-        chain = {id(node) for node in best_chain(mirrored.tree, self.planner.models, self._most)}
+    def _candidate(self, mirrored: MirroredRequest, *, chains: bool) -> Candidate:
+        allows = None
+        if chains:
+            chain = {id(node) for node in best_chain(mirrored.tree, self.planner.models, self._most)}
+            allows = lambda node: id(node) in chain  # noqa: E731
         return Candidate(
             mirrored.tree,
             mirrored.clocks,
             max_nodes=self._most,
             # The token that follows an accepted one needs a position, too.
             max_position=mirrored.order.max_length - 2,
-            allows=lambda node: id(node) in chain,
+            allows=allows,
         )
 
     def _add(self, order: AdaptedOrder, tokens: list[int], now: float) -> MirroredRequest:
@@ -201,7 +221,7 @@ class BatchMirror(ProposalSink):
         return stale
 
     def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
-        """Starts taking a drafter's proposals for a sequence. vLLM provides no hidden states, so none are offered."""
+        """Starts taking a drafter's proposals for a sequence. Host engines provide no hidden states."""
         with self._changed:
             mirrored = self._by_number.get(sequence_id)
             if mirrored is not None:
