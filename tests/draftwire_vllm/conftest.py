@@ -13,7 +13,7 @@ import structlog
 from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter
+from draftwire_vllm import RemoteDrafter, pool_front, pool_thread
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, text_after, vllm_config
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
@@ -26,7 +26,7 @@ Listen = Callable[..., ScriptedDrafter]
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
     """Restores the loggers that a proposer configures, which other tests in this process use as well."""
-    loggers = [logging.getLogger(name) for name in remote_drafter._LOGGERS]
+    loggers = [logging.getLogger(name) for name in pool_front.LOGGERS]
     before = [(each.handlers, each.level, each.propagate) for each in loggers]
     yield
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
