@@ -14,7 +14,6 @@ from engine_adapter.adapted_request import AdaptedOrder
 from engine_adapter.draft_tree import DraftTree
 from engine_adapter.faults import Faults
 from engine_adapter.pool_thread import PoolThread
-from speculative_engine.planning.step_cost import StepCost
 
 _KNOWN = 4
 """Most requests that are remembered, as a multiple of those of a step."""
@@ -32,7 +31,7 @@ class RemoteDrafts:
         last committed token among them. trees: whether trees are verified; otherwise chains."""
         self.faults = Faults()
         """Number of faults by exception name."""
-        self.pool = PoolThread(settings, info, most_requests, rows - 1, self.faults)
+        self.pool = PoolThread(settings, info, most_requests, rows - 1, self.faults, fixed_rows=True)
         self._wait = 1e-3 * settings.max_wait_ms
         self._longest = info.context_length
         self._most_known = _KNOWN * most_requests
@@ -105,11 +104,7 @@ class RemoteDrafts:
             if request.input_embeds is None:
                 mirror.commit(self._step, request.rid, tokens, partial(self._order, request))
                 asked[place] = request.rid
-        # SGLang computes the same rows whether they hold drafts or not, so a further draft costs nothing.
-        seconds = mirror.cost.curve.seconds(self._rows * len(requests))
-        found = mirror.trees(
-            list(asked.values()), 0, now + self._wait, chains=not self._trees, cost=StepCost([1], [seconds])
-        )
+        found = mirror.trees(list(asked.values()), 0, now + self._wait, chains=not self._trees)
         trees = [DraftTree() for _ in requests]
         for place, tree in zip(asked, found, strict=True):
             trees[place] = tree

@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,8 +31,8 @@ class BatchMirror(ProposalSink):
     """The host engine's requests and their token trees. One lock guards everything; it is never held during a model's
     computation or a message's transfer.
 
-    `begin`, `verify`, `commit`, `chains`, `trees` and `end` are called in the engine's thread, the methods of
-    ProposalSink and `fetch` in the event loop, `expire` in either.
+    `begin`, `verify`, `advance`, `commit`, `chains`, `trees`, `end` and `keep` are called in the engine's thread, the
+    methods of ProposalSink and `fetch` in the event loop, `expire` in either.
     """
 
     def __init__(
@@ -41,17 +41,21 @@ class BatchMirror(ProposalSink):
         most: int,
         max_tree_nodes: int,
         vocab_size: int,
+        fixed_rows: bool = False,
         on_news: Callable[[], None],
         on_fault: Callable[[ProposalFault], None],
     ):
-        """most: maximum draft tokens per request and step. on_news: called, with the lock held, when there is something
-        to fetch and there was nothing before. on_fault: called in the event loop for each refused proposal."""
+        """most: maximum draft tokens per request and step. fixed_rows: whether the host engine verifies that many
+        whatever is proposed, so that a further draft token costs nothing. on_news: called, with the lock held, when there is
+        something to fetch and there was nothing before. on_fault: called in the event loop for each refused
+        proposal."""
         self.planner = Planner(LearnedCost().curve, _MOST_ROWS)
         self.cost = LearnedCost()
         self._stale: Counter[str] = Counter()
         self._most = most
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
+        self._fixed_rows = fixed_rows
         self._on_news = on_news
         self._on_fault = on_fault
         self._changed = threading.Condition()
@@ -87,6 +91,12 @@ class BatchMirror(ProposalSink):
             for request_id in request_ids:
                 self._drop(request_id)
 
+    def keep(self, request_ids: Container[str]) -> None:
+        """Drops all requests but these."""
+        with self._changed:
+            for request_id in [each for each in self._by_id if each not in request_ids]:
+                self._drop(request_id)
+
     def expire(self, idle_seconds: float) -> int:
         """Drops requests that have not been part of any step for `idle_seconds`. Returns their number."""
         limit = time.perf_counter() - idle_seconds
@@ -96,26 +106,46 @@ class BatchMirror(ProposalSink):
                 self._drop(request_id)
         return len(idle)
 
-    def commit(self, call: int, request_id: str, tokens: np.ndarray, order: Callable[[], AdaptedOrder]) -> None:
-        """Updates a request to its current tokens.
+    def advance(self, request_id: str, length: int, tail: Sequence[int]) -> bool:
+        """Updates a request by its last tokens. Returns False, and changes nothing, if they do not continue the known
+        ones; `commit` can tell then.
 
-        call: number of the step. tokens: the whole prompt and output, int [length], at least one token.
-        order: makes the order of a request that is not known yet.
-
-        A request that was absent for some steps, for example after a preemption, is compared in full. If the tokens do
-        not continue the known ones, the request is restarted.
+        length: number of tokens of prompt and output. tail: the last of them.
         """
         now = time.perf_counter()
         with self._changed:
             mirrored = self._by_id.get(request_id)
-            if mirrored is not None and not _goes_on(mirrored, tokens, away=mirrored.call != call - 1):
+            if mirrored is None:
+                return False
+            fresh = length - len(mirrored.tokens)
+            if not 0 <= fresh < len(tail) or tail[-1 - fresh] != mirrored.tokens[-1]:
+                return False
+            if fresh:
+                self._advance(mirrored, list(tail[-fresh:]), now)
+            mirrored.stepped_at = now
+        return True
+
+    def commit(self, call: int | None, request_id: str, tokens: np.ndarray, order: Callable[[], AdaptedOrder]) -> None:
+        """Updates a request to its current tokens.
+
+        call: number of the step; None if steps are not counted. tokens: the whole prompt and output, int
+        [length], at least one token. order: makes the order of a request that is not known yet.
+
+        A request that was absent for some steps, for example after a preemption, is compared in full, and so is every
+        request if steps are not counted. If the tokens do not continue the known ones, the request is restarted.
+        """
+        now = time.perf_counter()
+        with self._changed:
+            mirrored = self._by_id.get(request_id)
+            away = mirrored is not None and (call is None or mirrored.call != call - 1)
+            if mirrored is not None and not _goes_on(mirrored, tokens, away=away):
                 self._drop(request_id)
                 mirrored = None
             if mirrored is None:
                 mirrored = self._add(order(), tokens.tolist(), now)
             elif len(tokens) > len(mirrored.tokens):
                 self._advance(mirrored, tokens[len(mirrored.tokens) :].tolist(), now)
-            mirrored.call = call
+            mirrored.call = -1 if call is None else call
             mirrored.stepped_at = now
 
     def chains(self, request_ids: Sequence[str], prompts: int, deadline: float) -> list[list[int]]:
@@ -133,15 +163,14 @@ class BatchMirror(ProposalSink):
         deadline: float,
         *,
         chains: bool = False,
-        cost: StepCost | None = None,
     ) -> list[DraftTree]:
         """Returns the draft tokens for the next step to verify, one tree per request, and waits as `chains` does.
 
-        chains: whether each tree may only be a chain. cost: of the next step by its rows; by default the learned cost.
+        chains: whether each tree may only be a chain.
         """
         with self._changed:
             asked = [self._by_id[request_id] for request_id in request_ids]
-            self.planner.cost = cost or self.cost.curve
+            self.planner.cost = self._cost(len(asked) + prompts)
             while True:
                 candidates = [self._candidate(mirrored, chains=chains) for mirrored in asked]
                 plan = self.planner.plan(candidates, prompts, prompts=prompts)
@@ -153,6 +182,12 @@ class BatchMirror(ProposalSink):
             for mirrored, nodes in zip(asked, plan.nodes, strict=True):
                 mirrored.offered = nodes
             return [DraftTree.of(nodes) for nodes in plan.nodes]
+
+    def _cost(self, requests: int) -> StepCost:
+        """The cost of the next step, of so many requests, by its number of rows."""
+        if not self._fixed_rows:
+            return self.cost.curve
+        return StepCost([1], [self.cost.curve.seconds(max(1, requests * (1 + self._most)))])
 
     def _candidate(self, mirrored: MirroredRequest, *, chains: bool) -> Candidate:
         allows = None

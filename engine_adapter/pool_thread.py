@@ -52,9 +52,12 @@ class PoolThread:
         max_requests: int,
         draft_tokens: int,
         faults: Mapping[str, int],
+        *,
+        fixed_rows: bool = False,
     ):
         """info: the target model. max_requests: maximum requests in a step. draft_tokens: maximum draft tokens of a
-        request in a step. faults: the adapter's faults, for the metrics."""
+        request in a step. faults: the adapter's faults, for the metrics. fixed_rows: whether the host engine verifies
+        `draft_tokens` of each request, however many are proposed."""
         limits = Limits(
             max_sequences=max_requests,
             max_tree_nodes=settings.max_tree_nodes,
@@ -65,6 +68,7 @@ class PoolThread:
             most=draft_tokens,
             max_tree_nodes=settings.max_tree_nodes,
             vocab_size=info.vocab_size,
+            fixed_rows=fixed_rows,
             on_news=self._wake,
             on_fault=self._refuse,
         )

@@ -1,29 +1,15 @@
 """The parts of vLLM that the adapter uses are there, in each vLLM that can be found; nothing of it is imported.
 
-Sources are those of an installed vLLM, of the environment of `make test-vllm`, and of the directories in
-DRAFTWIRE_TEST_VLLM, separated by colons, into which wheels were unpacked (`unzip vllm-0.33.0*.whl 'vllm/*' -d DIR`).
+Where vLLMs are found: `tests/harness/vllm_sources.py`.
 """
 
 import ast
-import importlib.util
-import os
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.vllm_environment import vllm_environment
-
-
-def sources() -> list[Path]:
-    places = [Path(each) / "vllm" for each in os.environ.get("DRAFTWIRE_TEST_VLLM", "").split(":") if each]
-    installed = importlib.util.find_spec("vllm")
-    if installed is not None and installed.origin is not None:
-        places.append(Path(installed.origin).parent)
-    if vllm_environment().ready:
-        places += vllm_environment().place.glob("lib/python*/site-packages/vllm")
-    return places
-
+from tests.harness.vllm_sources import sources
 
 FOUND = sources()
 pytestmark = pytest.mark.skipif(not FOUND, reason="no vLLM is here")

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from sgl_kernel.attention import decode_attention, extend_attention
-from sgl_kernel.speculative import verify_tree_greedy
+from .attention import decode_attention, extend_attention
+from .speculative import verify_tree_greedy
 
 verify_tree_greedy_cpu = verify_tree_greedy
 
