@@ -46,8 +46,8 @@ class BatchMirror(ProposalSink):
         on_fault: Callable[[ProposalFault], None],
     ):
         """most: maximum draft tokens per request and step. fixed_rows: whether the host engine verifies that many
-        whatever is proposed, so that a further draft token costs nothing. on_news: called, with the lock held, when there is
-        something to fetch and there was nothing before. on_fault: called in the event loop for each refused
+        whatever is proposed, so that a further draft token costs nothing. on_news: called, with the lock held, when
+        there is something to fetch and there was nothing before. on_fault: called in the event loop for each refused
         proposal."""
         self.planner = Planner(LearnedCost().curve, _MOST_ROWS)
         self.cost = LearnedCost()

@@ -6,6 +6,7 @@ kernels for CPUs, which PyPI has not, are replaced by ones in torch (tests/harne
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -80,10 +81,8 @@ class Sglang:
 
     def end(self) -> None:
         """Ends it and its processes."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
 
     @property
