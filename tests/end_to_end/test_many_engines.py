@@ -30,8 +30,8 @@ from tests.harness.stand_ins.fake_sglang import FakeSglang
 from tests.harness.stand_ins.fake_vllm import FakeVllm, vllm_config
 
 NAMES = ("draftwire", "vllm", "sglang")
-SEQUENCES, TOKENS, ROWS = 4, 160, 5
-SLOTS = 3 * 2 * 240
+SEQUENCES, TOKENS, ROWS = 4, 96, 5
+SLOTS = 3 * 2 * 180
 """KV slots of the drafter: for about two sequences of each of the three."""
 VOCABULARY = json.loads((MODELS / "target" / "config.json").read_text())["vocab_size"]
 PATIENCE = 300.0
@@ -159,7 +159,9 @@ def test_none_starves_and_all_texts_are_the_targets(
 
     first = threading.Thread(target=generate)
     first.start()
-    fakes = [threading.Thread(target=run_all, args=(each, prompts)) for each in (vllm, sglang)]
+    engines = (vllm, sglang)
+    asked = [[each.add(f"r{number}", prompt, TOKENS) for number, prompt in enumerate(prompts)] for each in engines]
+    fakes = [threading.Thread(target=run_all, args=both) for both in zip(engines, asked, strict=True)]
     seen: dict[str, int] = dict.fromkeys(NAMES, 0)
     drafted: dict[str, int] = dict.fromkeys(NAMES, 0)
     together = 0
@@ -180,24 +182,15 @@ def test_none_starves_and_all_texts_are_the_targets(
     assert generated[:SEQUENCES] == expected
     assert len(generated) % SEQUENCES == 0
     assert all(text == expected[place % SEQUENCES] for place, text in enumerate(generated))
-    assert [outputs(vllm), outputs(sglang)] == [expected, expected]
+    for requests in asked:
+        assert [list(request.output) for request in requests] == expected
+        assert sum(request.accepted for request in requests) > 0
     assert together
     assert all(drafted.values()), drafted
     assert all(seen.values()), seen
-    for fake in (vllm, sglang):
-        assert sum(request.accepted for request in FINISHED[id(fake)]) > 0
 
 
-FINISHED: dict[int, list[fake_vllm.Request] | list[fake_sglang.Request]] = {}
-
-
-def outputs(fake: FakeVllm | FakeSglang) -> list[list[int]]:
-    return [list(request.output) for request in FINISHED[id(fake)]]
-
-
-def run_all(fake: FakeVllm | FakeSglang, prompts: Sequence[list[int]]) -> None:
-    """Runs all texts on a stand-in until they end."""
-    requests = [fake.add(f"r{number}", prompt, TOKENS) for number, prompt in enumerate(prompts)]
-    FINISHED[id(fake)] = requests  # type: ignore[assignment]
+def run_all(fake: FakeVllm | FakeSglang, requests: Sequence[fake_vllm.Request | fake_sglang.Request]) -> None:
+    """Runs a stand-in until all its texts have ended."""
     while any(len(request.output) < TOKENS for request in requests):
         fake.step()
