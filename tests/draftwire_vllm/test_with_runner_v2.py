@@ -53,7 +53,11 @@ def environment(wheel: Path, *further: Path) -> dict[str, str]:
 @pytest.fixture(scope="module", params=unpacked() or [Path()], ids=lambda place: place.name)
 def wheel(request: pytest.FixtureRequest) -> Path:
     place: Path = request.param
-    command = [PYTHON, "-c", "import vllm.v1.worker.gpu.model_runner; from vllm.triton_utils import HAS_TRITON as h; h or 1/0"]
+    command = [
+        PYTHON,
+        "-c",
+        "import vllm.v1.worker.gpu.model_runner; from vllm.triton_utils import HAS_TRITON as h; h or 1/0",
+    ]
     tried = subprocess.run(command, env=environment(place), capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"{PYTHON} cannot import vLLM's runner V2: {tried.stderr.strip().splitlines()[-1]}")
@@ -155,4 +159,3 @@ def test_the_tokens_are_the_targets_while_a_drafter_is_swapped_and_another_kille
     assert answer["faults"] == {}
     assert set(drafters) == {"doomed", new.address}
     assert drafters[new.address].accepted_tokens > 0
-    print(json.dumps({"accepted": answer["accepted"], "tokens": PROMPTS * TOKENS}))

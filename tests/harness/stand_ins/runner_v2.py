@@ -18,6 +18,8 @@ import numpy as np
 import torch
 
 PATIENCE = 50.0
+
+
 @dataclass(eq=False)
 class RequestV2:
     """A request to the runner."""
