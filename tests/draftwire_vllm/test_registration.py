@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from importlib import import_module
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from draftwire_vllm import registration
 from draftwire_vllm.vllm_version import METHOD, PROPOSER, REGISTERED
+from service_runtime.process.logs import configure_logs
 from tests.harness.checkout import ROOT
 
 
@@ -34,6 +36,18 @@ def test_vllm_finds_it_by_its_entry_point() -> None:
     [entry] = project["entry-points"]["vllm.general_plugins"].values()
     module, _, name = entry.partition(":")
     assert getattr(import_module(module), name) is registration.register
+
+
+def test_an_unknown_version_is_left_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of it but its version is read: this one has no runner V2."""
+    unknown = ModuleType("vllm")
+    unknown.__version__ = "0.99.0"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", unknown)
+    configure_logs("json", "info", names=("draftwire_vllm",))
+    registration.register()
+    said = capsys.readouterr()
+    assert "draftwire's speculator is not registered with vLLM's runner V2" in said.out + said.err
+    assert "vLLM 0.99.0 is unknown to draftwire_vllm" in said.out + said.err
 
 
 def test_what_a_configuration_names_is_the_proposer() -> None:
