@@ -31,6 +31,7 @@ def main() -> None:
         replies.flush()
 
     be_a_cpu()
+    from vllm import __version__ as version
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
@@ -82,6 +83,7 @@ def main() -> None:
     speculator.init_cudagraph_manager(None)
     say(
         address=speculator.address,
+        version=version,
         runner_v2=config.use_v2_model_runner,
         asynchronous=config.scheduler_config.async_scheduling,
         others=type(spec_decode.init_speculator(others, CPU, states)).__name__,
