@@ -29,13 +29,15 @@ def register() -> None:
     Refuses an unknown version of vLLM, with a warning: vLLM then takes runner V1 for draftwire.
     """
     from vllm import __version__
-    from vllm.config import VllmConfig
-    from vllm.v1.worker.gpu import spec_decode
 
     problem = unknown_version(__version__)
     if problem is not None:
         log.warning("draftwire's speculator is not registered with vLLM's runner V2", problem=problem)
         return
+    # Only now: another version may not have these, and vLLM would not start.
+    from vllm.config import VllmConfig
+    from vllm.v1.worker.gpu import spec_decode
+
     if hasattr(spec_decode.init_speculator, REGISTERED):
         return
     made = _making(spec_decode.init_speculator)

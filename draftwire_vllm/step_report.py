@@ -26,10 +26,11 @@ class StepReport:
         report = torch.cat([num_sampled[:, None].to(tokens.dtype), lengths[:, None].to(tokens.dtype), tokens], dim=1)
         # A copy that does not block goes to pinned memory, which torch does not reuse before it is done.
         self._report = report.to("cpu", non_blocking=True)
-        self._copied: torch.Event | None = None
+        self._copied: torch.cuda.Event | None = None
         if report.device.type != "cpu":
-            # An event that blocks sleeps: drafters' messages are read by this process meanwhile.
-            self._copied = torch.Event(report.device.type, blocking=True)
+            # As vLLM's own, an event that blocks: the thread sleeps instead of spinning, and this process reads the
+            # drafters' messages meanwhile. (On other GPUs vLLM puts their events in the place of CUDA's.)
+            self._copied = torch.cuda.Event(blocking=True)
             self._copied.record()
 
     def read(self) -> tuple[list[int], list[int], list[list[int]]]:

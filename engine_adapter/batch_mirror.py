@@ -107,8 +107,8 @@ class BatchMirror(ProposalSink):
         return len(idle)
 
     def advance(self, request_id: str, length: int, tail: Sequence[int]) -> bool:
-        """Updates a request by its last tokens. Returns False, and changes nothing, if they do not continue the known
-        ones; `commit` can tell then.
+        """Updates a request by its last tokens, as `commit` does. Returns False, and changes nothing, if they do not
+        continue the known ones; `commit` can tell then.
 
         length: number of tokens of prompt and output. tail: the last of them.
         """
@@ -117,6 +117,12 @@ class BatchMirror(ProposalSink):
             mirrored = self._by_id.get(request_id)
             if mirrored is None:
                 return False
+            beyond = length - mirrored.order.max_length
+            if beyond > 0:
+                length, tail = length - beyond, tail[: max(0, len(tail) - beyond)]
+                if length == len(mirrored.tokens):
+                    mirrored.stepped_at = now
+                    return True
             fresh = length - len(mirrored.tokens)
             if not 0 <= fresh < len(tail) or tail[-1 - fresh] != mirrored.tokens[-1]:
                 return False
@@ -133,6 +139,8 @@ class BatchMirror(ProposalSink):
 
         A request that was absent for some steps, for example after a preemption, is compared in full, and so is every
         request if steps are not counted. If the tokens do not continue the known ones, the request is restarted.
+        Tokens beyond the order's `max_length` are left out: the host engine may compute a step before it knows that a
+        request has ended.
         """
         now = time.perf_counter()
         with self._changed:
@@ -142,9 +150,12 @@ class BatchMirror(ProposalSink):
                 self._drop(request_id)
                 mirrored = None
             if mirrored is None:
-                mirrored = self._add(order(), tokens.tolist(), now)
-            elif len(tokens) > len(mirrored.tokens):
-                self._advance(mirrored, tokens[len(mirrored.tokens) :].tolist(), now)
+                begun = order()
+                mirrored = self._add(begun, tokens[: begun.max_length].tolist(), now)
+            else:
+                fresh = tokens[len(mirrored.tokens) : mirrored.order.max_length]
+                if len(fresh):
+                    self._advance(mirrored, fresh.tolist(), now)
             mirrored.call = -1 if call is None else call
             mirrored.stepped_at = now
 

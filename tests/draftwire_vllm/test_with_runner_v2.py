@@ -149,7 +149,9 @@ def test_the_tokens_are_the_targets_while_a_drafter_is_swapped_and_another_kille
             drafters = {each.name: each for each in client.drafters.list()}
     finally:
         child.end()
-    assert (begun["runner_v2"], begun["asynchronous"]) == (True, True)
+    assert begun["runner_v2"]
+    # vLLM 0.32 has asynchronous scheduling for its own methods only.
+    assert begun["asynchronous"] == (not begun["version"].startswith("0.32."))
     assert begun["others"] == "NgramGPUSpeculator"
     assert begun["others_runner_v2"] == [True, False]
     assert swapped["running"] > 0
@@ -159,4 +161,4 @@ def test_the_tokens_are_the_targets_while_a_drafter_is_swapped_and_another_kille
     assert answer["faults"] == {}
     assert set(drafters) == {"doomed", new.address}
     assert drafters[new.address].accepted_tokens > 0
-    print(json.dumps({"accepted": answer["accepted"], "tokens": PROMPTS * TOKENS}))
+    assert "dropped a sequence" not in (tmp_path / "child.log").read_text(errors="replace")

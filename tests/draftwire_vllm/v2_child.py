@@ -3,8 +3,8 @@
     python v2_child.py '{"model": DIR, "prompts": [[id, ...], ...], "max_tokens": N, "draft_tokens": K}'
 
 Runner V2 itself needs a GPU. Here its own classes and kernels are used without it: the plugins are loaded, the
-configuration chooses the runner, `init_speculator` makes the speculator, and steps run with RequestState, InputBatch and
-the kernels that lay out draft tokens, verify them and add what was sampled, interpreted by Triton. What the target
+configuration chooses the runner, `init_speculator` makes the speculator, and steps run with RequestState, InputBatch
+and the kernels that lay out draft tokens, verify them and add what was sampled, interpreted by Triton. What the target
 computes is known beforehand: its greedy text.
 """
 
@@ -31,6 +31,7 @@ def main() -> None:
         replies.flush()
 
     be_a_cpu()
+    from vllm import __version__ as version
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
@@ -82,6 +83,7 @@ def main() -> None:
     speculator.init_cudagraph_manager(None)
     say(
         address=speculator.address,
+        version=version,
         runner_v2=config.use_v2_model_runner,
         asynchronous=config.scheduler_config.async_scheduling,
         others=type(spec_decode.init_speculator(others, CPU, states)).__name__,
@@ -104,14 +106,11 @@ CPU = torch.device("cpu")
 
 
 def be_a_cpu() -> None:
-    """States that there is no pinned memory, which vLLM takes for granted, since it knows no platform of this kind."""
+    """Tells vLLM, which knows no platform of this kind, what is known of it: a CPU, without pinned memory."""
     from vllm.platforms import current_platform
-    from vllm.utils import torch_utils
-    from vllm.v1.worker.gpu import buffer_utils
 
     current_platform.device_type = "cpu"
-    torch_utils.PIN_MEMORY = False
-    buffer_utils.is_uva_available = lambda: False
+    current_platform.is_pin_memory_available = lambda: False
 
 
 def greedy_texts(model: str, prompts: list[list[int]], count: int) -> list[list[int]]:

@@ -287,3 +287,15 @@ def test_rows_that_are_verified_in_any_case_cost_nothing() -> None:
         made.mirror.attach(1, "a#1")
         made.propose(1, 3, [4, 5, 6])
         assert made.chains("x") == [expected]
+
+
+def test_drafters_hear_of_no_token_beyond_a_requests_end() -> None:
+    """vLLM verifies draft tokens beyond it, and with asynchronous scheduling computes one step more."""
+    made = Mirrored()
+    made.mirror.begin(order("x", max_length=5), [1, 2, 3])
+    assert made.mirror.advance("x", 6, [3, 4, 5, 6])
+    assert made.mirror.advance("x", 10, [7, 8, 9, 10])
+    made.mirror.commit(None, "x", np.arange(1, 13, dtype=np.int32), lambda: order("x"))
+    made.mirror.commit(None, "y", np.arange(1, 13, dtype=np.int32), lambda: order("y", max_length=4))
+    news = made.mirror.fetch().requests
+    assert [(each.tokens, each.ended) for each in news.values()] == [([1, 2, 3, 4, 5], False), ([1, 2, 3, 4], False)]
