@@ -31,7 +31,9 @@ COPY service_runtime service_runtime
 COPY drafter_pool drafter_pool
 COPY drafter_service drafter_service
 COPY verifier_service verifier_service
+COPY engine_adapter engine_adapter
 COPY draftwire_vllm draftwire_vllm
+COPY draftwire_sglang draftwire_sglang
 COPY draft_training draft_training
 COPY edge_drafting edge_drafting
 COPY gateway gateway

@@ -1,63 +1,35 @@
-"""The `custom_class` proposer that vLLM calls."""
+"""The `custom_class` proposer that vLLM's model runner V1 calls."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from draftwire_vllm.adapted_request import AdaptedOrder
-from draftwire_vllm.pool_thread import PoolThread
-from draftwire_vllm.settings import AdapterSettings
-from draftwire_vllm.vllm_version import runner_and_reason, unknown_version
-from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.settings import settings_from_environment
-
-log = get_logger(__name__)
-
-_LOGGERS = ("draftwire", "draftwire_vllm", "drafter_pool", "service_runtime", "speculative_engine")
-"""Loggers that the adapter configures; vLLM configures its own."""
+from draftwire_vllm.pool_front import PoolFront
+from engine_adapter.pool_thread import PoolThread
 
 
-class RemoteDrafter:
-    """vLLM's `custom_class` proposer: returns the draft tokens that the pool's drafters have proposed in time.
+class RemoteDrafter(PoolFront):
+    """The proposer of runner V1: returns the draft tokens that the pool's drafters have proposed in time.
 
-    vLLM calls the proposer in its single thread and exits if it raises. So once loaded it never raises: it counts the
-    fault and proposes nothing. It needs `draftwire_vllm.worker.Worker`, which gives it access to the requests.
+    vLLM calls it in its single thread. It needs `draftwire_vllm.worker.Worker`, which gives it access to the requests.
+    Its name is what a speculative configuration names, under runner V2 as well.
     """
 
     def __init__(self, vllm_config: Any):
         """Reads the settings. Raises SettingsError, a ValueError, for invalid DRAFTWIRE_VLLM_* variables."""
-        self.faults: Counter[str] = Counter()
-        """Number of faults by exception name."""
-        self._config = vllm_config
-        self._settings = settings_from_environment(AdapterSettings)
-        self._most = int(vllm_config.speculative_config.num_speculative_tokens)
-        self._longest = int(vllm_config.model_config.max_model_len)
+        super().__init__(vllm_config)
         self._runner: Any = None
         self._speaks = False
-        self._pool: PoolThread | None = None
         self._call = 0
         self._began: float | None = None
         self._rows = 0
         self._skips = False
         """Whether vLLM has said of this step, as it does from 0.33 on, that no request can use draft tokens."""
-
-    @staticmethod
-    def check_runner(runner: Any, version: str) -> None:
-        """Called by the worker first of all: logs which runner vLLM has chosen, and warns of an unknown version.
-
-        Raises WrongRunnerError for a runner that would never call a proposer.
-        """
-        name, why = runner_and_reason(runner)
-        log.info("vLLM's model runner", vllm=version, runner=name, because=why)
-        problem = unknown_version(version)
-        if problem is not None:
-            log.warning("unknown version of vLLM", problem=problem)
 
     def bind(self, runner: Any, *, speaks: bool) -> None:
         """Called by the worker before the model is loaded. runner: vLLM's model runner, which holds the batch. speaks:
@@ -74,34 +46,8 @@ class RemoteDrafter:
             raise RuntimeError(
                 "draftwire_vllm.RemoteDrafter requires --worker-cls draftwire_vllm.worker.Worker to learn of requests"
             )
-        if not self._speaks or self._pool is not None:
-            return
-        from draftwire_vllm.target_info import target_info
-
-        configure_logs(self._settings.log_format, self._settings.log_level, names=_LOGGERS)
-        most_requests = int(self._config.scheduler_config.max_num_seqs)
-        pool = PoolThread(self._settings, target_info(self._config), most_requests, self._most, self.faults)
-        pool.start()
-        self._pool = pool
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT of the pool's service; empty until it is served, and in processes without a pool."""
-        return self._pool.address if self._pool is not None else ""
-
-    def shutdown(self) -> None:
-        """Ends the conversations with the drafters."""
-        if self._pool is not None:
-            self._pool.stop()
-
-    def step_begins(self, step: Any) -> None:
-        """Called by the worker with vLLM's SchedulerOutput before a step. Never raises."""
-        if self._pool is None or not self._pool.alive:
-            return
-        try:
-            self._prepare(self._pool, step)
-        except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
-            self._note(error)
+        if self._speaks:
+            self._start_pool()
 
     def propose(
         self,
@@ -122,18 +68,13 @@ class RemoteDrafter:
         try:
             return self._propose(self._pool, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
         except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
-            self._note(error)
+            self.faults.note(error)
             return nothing
 
     def _prepare(self, pool: PoolThread, step: Any) -> None:
-        mirror = pool.mirror
-        mirror.end(step.finished_req_ids)
-        mirror.verify({request_id: len(tokens) for request_id, tokens in step.scheduled_spec_decode_tokens.items()})
-        for new in step.scheduled_new_reqs:
-            if new.prompt_token_ids and new.prompt_embeds is None and new.sampling_params is not None:
-                mirror.begin(
-                    self._order(new.req_id, len(new.prompt_token_ids), new.sampling_params), new.prompt_token_ids
-                )
+        verified = {request_id: len(tokens) for request_id, tokens in step.scheduled_spec_decode_tokens.items()}
+        pool.mirror.verify(verified)
+        super()._prepare(pool, step)
         self._rows = step.total_num_scheduled_tokens
         self._skips = bool(getattr(step, "skip_drafts", False))
         self._began = time.perf_counter()
@@ -175,13 +116,3 @@ class RemoteDrafter:
         for row, chain in zip(drafted, chains, strict=True):
             proposed[row] = chain
         return proposed
-
-    def _order(self, request_id: str, prompt_tokens: int, sampling: Any) -> AdaptedOrder:
-        most = self._longest if sampling.max_tokens is None else prompt_tokens + int(sampling.max_tokens)
-        return AdaptedOrder(request_id, min(most, self._longest))
-
-    def _note(self, error: Exception) -> None:
-        name = type(error).__name__
-        self.faults[name] += 1
-        if self.faults[name] == 1:
-            log.error("drafting failed; vLLM goes on plainly", fault=name, exc_info=error)

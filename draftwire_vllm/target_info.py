@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
 
 from draftwire.v1.model_info_pb2 import ModelInfo
-from service_runtime.process.logs import get_logger
-from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
-
-log = get_logger(__name__)
+from engine_adapter.target_tokenizer import fingerprint_of
 
 
 def target_info(vllm_config: Any) -> ModelInfo:
@@ -31,13 +27,9 @@ def target_info(vllm_config: Any) -> ModelInfo:
 
 
 def _tokenizer_sha256(model: Any) -> str:
-    """Returns the tokenizer's fingerprint; empty without a `tokenizer.json`, and then drafters are assumed to match."""
     if model.skip_tokenizer_init:
         return ""
     tokenizer = AutoTokenizer.from_pretrained(
         model.tokenizer, revision=model.tokenizer_revision, trust_remote_code=model.trust_remote_code
     )
-    if not tokenizer.is_fast:
-        log.warning("tokenizer cannot be compared with those of drafters", tokenizer=model.tokenizer)
-        return ""
-    return tokenizer_fingerprint(json.loads(tokenizer.backend_tokenizer.to_str()))
+    return fingerprint_of(tokenizer, model.tokenizer)

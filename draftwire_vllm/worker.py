@@ -1,6 +1,7 @@
-"""vLLM's worker for the current platform, extended to pass request ids to the proposer.
+"""vLLM's worker for the current platform, extended to tell the adapter of each step before it runs.
 
-vLLM passes request ids to its workers, but not to proposers.
+vLLM tells its workers which requests a step begins, ends and computes, but not its proposers. Under runner V1 the
+adapter depends on it; under V2 it learns of the requests from the runner's state, too, but only after their first step.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from vllm import __version__
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.platforms import current_platform
 
+from draftwire_vllm.pool_front import PoolFront
 from draftwire_vllm.remote_drafter import RemoteDrafter
 from draftwire_vllm.vllm_version import METHOD
 
@@ -21,38 +23,42 @@ else:
 
 
 class Worker(PlatformWorker):  # type: ignore[misc]
-    """vLLM's worker with a proposer that knows the requests; used by `--worker-cls draftwire_vllm.worker.Worker`."""
+    """vLLM's worker with an adapter that knows the requests; used by `--worker-cls draftwire_vllm.worker.Worker`."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
-        """Binds the proposer to the model runner, then loads the models. Raises WrongRunnerError."""
+        """Binds the proposer of runner V1 to that runner, then loads the models. Raises WrongRunnerError."""
         config = getattr(self.vllm_config, "speculative_config", None)
         if config is not None and config.method == METHOD:
-            RemoteDrafter.check_runner(self.model_runner, __version__)
-        drafter = self._remote_drafter
-        if drafter is not None:
+            PoolFront.check_runner(self.model_runner, __version__)
+        front = self._front
+        if isinstance(front, RemoteDrafter):
             # vLLM takes draft tokens from the first tensor-parallel rank of the last pipeline stage, the only stage
             # with a proposer.
-            drafter.bind(self.model_runner, speaks=get_tp_group().rank_in_group == 0)
+            front.bind(self.model_runner, speaks=get_tp_group().rank_in_group == 0)
         loaded = super().load_model(*args, **kwargs)
-        if drafter is not None:
-            drafter.load_model()  # on GPUs vLLM does not call it
+        if isinstance(front, RemoteDrafter):
+            front.load_model()  # on GPUs vLLM does not call it
         return loaded
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Notifies the proposer of the step, then runs it."""
-        drafter = self._remote_drafter
-        if drafter is not None:
-            drafter.step_begins(scheduler_output)
+        """Notifies the adapter of the step, then runs it."""
+        front = self._front
+        if front is not None:
+            front.step_begins(scheduler_output)
         return super().execute_model(scheduler_output)
 
     def shutdown(self) -> None:
-        """Shuts down the proposer, then the worker."""
-        drafter = self._remote_drafter
-        if drafter is not None:
-            drafter.shutdown()
+        """Shuts down the adapter, then the worker."""
+        front = self._front
+        if front is not None:
+            front.shutdown()
         super().shutdown()
 
     @property
-    def _remote_drafter(self) -> RemoteDrafter | None:
-        drafter = getattr(getattr(self, "model_runner", None), "drafter", None)
-        return drafter if isinstance(drafter, RemoteDrafter) else None
+    def _front(self) -> PoolFront | None:
+        runner = getattr(self, "model_runner", None)
+        for name in ("drafter", "speculator"):  # of runner V1, of V2
+            front = getattr(runner, name, None)
+            if isinstance(front, PoolFront):
+                return front
+        return None

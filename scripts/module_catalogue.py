@@ -17,7 +17,9 @@ PACKAGES = (
     "verifier_service",
     "drafter_service",
     "gateway",
+    "engine_adapter",
     "draftwire_vllm",
+    "draftwire_sglang",
     "draft_training",
 )
 GENERATED = ("sdk/draftwire/v1",)

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import typer
+from pydantic.fields import FieldInfo
 
 import draftwire
 from drafter_service.settings import DrafterSettings
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire_vllm.settings import AdapterSettings
+from draftwire_sglang.settings import AdapterSettings as SglangSettings
+from draftwire_vllm.settings import AdapterSettings as VllmSettings
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.completion_request import CompletionRequest
 from gateway.openai.speculation_options import SpeculationOptions
@@ -70,7 +72,9 @@ def test_every_warning_of_the_log_is_explained() -> None:
             "drafter_pool",
             "verifier_service",
             "drafter_service",
+            "engine_adapter",
             "draftwire_vllm",
+            "draftwire_sglang",
             "gateway",
         )
         for path in (ROOT / package).rglob("*.py")
@@ -117,13 +121,19 @@ def test_every_setting_is_explained() -> None:
                 assert default in rows[flag_of(name)], name
 
 
-def test_every_setting_of_vllms_adapter_is_explained() -> None:
-    rows = dict(re.findall(r"^\| `DRAFTWIRE_VLLM_(\w+)` \|(.*?)\|", read("docs/vllm.md"), re.MULTILINE))
+@pytest.mark.parametrize(
+    ("engine", "fields"), [("VLLM", VllmSettings.model_fields), ("SGLANG", SglangSettings.model_fields)]
+)
+def test_every_setting_of_the_adapters_is_explained(engine: str, fields: dict[str, FieldInfo]) -> None:
+    page = read(f"docs/{engine.lower()}.md")
+    rows = dict(re.findall(rf"^\| `DRAFTWIRE_{engine}_(\w+)` \|(.*?)\|", page, re.MULTILINE))
     common = set(ServiceSettings.model_fields) - {"listen"}
-    assert sorted(rows) == sorted(name.upper() for name in AdapterSettings.model_fields if name not in common)
+    assert sorted(rows) == sorted(name.upper() for name in fields if name not in common)
     for name, row in rows.items():
-        default = AdapterSettings.model_fields[name.lower()].default
-        told = f"{default:g}" if isinstance(default, float) else str(default)
+        default = fields[name.lower()].default
+        told = (
+            f"{default:g}" if isinstance(default, float) else str(default).lower() if default is True else str(default)
+        )
         assert row.strip() == (f"`{told}`" if default else ""), name
 
 

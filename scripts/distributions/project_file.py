@@ -15,7 +15,7 @@ DESCRIPTIONS = {
 }
 EXTRAS = {
     SDK: ("tracing", "bench"),
-    SERVICES: ("serve", "gateway", "vllm", "gpu", "tracing"),
+    SERVICES: ("serve", "gateway", "vllm", "sglang", "gpu", "tracing"),
 }
 """The extras that a distribution takes from the checkout."""
 SDK_SCRIPTS = ("draftwire",)
@@ -62,7 +62,11 @@ def project_file(name: str, checkout: dict[str, Any], version: str, moved: Calla
         return "\n".join(parts)
     for group, entries in project["entry-points"].items():
         parts.append(_table(f'project.entry-points."{group}"', {each: moved(entry) for each, entry in entries.items()}))
-    parts.append(_table("tool.hatch.build.targets.wheel", {"packages": ["draftwire_services", "draftwire_vllm"]}))
+    parts.append(
+        _table(
+            "tool.hatch.build.targets.wheel", {"packages": ["draftwire_services", "draftwire_vllm", "draftwire_sglang"]}
+        )
+    )
     parts.append(_table("tool.hatch.build.targets.wheel.hooks.custom", {"kernels": KERNELS}))
     return "\n".join(parts)
 

@@ -13,7 +13,7 @@ from .references import Move
 
 PACKAGE = "draftwire_services"
 """The package of the services' distribution, which the checkout's packages move into."""
-OWN_NAME = ("draftwire", "draftwire_vllm")
+OWN_NAME = ("draftwire", "draftwire_vllm", "draftwire_sglang")
 """Packages that keep their place: their names are the project's own, and users' programs and settings have them."""
 WORDS = ("gateway",)
 MODULES = (("sdk/draftwire/cli/serve/gateway_process.py", "gateway"),)

@@ -9,24 +9,29 @@ from typing import Any
 
 import pytest
 import structlog
+import torch
 
 from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter
+from draftwire_vllm import RemoteDrafter, pool_front
+from draftwire_vllm.remote_speculator import RemoteSpeculator
+from engine_adapter import pool_thread
 from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, text_after, vllm_config
+from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, following, text_after, vllm_config
+from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RequestV2, RunnerV2
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
 from tests.harness.verifier.in_process_verifier import Network
 
 MakeVllm = Callable[..., FakeVllm]
+MakeRunner = Callable[..., RunnerV2]
 Listen = Callable[..., ScriptedDrafter]
 
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
     """Restores the loggers that a proposer configures, which other tests in this process use as well."""
-    loggers = [logging.getLogger(name) for name in remote_drafter._LOGGERS]
+    loggers = [logging.getLogger(name) for name in pool_front.LOGGERS]
     before = [(each.handlers, each.level, each.propagate) for each in loggers]
     yield
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
@@ -88,12 +93,38 @@ def vllm(checkpoint: Path, network: Network, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def client() -> Iterator[Callable[[FakeVllm], Client]]:
-    """Returns the SDK's client of a proposer's pool."""
+def runner(checkpoint: Path, network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRunner]:
+    """Creates stand-ins of runner V2 with drafters at some addresses."""
+    made: list[RemoteSpeculator] = []
+
+    def make(*drafters: str, **options: Any) -> RunnerV2:
+        monkeypatch.setenv("DRAFTWIRE_VLLM_LISTEN", "127.0.0.1:0")
+        monkeypatch.setenv("DRAFTWIRE_VLLM_DRAFTER", ",".join(drafters))
+        states = PlainStates(16, 4096, 3)
+        speculator = RemoteSpeculator(vllm_config(checkpoint), torch.device("cpu"), states)
+        made.append(speculator)
+        speculator.init_cudagraph_manager(None)
+        return RunnerV2(speculator, states, PlainKernels(), following_logits, **options)
+
+    yield make
+    for each in made:
+        each.shutdown()
+        assert not each.faults
+
+
+def following_logits(request: RequestV2, drafts: list[int]) -> torch.Tensor:
+    """The logits of the target whose text is known."""
+    texts = [request.tokens + drafts[:count] for count in range(len(drafts) + 1)]
+    return torch.nn.functional.one_hot(torch.tensor([following(each) for each in texts]), VOCABULARY).float()
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[[Any], Client]]:
+    """Returns the SDK's client of the pool of a drafter or speculator."""
     made: list[Client] = []
 
-    def connect(fake: FakeVllm) -> Client:
-        made.append(Client(fake.drafter.address))
+    def connect(front: Any) -> Client:
+        made.append(Client(getattr(front, "drafter", front).address))
         return made[-1]
 
     yield connect

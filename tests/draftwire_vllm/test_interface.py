@@ -1,29 +1,19 @@
 """The parts of vLLM that the adapter uses are there, in each vLLM that can be found; nothing of it is imported.
 
-Sources are those of an installed vLLM, of the environment of `make test-vllm`, and of the directories in
-DRAFTWIRE_TEST_VLLM, separated by colons, into which wheels were unpacked (`unzip vllm-0.33.0*.whl 'vllm/*' -d DIR`).
+Where vLLMs are found: `tests/harness/vllm_sources.py`.
 """
 
 import ast
-import importlib.util
-import os
+import inspect
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks.peers.vllm_environment import vllm_environment
-
-
-def sources() -> list[Path]:
-    places = [Path(each) / "vllm" for each in os.environ.get("DRAFTWIRE_TEST_VLLM", "").split(":") if each]
-    installed = importlib.util.find_spec("vllm")
-    if installed is not None and installed.origin is not None:
-        places.append(Path(installed.origin).parent)
-    if vllm_environment().ready:
-        places += vllm_environment().place.glob("lib/python*/site-packages/vllm")
-    return places
-
+from draftwire_vllm.remote_speculator import RemoteSpeculator
+from tests.harness.stand_ins.fake_vllm import vllm_config
+from tests.harness.vllm_sources import sources
 
 FOUND = sources()
 pytestmark = pytest.mark.skipif(not FOUND, reason="no vLLM is here")
@@ -65,6 +55,24 @@ def arguments(path: Path, kind: str, method: str) -> list[str]:
         if isinstance(node, ast.FunctionDef) and node.name == method:
             return [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
     raise AssertionError(f"{kind} has no method {method}")
+
+
+def function(where: ast.Module | ast.ClassDef, name: str) -> ast.FunctionDef:
+    found = [node for node in where.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    assert len(found) == 1, name
+    return found[0]
+
+
+def calls(where: ast.AST, name: str) -> list[ast.Call]:
+    return [node for node in ast.walk(where) if isinstance(node, ast.Call) and ast.unparse(node.func) == name]
+
+
+def imported(path: Path, name: str) -> str | None:
+    """The module from which another one imports a name."""
+    for node in module(path).body:
+        if isinstance(node, ast.ImportFrom) and name in [each.name for each in node.names]:
+            return node.module
+    return None
 
 
 def test_the_proposer_is_made_from_the_configuration(vllm: Path) -> None:
@@ -121,10 +129,112 @@ def test_the_workers(vllm: Path) -> None:
     assert "def get_tp_group(" in (vllm / "distributed/parallel_state.py").read_text(encoding="utf-8")
 
 
-def test_the_method_is_known_and_takes_the_first_runner(vllm: Path) -> None:
+def test_the_method_is_known_and_is_listed_as_what_the_second_runner_lacks(vllm: Path) -> None:
+    """`registration` takes it off that list by its text."""
     assert '"custom_class"' in (vllm / "config/speculative.py").read_text(encoding="utf-8")
-    config = (vllm / "config/vllm.py").read_text(encoding="utf-8")
-    unsupported = config.partition("def _get_v2_model_runner_unsupported_features")[2].partition("return unsupported")[
-        0
+    method = function(named(vllm / "config/vllm.py", "VllmConfig"), "_get_v2_model_runner_unsupported_features")
+    assert [each.arg for each in method.args.args] == ["self"]
+    assert "unsupported.append(f\"speculative method '{speculative_config.method}'\")" in ast.unparse(method)
+    listed = [node.value for node in ast.walk(method) if isinstance(node, ast.Constant)]
+    assert "custom_class" in listed, "V2 would be taken, and would not call the proposer"
+
+
+def test_where_plugins_are_loaded(vllm: Path) -> None:
+    """In the process that makes the configuration, and in each worker before it makes its model runner."""
+    assert 'DEFAULT_PLUGINS_GROUP = "vllm.general_plugins"' in (vllm / "plugins/__init__.py").read_text(
+        encoding="utf-8"
+    )
+    for place in ("engine/arg_utils.py", "v1/engine/core.py", "v1/worker/worker_base.py"):
+        assert "load_general_plugins()" in (vllm / place).read_text(encoding="utf-8"), place
+
+
+RUNNER = "v1/worker/gpu/model_runner.py"
+SPECULATORS = "v1/worker/gpu/spec_decode"
+
+
+def test_what_the_registration_replaces(vllm: Path) -> None:
+    made = function(module(vllm / SPECULATORS / "__init__.py"), "init_speculator")
+    assert [each.arg for each in made.args.args] == ["vllm_config", "device", "req_states"]
+    assert imported(vllm / RUNNER, "init_speculator") == "vllm.v1.worker.gpu.spec_decode"
+    [call] = calls(function(named(vllm / RUNNER, "GPUModelRunner"), "__init__"), "init_speculator")
+    assert [ast.unparse(each) for each in call.args] == ["self.vllm_config", "self.device", "self.req_states"]
+
+
+def test_what_runner_v2_asks_of_a_speculator(vllm: Path) -> None:
+    """All methods and attributes that it uses of one that is not a draft model, and no others."""
+    runner = named(vllm / RUNNER, "GPUModelRunner")
+    used = {
+        node.attr
+        for node in ast.walk(runner)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self.speculator"
+    }
+    of_draft_models = {"load_model", "set_attn", "draft_attn_layer_names", "observe_verification", "model", "dcp_size"}
+    # The last two are used only with what `registration` refuses: adaptive verification and watermarking.
+    refused = {"draft_token_confidence_probs", "prepare_watermarking"}
+    speculator = RemoteSpeculator(vllm_config(Path()), torch.device("cpu"), None)
+    for name in used - of_draft_models - refused:
+        assert hasattr(speculator, name), f"runner V2 of {vllm.parent.name} uses speculator.{name}"
+    assert used >= {"propose", "capture", "init_cudagraph_manager", "supports_mm_inputs", "draft_logits"}
+
+
+def test_the_speculator_has_the_interface_of_vllms(vllm: Path) -> None:
+    base = named(vllm / SPECULATORS / "speculator.py", "BaseSpeculator")
+    abstract = [
+        node
+        for node in base.body
+        if isinstance(node, ast.FunctionDef) and "abstractmethod" in [ast.unparse(each) for each in node.decorator_list]
     ]
-    assert '"custom_class"' in unsupported, "V2 would be taken, and would not call the proposer"
+    assert len(abstract) >= 3
+    for method in abstract:
+        ours = inspect.signature(inspect.unwrap(getattr(RemoteSpeculator, method.name))).parameters.values()
+        assert [each.name for each in ours] == [each.arg for each in method.args.args], method.name
+        defaults = [each.default for each in ours if each.default is not inspect.Parameter.empty]
+        assert defaults == [ast.literal_eval(each) for each in method.args.defaults], method.name
+    for node in base.body:
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            assert getattr(RemoteSpeculator, ast.unparse(node.target)) == ast.literal_eval(node.value)
+
+
+def test_how_runner_v2_calls_the_speculator(vllm: Path) -> None:
+    sampled = function(named(vllm / RUNNER, "GPUModelRunner"), "sample_tokens")
+    [call] = calls(sampled, "self.speculator.propose")
+    assert [ast.unparse(each) for each in call.args] == [
+        "input_batch",
+        "attn_metadata",
+        "slot_mappings_by_layer",
+        "spec_hidden_states",
+        "aux_hidden_states",
+        "num_sampled",
+        "num_rejected",
+        "self.req_states.last_sampled_tokens",
+        "self.req_states.next_prefill_tokens",
+        "self.sampler.sampling_states.temperature.gpu",
+        "self.sampler.sampling_states.seeds.gpu",
+    ]
+    text = ast.unparse(sampled)
+    # The sampled tokens are in the states before, and the result goes into the states of the batch's requests.
+    assert text.index("self.postprocess_sampled(") < text.index("self.speculator.propose(")
+    assert "self.req_states.draft_tokens[input_batch.idx_mapping] = draft_tokens" in text
+
+
+def test_what_the_speculator_reads_of_runner_v2(vllm: Path) -> None:
+    batch = fields(vllm / "v1/worker/gpu/input_batch.py", "InputBatch")
+    assert {"req_ids", "num_reqs", "idx_mapping", "idx_mapping_np", "num_tokens", "num_draft_tokens_per_req"} <= batch
+    states = fields(vllm / "v1/worker/gpu/states.py", "RequestState")
+    assert {"req_id_to_index", "all_token_ids", "total_len", "max_seq_len", "last_sampled_tokens"} <= states
+    assert "prefill_token_ids" in fields(vllm / "v1/core/sched/output.py", "NewRequestData")
+    group = named(vllm / "distributed/parallel_state.py", "GroupCoordinator")
+    assert [each.arg for each in function(group, "broadcast").args.args] == ["self", "input_", "src"]
+    assert {"rank_in_group", "world_size"} <= fields(vllm / "distributed/parallel_state.py", "GroupCoordinator")
+
+
+def test_the_states_that_hold_a_preempted_request_drop_it(vllm: Path) -> None:
+    """The speculator ends what the states no longer hold; a request that comes back is new to them."""
+    finish = ast.unparse(function(named(vllm / RUNNER, "GPUModelRunner"), "finish_requests"))
+    assert "finished_req_ids.union(preempted_req_ids)" in finish
+
+
+def test_what_the_registration_refuses(vllm: Path) -> None:
+    assert "prefill_context_parallel_size" in fields(vllm / "config/parallel.py", "ParallelConfig")
+    assert "enable_adaptive_verification" in fields(vllm / "config/speculative.py", "SpeculativeConfig")
+    assert "watermark_config" in (vllm / "config/vllm.py").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from draftwire_vllm.metrics import AdapterCollector
+from engine_adapter.metrics import AdapterCollector
 from tests.draftwire_vllm.conftest import Listen, MakeVllm
 from tests.harness.deploy.metrics_document import Row, documented, served
 from tests.harness.stand_ins.fake_vllm import FakeVllm
@@ -13,7 +13,7 @@ from tests.harness.stand_ins.fake_vllm import FakeVllm
 
 def scraped(fake: FakeVllm) -> list[Row]:
     thread: Any = fake.drafter._pool
-    collector = AdapterCollector(thread._info, thread._pool, thread.mirror, fake.drafter.faults)
+    collector = AdapterCollector(thread._host, thread._info, thread._pool, thread.mirror, fake.drafter.faults)
 
     async def scrape() -> list[Row]:
         return served(collector.collect())

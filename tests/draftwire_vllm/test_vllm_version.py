@@ -21,12 +21,26 @@ def test_other_versions_are_warned_of(version: str) -> None:
 
 def test_runner_v1() -> None:
     runner = SimpleNamespace(drafter=object())
-    assert runner_and_reason(runner, {}) == ("V1", "vLLM's runner V2 has no custom_class")
-    assert runner_and_reason(runner, {"VLLM_USE_V2_MODEL_RUNNER": "0"}) == ("V1", "VLLM_USE_V2_MODEL_RUNNER=0")
+    without = "draftwire's speculator is not registered with vLLM's runner V2"
+    assert runner_and_reason(runner, {}, has_v2=False) == ("V1", without)
+    assert runner_and_reason(runner, {}) == ("V1", without)  # there is no vLLM here
+    name, why = runner_and_reason(runner, {}, has_v2=True)
+    assert name == "V1"
+    assert "does not support this platform or configuration" in why
+    forced = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+    assert runner_and_reason(runner, forced, has_v2=True) == ("V1", "VLLM_USE_V2_MODEL_RUNNER=0")
 
 
-def test_a_runner_without_proposers_is_refused() -> None:
-    with pytest.raises(WrongRunnerError, match="because VLLM_USE_V2_MODEL_RUNNER=1 asks for it; unset VLLM_USE_V2"):
-        runner_and_reason(SimpleNamespace(), {"VLLM_USE_V2_MODEL_RUNNER": "1"})
+def test_runner_v2() -> None:
+    runner = SimpleNamespace(speculator=object())
+    assert runner_and_reason(runner, {}, has_v2=True) == ("V2", "draftwire's speculator is registered with it")
+    forced = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
+    assert runner_and_reason(runner, forced, has_v2=True) == ("V2", "VLLM_USE_V2_MODEL_RUNNER=1")
+
+
+def test_a_runner_that_never_calls_the_adapter_is_refused() -> None:
+    forced = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
+    with pytest.raises(WrongRunnerError, match="because VLLM_USE_V2_MODEL_RUNNER=1 asks for it; let vLLM load the plu"):
+        runner_and_reason(SimpleNamespace(speculator=None), forced, has_v2=False)
     with pytest.raises(WrongRunnerError, match="because of its configuration"):
-        runner_and_reason(SimpleNamespace(), {})
+        runner_and_reason(SimpleNamespace(), {}, has_v2=True)

@@ -49,10 +49,10 @@ print(json.dumps([library.__file__, *told]))
 """
 IMPORT_ALL = """
 import importlib, json, pkgutil
-import draftwire, draftwire_services, draftwire_vllm
+import draftwire, draftwire_services, draftwire_sglang, draftwire_vllm
 no_module = "draftwire_services.speculative_engine.kernels.libspeculative_engine"
-names = ["draftwire", "draftwire_vllm"]
-for package in draftwire, draftwire_services, draftwire_vllm:
+names = ["draftwire", "draftwire_sglang", "draftwire_vllm"]
+for package in draftwire, draftwire_services, draftwire_sglang, draftwire_vllm:
     names += [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
 names.remove(no_module)
 for name in names:
@@ -90,7 +90,11 @@ def sdk(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installation:
 def moved(file: Path) -> str:
     """A file of the checkout's packages, as the wheels name it."""
     path = str(file.relative_to(ROOT)).removeprefix("sdk/")
-    return path if path.startswith(("draftwire/", "draftwire_vllm/")) else f"draftwire_services/{path}"
+    return (
+        path
+        if path.startswith(("draftwire/", "draftwire_vllm/", "draftwire_sglang/"))
+        else f"draftwire_services/{path}"
+    )
 
 
 def files_of_packages() -> set[str]:
@@ -118,7 +122,12 @@ def test_wheels_have_every_file_of_the_packages(machine: str, built: Built) -> N
 
 @has_wheel
 def test_only_the_projects_names_are_installed(services: Installation, sdk: Installation) -> None:
-    assert services.names() - {"dependencies.pth"} == {"draftwire", "draftwire_services", "draftwire_vllm"}
+    assert services.names() - {"dependencies.pth"} == {
+        "draftwire",
+        "draftwire_services",
+        "draftwire_sglang",
+        "draftwire_vllm",
+    }
     assert sdk.names() - set(SDK_NEEDS) == {"draftwire"}
     programs = {each.name for each in services.programs.glob("draftwire*")}
     assert programs == {"draftwire", "draftwire-verifier", "draftwire-drafter", "draftwire-gateway"}

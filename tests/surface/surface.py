@@ -21,12 +21,14 @@ import typer
 
 import draftwire
 import draftwire.edge
+import draftwire_sglang.plugin
 import draftwire_vllm
 import speculative_engine
 from drafter_service.settings import DrafterSettings
 from draftwire._program.variables import VARIABLES
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire_sglang.settings import AdapterSettings as SglangSettings
 from draftwire_vllm.settings import AdapterSettings
 from gateway.settings import GatewaySettings
 from speculative_engine.loading.methods import METHODS
@@ -39,8 +41,10 @@ PACKAGES = (
     "draft_training",
     "drafter_pool",
     "drafter_service",
+    "draftwire_sglang",
     "draftwire_vllm",
     "edge_drafting",
+    "engine_adapter",
     "gateway",
     "service_runtime",
     "speculative_engine",
@@ -60,12 +64,14 @@ def collect() -> dict[str, Any]:
         "draftwire_vllm": _names(draftwire_vllm),
         "speculative_engine": _names(speculative_engine),
         "classes of vLLM's configuration": [name for name in VLLM_CLASSES if _is_class(name)],
+        "algorithm of SGLang": draftwire_sglang.plugin.NAME,
         "commands": dict(_commands()),
         "flags of the services": {
             "python -m verifier_service": _flags(VerifierSettings),
             "python -m drafter_service": _flags(DrafterSettings),
             "python -m gateway": _flags(GatewaySettings),
             "draftwire_vllm": _flags(AdapterSettings),
+            "draftwire_sglang": _flags(SglangSettings),
         },
         "environment variables": sorted(VARIABLES),
         "error reasons": dict(ErrorReason.items()),

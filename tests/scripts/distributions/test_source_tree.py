@@ -70,9 +70,13 @@ def test_every_entry_point_of_the_checkout_is_one_of_a_distribution(
 
 def test_the_folders_of_the_checkout_are_no_names_of_a_tree(trees: dict[str, Path]) -> None:
     top = {each.parent.name for tree in trees.values() for each in tree.glob("*/__init__.py")}
-    assert top == {"draftwire", "draftwire_services", "draftwire_vllm"}
+    assert top == {"draftwire", "draftwire_services", "draftwire_vllm", "draftwire_sglang"}
     inside = {each.name for each in (trees[SERVICES] / "draftwire_services").iterdir() if each.is_dir()}
-    assert {Path(each).name for each in packages(CHECKOUT)} == inside | {"draftwire", "draftwire_vllm"}
+    assert {Path(each).name for each in packages(CHECKOUT)} == inside | {
+        "draftwire",
+        "draftwire_vllm",
+        "draftwire_sglang",
+    }
 
 
 def test_a_tree_has_the_contract_and_its_version(trees: dict[str, Path]) -> None:

@@ -11,7 +11,8 @@ import typer
 from drafter_service.settings import DrafterSettings
 from draftwire._program.variables import VARIABLES, unknown_variables
 from draftwire.cli.app import app
-from draftwire_vllm.settings import AdapterSettings
+from draftwire_sglang.settings import AdapterSettings as SglangSettings
+from draftwire_vllm.settings import AdapterSettings as VllmSettings
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of
 from verifier_service.settings import VerifierSettings
@@ -32,8 +33,8 @@ def of_the_command_line() -> set[str]:
 
 
 def test_every_variable_that_is_read_is_in_the_list_and_no_other() -> None:
-    read = {variable_of(settings, field) for settings in (VerifierSettings, DrafterSettings, AdapterSettings)
-            for field in settings.model_fields}  # fmt: skip
+    settings = (VerifierSettings, DrafterSettings, VllmSettings, SglangSettings)
+    read = {variable_of(each, field) for each in settings for field in each.model_fields}
     read |= {f"DRAFTWIRE_GATEWAY_{field.upper()}" for field in GatewaySettings.model_fields}
     read |= of_the_command_line() | {"DRAFTWIRE_CONFIG", "DRAFTWIRE_API_KEYS"}
     for compose in ROOT.glob("docker-compose*.yml"):

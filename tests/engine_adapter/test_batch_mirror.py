@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
-from draftwire_vllm.adapted_request import AdaptedOrder
-from draftwire_vllm.batch_mirror import BatchMirror
+from engine_adapter.adapted_request import AdaptedOrder
+from engine_adapter.batch_mirror import BatchMirror
 from speculative_engine.tree.proposal import Proposal
 
 LONG = 30.0
@@ -225,3 +225,77 @@ def test_nobody_waits_beyond_the_deadline(mirrored: Mirrored) -> None:
     mirrored.propose(1, 3, [4])
     mirrored.commit(x=[1, 2, 3, 5])
     assert mirrored.mirror.chains(["x"], 0, time.perf_counter() + 0.01) == [[]]
+
+
+def test_a_request_goes_on_by_its_last_tokens(mirrored: Mirrored) -> None:
+    mirrored.propose(1, 3, [4, 5, 6])
+    assert mirrored.chains("x") == [[4, 5, 6]]
+    mirrored.mirror.verify({"x": 3})
+    assert mirrored.mirror.advance("x", 5, [1, 2, 3, 4, 5])
+    [news] = mirrored.mirror.fetch().requests.values()
+    assert (news.tokens, news.sources) == ([4, 5], ["a#1", "a#1"])
+    assert mirrored.chains("x") == [[6]]
+    assert mirrored.mirror.advance("x", 5, [3, 4, 5])
+    assert not mirrored.mirror.fetch().requests
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "tail"),
+    [("y", 4, [3, 4]), ("x", 2, [1, 2]), ("x", 4, [9, 4]), ("x", 3, [9]), ("x", 9, [8, 9])],
+    ids=["unknown", "shorter", "another before", "another", "too many"],
+)
+def test_last_tokens_that_say_too_little(mirrored: Mirrored, name: str, length: int, tail: list[int]) -> None:
+    assert not mirrored.mirror.advance(name, length, tail)
+    assert not mirrored.mirror.fetch().requests
+
+
+def test_without_counted_calls_all_tokens_are_compared(mirrored: Mirrored) -> None:
+    def commit(tokens: list[int]) -> None:
+        mirrored.mirror.commit(None, "x", np.array(tokens, dtype=np.int32), lambda: order("x"))
+
+    commit([1, 2, 3, 4])
+    assert mirrored.mirror.fetch().requests[1].tokens == [4]
+    commit([9, 2, 3, 4, 5])
+    assert mirrored.mirror.fetch().requests[2].tokens == [9, 2, 3, 4, 5]
+
+
+def test_only_requests_that_are_kept_stay(mirrored: Mirrored) -> None:
+    mirrored.mirror.begin(order("y"), [5])
+    mirrored.mirror.fetch()
+    mirrored.mirror.keep({"y": 7})
+    news = mirrored.mirror.fetch().requests
+    assert list(news) == [1]
+    assert news[1].ended
+    assert mirrored.mirror.requests == 1
+
+
+def test_rows_that_are_verified_in_any_case_cost_nothing() -> None:
+    """A chain is cut where a row costs more than it brings, and whole where the rows are there anyway."""
+    for fixed, expected in ((False, []), (True, [4, 5, 6])):
+        made = Mirrored()
+        made.mirror = BatchMirror(
+            most=3,
+            max_tree_nodes=8,
+            vocab_size=200,
+            fixed_rows=fixed,
+            on_news=lambda: None,
+            on_fault=made.faults.append,
+        )
+        made.mirror.cost.observe(1, 0.01)
+        made.mirror.cost.observe(4, 10.0)
+        made.mirror.begin(order("x"), [1, 2, 3])
+        made.mirror.attach(1, "a#1")
+        made.propose(1, 3, [4, 5, 6])
+        assert made.chains("x") == [expected]
+
+
+def test_drafters_hear_of_no_token_beyond_a_requests_end() -> None:
+    """vLLM verifies draft tokens beyond it, and with asynchronous scheduling computes one step more."""
+    made = Mirrored()
+    made.mirror.begin(order("x", max_length=5), [1, 2, 3])
+    assert made.mirror.advance("x", 6, [3, 4, 5, 6])
+    assert made.mirror.advance("x", 10, [7, 8, 9, 10])
+    made.mirror.commit(None, "x", np.arange(1, 13, dtype=np.int32), lambda: order("x"))
+    made.mirror.commit(None, "y", np.arange(1, 13, dtype=np.int32), lambda: order("y", max_length=4))
+    news = made.mirror.fetch().requests
+    assert [(each.tokens, each.ended) for each in news.values()] == [([1, 2, 3, 4, 5], False), ([1, 2, 3, 4], False)]

@@ -1,4 +1,4 @@
-"""A vLLM request on both sides of the adapter: vLLM's thread, and the drafter pool in the event loop."""
+"""A host engine's request on both sides of the adapter: the engine's thread, and the drafter pool in the event loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
 
 _GREEDY = SamplingParams(temperature=0.0)
-"""Sampling parameters sent to drafters. vLLM draws its own noise and treats a draft token as drawn with certainty, so
-the likeliest token is the best guess at any temperature."""
+"""Sampling parameters sent to drafters. Host engines draw their own noise and treat a draft token as drawn with
+certainty, so the likeliest token is the best guess at any temperature."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptedOrder:
-    """The fixed part of a vLLM request, as a SpeculationOrder. The pool alone chooses its drafters; vLLM's clients
-    cannot."""
+    """The fixed part of a request, as a SpeculationOrder. The pool alone chooses its drafters; the host engine's
+    clients cannot."""
 
     request_id: str
     max_length: int
@@ -36,18 +36,18 @@ class AdaptedOrder:
 
 @dataclass(slots=True, eq=False)
 class AdaptedRequest:
-    """A vLLM request in the drafter pool, as a SpeculatedRequest. Used in the event loop only."""
+    """A request in the drafter pool, as a SpeculatedRequest. Used in the event loop only."""
 
     sequence_id: int
     order: AdaptedOrder
     tokens: list[int]
-    """Tokens that have been sent to drafters; vLLM's thread may have more."""
+    """Tokens that have been sent to drafters; the engine's thread may have more."""
     finished: bool = False
     span: Span = NO_SPAN
 
 
 class MirroredRequest:
-    """A request with its token tree, as of vLLM's latest step. Guarded by the mirror's lock."""
+    """A request with its token tree, as of the engine's latest step. Guarded by the mirror's lock."""
 
     def __init__(self, sequence_id: int, order: AdaptedOrder, tokens: list[int], now: float):
         """tokens: prompt and output so far, at least one token."""
@@ -58,9 +58,9 @@ class MirroredRequest:
         self.readers: dict[str, ProposalReader] = {}
         self.clocks: dict[str, ProposalClock] = {}
         self.offered: list[Node] = []
-        """The chain that the last call of `propose` returned to vLLM."""
+        """The nodes that the engine was last given to verify, parents before children."""
         self.verified = 0
-        """Number of offered nodes that vLLM's step verifies."""
+        """Number of offered nodes that the engine's step verifies."""
         self.stepped_at = now
         self.call = -1
-        """Number of the last call of `propose` that included the request."""
+        """Number of the last step that included the request."""

@@ -1,4 +1,4 @@
-"""The thread that runs the drafter pool, its links and its service in an event loop, beside vLLM's own thread."""
+"""The thread that runs the drafter pool, its links and its service in an event loop, beside the host engine's."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from drafter_pool.drafter_pool import DrafterPool, PoolLimits
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire_vllm.adapted_request import AdaptedRequest
-from draftwire_vllm.batch_mirror import BatchMirror
-from draftwire_vllm.metrics import AdapterCollector
-from draftwire_vllm.settings import AdapterSettings
-from draftwire_vllm.step_news import RequestNews
+from engine_adapter.adapted_request import AdaptedRequest
+from engine_adapter.batch_mirror import BatchMirror
+from engine_adapter.host_engine import HostEngine
+from engine_adapter.metrics import AdapterCollector
+from engine_adapter.settings import EngineAdapterSettings
+from engine_adapter.step_news import RequestNews
 from service_runtime.errors import ServiceError
 from service_runtime.observability.metrics_server import serving_metrics
 from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.logs import get_logger
+from service_runtime.process.settings import variable_of
 from service_runtime.process.startup_error import StartupError
 from service_runtime.process.tasks import BackgroundTasks
 from service_runtime.rpc.handshake import introduce
@@ -41,18 +43,21 @@ _LOOKS = 4
 
 
 class PoolThread:
-    """Runs the drafter pool until `stop`. If it ends by an error, vLLM continues without speculation."""
+    """Runs the drafter pool until `stop`. If it ends by an error, the host engine continues without speculation."""
 
     def __init__(
         self,
-        settings: AdapterSettings,
+        settings: EngineAdapterSettings,
         info: ModelInfo,
         max_requests: int,
         draft_tokens: int,
         faults: Mapping[str, int],
+        *,
+        fixed_rows: bool = False,
     ):
         """info: the target model. max_requests: maximum requests in a step. draft_tokens: maximum draft tokens of a
-        request in a step. faults: the proposer's faults, for the metrics."""
+        request in a step. faults: the adapter's faults, for the metrics. fixed_rows: whether the host engine verifies
+        `draft_tokens` of each request, however many are proposed."""
         limits = Limits(
             max_sequences=max_requests,
             max_tree_nodes=settings.max_tree_nodes,
@@ -63,12 +68,14 @@ class PoolThread:
             most=draft_tokens,
             max_tree_nodes=settings.max_tree_nodes,
             vocab_size=info.vocab_size,
+            fixed_rows=fixed_rows,
             on_news=self._wake,
             on_fault=self._refuse,
         )
         self.address = ""
         """HOST:PORT of the pool's service; empty until it is served."""
         self._settings = settings
+        self._host: HostEngine = settings.HOST
         self._info = info
         self._faults = faults
         self._identity = introduce(info, limits)
@@ -78,7 +85,7 @@ class PoolThread:
         self._requests: dict[int, AdaptedRequest] = {}
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        # A daemon, so that it never keeps vLLM's process from exiting.
+        # A daemon, so that it never keeps the host engine's process from exiting.
         self._thread = threading.Thread(target=self._run, name="draftwire-drafter-pool", daemon=True)
 
     @property
@@ -100,7 +107,7 @@ class PoolThread:
         if loop is None or shutdown is None or not self._thread.is_alive():
             return
         try:
-            loop.call_soon_threadsafe(shutdown.request, "vLLM ends")
+            loop.call_soon_threadsafe(shutdown.request, f"{self._host.name} ends")
         except RuntimeError:  # the loop was closed meanwhile
             return
         self._thread.join(_END_SECONDS)
@@ -122,7 +129,7 @@ class PoolThread:
             self._failure = error
         except Exception as error:
             self._failure = error
-            log.exception("the pool of drafters failed; vLLM goes on without")
+            log.exception("the pool of drafters failed; the host engine goes on without")
         finally:
             self._ready.set()
 
@@ -146,7 +153,7 @@ class PoolThread:
                 for address in settings.drafter:
                     pool.membership.add(address)
             except ServiceError as error:
-                raise StartupError(f"DRAFTWIRE_VLLM_DRAFTER: {error.message}") from error
+                raise StartupError(f"{variable_of(type(settings), 'drafter')}: {error.message}") from error
             tasks.spawn(self._expire(), name="idle requests")
 
             async def drain(_: float) -> None:
@@ -156,7 +163,7 @@ class PoolThread:
                 self.address = server.address
                 self._ready.set()
 
-            collector = AdapterCollector(self._info, pool, self.mirror, self._faults)
+            collector = AdapterCollector(self._host, self._info, pool, self.mirror, self._faults)
             try:
                 async with serving_metrics(settings.metrics_listen, collector):
                     await serve(server, shutdown, settings.shutdown_grace_seconds, drain=drain, started=started)
@@ -176,7 +183,7 @@ class PoolThread:
 
     def _take_news(self) -> None:
         pool = self._pool
-        assert pool is not None, "vLLM steps only once the pool is served"
+        assert pool is not None, "the host engine steps only once the pool is served"
         for source, nodes in self.mirror.take_stale().items():
             pool.count_stale(source, nodes)
         committed: list[SequenceOutcome] = []
@@ -208,8 +215,8 @@ def _committed(request: AdaptedRequest, news: RequestNews) -> SequenceOutcome:
     return SequenceOutcome(request.sequence_id, news.tokens, news.sources, len(request.tokens), drafted=news.drafted)
 
 
-def _announcement_rules(settings: AdapterSettings) -> AnnouncementRules:
+def _announcement_rules(settings: EngineAdapterSettings) -> AnnouncementRules:
     try:
         return AnnouncementRules.of(settings, settings.announced_host)
     except ValueError as error:
-        raise StartupError(f"DRAFTWIRE_VLLM_ANNOUNCED_HOST: {error}") from error
+        raise StartupError(f"{variable_of(type(settings), 'announced_host')}: {error}") from error

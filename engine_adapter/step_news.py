@@ -1,10 +1,10 @@
-"""News from vLLM's thread for the event loop, merged until fetched, so that it never exceeds the requests' tokens."""
+"""News from the host engine's thread for the event loop, merged until fetched: no more than the requests' tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from draftwire_vllm.adapted_request import AdaptedOrder
+from engine_adapter.adapted_request import AdaptedOrder
 
 
 @dataclass(slots=True)

@@ -12,15 +12,19 @@ from drafter_pool.metrics import drafter_families
 from drafter_pool.routing.description import calibrations
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.version import __version__
-from draftwire_vllm.batch_mirror import BatchMirror
+from engine_adapter.batch_mirror import BatchMirror
+from engine_adapter.host_engine import HostEngine
 from service_runtime.observability.metric_families import counter, gauge, info
 
 
 class AdapterCollector(Collector):
-    """Collects the metrics of the pool, the mirror and the proposer."""
+    """Collects the metrics of the pool, the mirror and the adapter."""
 
-    def __init__(self, target: ModelInfo, pool: DrafterPool, mirror: BatchMirror, faults: Mapping[str, int]) -> None:
-        """faults: the proposer's number of faults by exception name."""
+    def __init__(
+        self, host: HostEngine, target: ModelInfo, pool: DrafterPool, mirror: BatchMirror, faults: Mapping[str, int]
+    ) -> None:
+        """faults: the adapter's number of faults by exception name."""
+        self._host = host
         self._target = target
         self._pool = pool
         self._mirror = mirror
@@ -28,14 +32,15 @@ class AdapterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metric families. Must be called in the event loop."""
+        name, key = self._host.name, self._host.key
         yield info(
-            "vllm_adapter",
-            "The adapter and vLLM's target model.",
+            f"{key}_adapter",
+            f"The adapter and {name}'s target model.",
             {"model": self._target.model_id, "dtype": self._target.dtype, "version": __version__},
         )
-        yield gauge("vllm_requests", "Requests of vLLM that drafters may draft for.", self._mirror.requests)
+        yield gauge(f"{key}_requests", f"Requests of {name} that drafters may draft for.", self._mirror.requests)
         yield counter(
-            "vllm_faults",
+            f"{key}_faults",
             "Steps that continued without speculation because drafting failed, by exception.",
             dict(self._faults),
             ["fault"],

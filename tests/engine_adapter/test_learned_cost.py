@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from draftwire_vllm.learned_cost import LearnedCost
+from engine_adapter.learned_cost import LearnedCost
 
 
 def test_it_knows_what_it_has_met() -> None:

@@ -2,7 +2,7 @@
 
 import math
 
-from draftwire_vllm.best_chain import best_chain
+from engine_adapter.best_chain import best_chain
 from speculative_engine.planning.acceptance_model import AcceptanceModel
 from speculative_engine.tree.token_tree import Node, TokenTree
 

@@ -1,5 +1,5 @@
-"""A mirror of vLLM's requests with their token trees, shared by two threads: vLLM's thread commits tokens, the event
-loop's thread merges proposals."""
+"""A mirror of the host engine's requests with their token trees, shared by two threads: the engine's thread commits
+tokens, the event loop's thread merges proposals."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
-from draftwire_vllm.adapted_request import AdaptedOrder, MirroredRequest
-from draftwire_vllm.best_chain import best_chain
-from draftwire_vllm.learned_cost import LearnedCost
-from draftwire_vllm.step_news import StepNews
+from engine_adapter.adapted_request import AdaptedOrder, MirroredRequest
+from engine_adapter.best_chain import best_chain
+from engine_adapter.draft_tree import DraftTree
+from engine_adapter.learned_cost import LearnedCost
+from engine_adapter.step_news import StepNews
 from speculative_engine.planning.acceptance_model import observe_commit
 from speculative_engine.planning.drafter_timing import ProposalClock
 from speculative_engine.planning.planner import Candidate, Planner
+from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.proposal import ProposalError, ProposalReader
 
 _MOST_ROWS = 1 << 20
-"""Limit of the planner on rows per step; effectively none, since vLLM bounds its steps itself."""
+"""Limit of the planner on rows per step; effectively none, since host engines bound their steps themselves."""
 
 
 class BatchMirror(ProposalSink):
-    """vLLM's requests and their token trees. One lock guards everything; it is never held during a model's computation
-    or a message's transfer.
+    """The host engine's requests and their token trees. One lock guards everything; it is never held during a model's
+    computation or a message's transfer.
 
-    `begin`, `verify`, `commit`, `chains` and `end` are called in vLLM's thread, the methods of ProposalSink and `fetch`
-    in the event loop, `expire` in either.
+    `begin`, `verify`, `advance`, `commit`, `chains`, `trees`, `end` and `keep` are called in the engine's thread, the
+    methods of ProposalSink and `fetch` in the event loop, `expire` in either.
     """
 
     def __init__(
@@ -39,17 +41,21 @@ class BatchMirror(ProposalSink):
         most: int,
         max_tree_nodes: int,
         vocab_size: int,
+        fixed_rows: bool = False,
         on_news: Callable[[], None],
         on_fault: Callable[[ProposalFault], None],
     ):
-        """most: maximum draft tokens per request and step. on_news: called, with the lock held, when there is something
-        to fetch and there was nothing before. on_fault: called in the event loop for each refused proposal."""
+        """most: maximum draft tokens per request and step. fixed_rows: whether the host engine verifies that many
+        whatever is proposed, so that a further draft token costs nothing. on_news: called, with the lock held, when
+        there is something to fetch and there was nothing before. on_fault: called in the event loop for each refused
+        proposal."""
         self.planner = Planner(LearnedCost().curve, _MOST_ROWS)
         self.cost = LearnedCost()
         self._stale: Counter[str] = Counter()
         self._most = most
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
+        self._fixed_rows = fixed_rows
         self._on_news = on_news
         self._on_fault = on_fault
         self._changed = threading.Condition()
@@ -65,7 +71,7 @@ class BatchMirror(ProposalSink):
         """Number of requests."""
         return len(self._by_id)
 
-    # vLLM's thread
+    # The engine's thread
 
     def begin(self, order: AdaptedOrder, tokens: Sequence[int]) -> None:
         """Begins a request, or restarts it, so that drafters read its tokens while the target does."""
@@ -85,6 +91,12 @@ class BatchMirror(ProposalSink):
             for request_id in request_ids:
                 self._drop(request_id)
 
+    def keep(self, request_ids: Container[str]) -> None:
+        """Drops all requests but these."""
+        with self._changed:
+            for request_id in [each for each in self._by_id if each not in request_ids]:
+                self._drop(request_id)
+
     def expire(self, idle_seconds: float) -> int:
         """Drops requests that have not been part of any step for `idle_seconds`. Returns their number."""
         limit = time.perf_counter() - idle_seconds
@@ -94,26 +106,57 @@ class BatchMirror(ProposalSink):
                 self._drop(request_id)
         return len(idle)
 
-    def commit(self, call: int, request_id: str, tokens: np.ndarray, order: Callable[[], AdaptedOrder]) -> None:
-        """Updates a request to its current tokens.
+    def advance(self, request_id: str, length: int, tail: Sequence[int]) -> bool:
+        """Updates a request by its last tokens, as `commit` does. Returns False, and changes nothing, if they do not
+        continue the known ones; `commit` can tell then.
 
-        call: number of the call of `propose`. tokens: the whole prompt and output, int [length], at least one token.
-        order: makes the order of a request that is not known yet.
-
-        A request that was absent for some calls, for example after a preemption, is compared in full. If the tokens do
-        not continue the known ones, the request is restarted.
+        length: number of tokens of prompt and output. tail: the last of them.
         """
         now = time.perf_counter()
         with self._changed:
             mirrored = self._by_id.get(request_id)
-            if mirrored is not None and not _goes_on(mirrored, tokens, away=mirrored.call != call - 1):
+            if mirrored is None:
+                return False
+            beyond = length - mirrored.order.max_length
+            if beyond > 0:
+                length, tail = length - beyond, tail[: max(0, len(tail) - beyond)]
+                if length == len(mirrored.tokens):
+                    mirrored.stepped_at = now
+                    return True
+            fresh = length - len(mirrored.tokens)
+            if not 0 <= fresh < len(tail) or tail[-1 - fresh] != mirrored.tokens[-1]:
+                return False
+            if fresh:
+                self._advance(mirrored, list(tail[-fresh:]), now)
+            mirrored.stepped_at = now
+        return True
+
+    def commit(self, call: int | None, request_id: str, tokens: np.ndarray, order: Callable[[], AdaptedOrder]) -> None:
+        """Updates a request to its current tokens.
+
+        call: number of the step; None if steps are not counted. tokens: the whole prompt and output, int
+        [length], at least one token. order: makes the order of a request that is not known yet.
+
+        A request that was absent for some steps, for example after a preemption, is compared in full, and so is every
+        request if steps are not counted. If the tokens do not continue the known ones, the request is restarted.
+        Tokens beyond the order's `max_length` are left out: the host engine may compute a step before it knows that a
+        request has ended.
+        """
+        now = time.perf_counter()
+        with self._changed:
+            mirrored = self._by_id.get(request_id)
+            away = mirrored is not None and (call is None or mirrored.call != call - 1)
+            if mirrored is not None and not _goes_on(mirrored, tokens, away=away):
                 self._drop(request_id)
                 mirrored = None
             if mirrored is None:
-                mirrored = self._add(order(), tokens.tolist(), now)
-            elif len(tokens) > len(mirrored.tokens):
-                self._advance(mirrored, tokens[len(mirrored.tokens) :].tolist(), now)
-            mirrored.call = call
+                begun = order()
+                mirrored = self._add(begun, tokens[: begun.max_length].tolist(), now)
+            else:
+                fresh = tokens[len(mirrored.tokens) : mirrored.order.max_length]
+                if len(fresh):
+                    self._advance(mirrored, fresh.tolist(), now)
+            mirrored.call = -1 if call is None else call
             mirrored.stepped_at = now
 
     def chains(self, request_ids: Sequence[str], prompts: int, deadline: float) -> list[list[int]]:
@@ -122,11 +165,25 @@ class BatchMirror(ProposalSink):
 
         prompts: number of requests in the batch whose prompts are not computed yet.
         """
+        return [tree.tokens for tree in self.trees(request_ids, prompts, deadline, chains=True)]
+
+    def trees(
+        self,
+        request_ids: Sequence[str],
+        prompts: int,
+        deadline: float,
+        *,
+        chains: bool = False,
+    ) -> list[DraftTree]:
+        """Returns the draft tokens for the next step to verify, one tree per request, and waits as `chains` does.
+
+        chains: whether each tree may only be a chain.
+        """
         with self._changed:
             asked = [self._by_id[request_id] for request_id in request_ids]
-            self.planner.cost = self.cost.curve
+            self.planner.cost = self._cost(len(asked) + prompts)
             while True:
-                candidates = [self._candidate(mirrored) for mirrored in asked]
+                candidates = [self._candidate(mirrored, chains=chains) for mirrored in asked]
                 plan = self.planner.plan(candidates, prompts, prompts=prompts)
                 now = time.perf_counter()
                 wait = min(self.planner.worthwhile_wait(plan, candidates, now), deadline - now)
@@ -135,17 +192,26 @@ class BatchMirror(ProposalSink):
                 self._changed.wait(wait)
             for mirrored, nodes in zip(asked, plan.nodes, strict=True):
                 mirrored.offered = nodes
-        return [[node.token for node in nodes] for nodes in plan.nodes]
+            return [DraftTree.of(nodes) for nodes in plan.nodes]
 
-    def _candidate(self, mirrored: MirroredRequest) -> Candidate:
-        chain = {id(node) for node in best_chain(mirrored.tree, self.planner.models, self._most)}
+    def _cost(self, requests: int) -> StepCost:
+        """The cost of the next step, of so many requests, by its number of rows."""
+        if not self._fixed_rows:
+            return self.cost.curve
+        return StepCost([1], [self.cost.curve.seconds(max(1, requests * (1 + self._most)))])
+
+    def _candidate(self, mirrored: MirroredRequest, *, chains: bool) -> Candidate:
+        allows = None
+        if chains:
+            chain = {id(node) for node in best_chain(mirrored.tree, self.planner.models, self._most)}
+            allows = lambda node: id(node) in chain  # noqa: E731
         return Candidate(
             mirrored.tree,
             mirrored.clocks,
             max_nodes=self._most,
             # The token that follows an accepted one needs a position, too.
             max_position=mirrored.order.max_length - 2,
-            allows=lambda node: id(node) in chain,
+            allows=allows,
         )
 
     def _add(self, order: AdaptedOrder, tokens: list[int], now: float) -> MirroredRequest:
@@ -201,7 +267,7 @@ class BatchMirror(ProposalSink):
         return stale
 
     def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
-        """Starts taking a drafter's proposals for a sequence. vLLM provides no hidden states, so none are offered."""
+        """Starts taking a drafter's proposals for a sequence. Host engines provide no hidden states."""
         with self._changed:
             mirrored = self._by_number.get(sequence_id)
             if mirrored is not None:

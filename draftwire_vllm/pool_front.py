@@ -1,0 +1,104 @@
+"""The part of the adapter that is the same in front of either of vLLM's model runners."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from draftwire_vllm.settings import AdapterSettings
+from draftwire_vllm.vllm_version import runner_and_reason, unknown_version
+from engine_adapter.adapted_request import AdaptedOrder
+from engine_adapter.faults import Faults
+from engine_adapter.pool_thread import PoolThread
+from service_runtime.process.logs import configure_logs, get_logger
+from service_runtime.process.settings import settings_from_environment
+
+log = get_logger(__name__)
+
+LOGGERS = ("draftwire", "draftwire_vllm", "engine_adapter", "drafter_pool", "service_runtime", "speculative_engine")
+"""Loggers that the adapter configures; vLLM configures its own."""
+
+
+class PoolFront:
+    """The drafter pool as vLLM's thread sees it: it starts and ends with vLLM, and no fault of it reaches vLLM.
+
+    vLLM exits if a proposer raises. So, once the pool is served, a front never raises: it counts the fault and proposes
+    nothing.
+    """
+
+    fixed_rows = False
+    """Whether the model runner verifies `num_speculative_tokens` of each request, however many are proposed."""
+
+    def __init__(self, vllm_config: Any):
+        """Reads the settings. Raises SettingsError, a ValueError, for invalid DRAFTWIRE_VLLM_* variables."""
+        self.faults = Faults()
+        """Number of faults by exception name."""
+        self._config = vllm_config
+        self._settings = settings_from_environment(AdapterSettings)
+        self._most = int(vllm_config.speculative_config.num_speculative_tokens)
+        self._pool: PoolThread | None = None
+
+    @staticmethod
+    def check_runner(runner: Any, version: str) -> None:
+        """Called by the worker first of all: logs which runner vLLM has chosen, and warns of an unknown version.
+
+        Raises WrongRunnerError for a runner that would never call the adapter.
+        """
+        name, why = runner_and_reason(runner)
+        log.info("vLLM's model runner", vllm=version, runner=name, because=why)
+        problem = unknown_version(version)
+        if problem is not None:
+            log.warning("unknown version of vLLM", problem=problem)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the pool's service; empty until it is served, and in processes without a pool."""
+        return self._pool.address if self._pool is not None else ""
+
+    def shutdown(self) -> None:
+        """Ends the conversations with the drafters."""
+        if self._pool is not None:
+            self._pool.stop()
+
+    def step_begins(self, step: Any) -> None:
+        """Called by the worker with vLLM's SchedulerOutput before a step. Never raises."""
+        if self._pool is None or not self._pool.alive:
+            return
+        try:
+            self._prepare(self._pool, step)
+        except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
+            self.faults.note(error)
+
+    def _prepare(self, pool: PoolThread, step: Any) -> None:
+        """Tells the mirror which requests end and begin with a step, so that drafters read prompts while vLLM does."""
+        pool.mirror.end(step.finished_req_ids)
+        for new in step.scheduled_new_reqs:
+            # Runner V2 computes a request that comes back after a preemption as a new one, with its output so far.
+            tokens = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
+            if tokens and new.prompt_embeds is None and new.sampling_params is not None:
+                order = self._order(new.req_id, len(new.prompt_token_ids), new.sampling_params)
+                pool.mirror.begin(order, tokens)
+
+    def _start_pool(self) -> None:
+        """Starts the pool; does nothing if it has been started. Raises StartupError if it cannot be served."""
+        if self._pool is not None:
+            return
+        from draftwire_vllm.target_info import target_info
+
+        configure_logs(self._settings.log_format, self._settings.log_level, names=LOGGERS)
+        most_requests = int(self._config.scheduler_config.max_num_seqs)
+        info = target_info(self._config)
+        pool = PoolThread(self._settings, info, most_requests, self._most, self.faults, fixed_rows=self.fixed_rows)
+        pool.start()
+        self._pool = pool
+        # vLLM does not tell a proposer that it ends, unless its worker is draftwire's: it drops it.
+        weakref.finalize(self, pool.stop)
+
+    @property
+    def _longest(self) -> int:
+        """Most tokens of a request; vLLM may lower it after it has made the proposer, to fit its memory."""
+        return int(self._config.model_config.max_model_len)
+
+    def _order(self, request_id: str, prompt_tokens: int, sampling: Any) -> AdaptedOrder:
+        most = self._longest if sampling.max_tokens is None else prompt_tokens + int(sampling.max_tokens)
+        return AdaptedOrder(request_id, min(most, self._longest))

@@ -1,0 +1,141 @@
+"""The speculator that vLLM's model runner V2 calls."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from draftwire_vllm.pool_front import PoolFront
+from draftwire_vllm.step_report import StepReport
+from engine_adapter.adapted_request import AdaptedOrder
+from engine_adapter.pool_thread import PoolThread
+
+
+class RemoteSpeculator(PoolFront):
+    """The speculator of runner V2: writes the draft tokens that drafters have proposed in time to the device.
+
+    The runner verifies `num_speculative_tokens` of each request: with asynchronous scheduling the next step is laid out
+    before its draft tokens are known. So no chain is cut for its cost, and what drafters leave empty is filled with the
+    last sampled token, as vLLM's own n-gram speculator does. That is exact, since any token may be rejected. (The -1
+    that the runner writes into columns that it does not schedule would be looked up in the target's embedding here.)
+
+    It has the methods and attributes of vLLM's BaseSpeculator, and imports nothing of vLLM; `registration` makes it.
+    """
+
+    num_query_per_req = 1
+    num_extra_query_per_req = 0
+    supports_mm_inputs = False
+    draft_logits = None
+    """Distributions that the draft tokens were drawn from: none, each counts as certain."""
+    fixed_rows = True
+
+    def __init__(self, vllm_config: Any, device: torch.device, states: Any, group: Any = None):
+        """states: the runner's RequestState. group: vLLM's tensor-parallel group, None for a single process. Only its
+        first rank connects to drafters; the others receive its draft tokens, as all must verify the same.
+
+        Raises SettingsError, a ValueError, for invalid DRAFTWIRE_VLLM_* variables.
+        """
+        super().__init__(vllm_config)
+        self.pcp_manager: Any = None
+        self._states = states
+        self._group = group if group is not None and group.world_size > 1 else None
+        self._drafts = torch.zeros(
+            int(vllm_config.scheduler_config.max_num_seqs), self._most, dtype=torch.int64, device=device
+        )
+        self._ended: float | None = None
+        """When the last call of `propose` returned."""
+        self._last: set[str] = set()
+        """The requests of the last call of `propose`."""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process connects to drafters."""
+        return self._group is None or self._group.rank_in_group == 0
+
+    def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
+        """Starts the drafter pool: the first call after vLLM has loaded the target model. Raises StartupError."""
+        if self.speaks:
+            self._start_pool()
+
+    def capture(self) -> None:
+        """Does nothing: there is no draft model here whose graphs could be captured."""
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def propose(
+        self,
+        input_batch: Any,
+        attn_metadata: Any,
+        slot_mappings: Any,
+        last_hidden_states: torch.Tensor,
+        aux_hidden_states: list[torch.Tensor] | None,
+        num_sampled: torch.Tensor,
+        num_rejected: torch.Tensor,
+        last_sampled: torch.Tensor,
+        next_prefill_tokens: torch.Tensor,
+        temperature: torch.Tensor,
+        seeds: torch.Tensor,
+        dp_sync_state: Any = None,
+        dummy_run: bool = False,
+        skip_attn_for_dummy_run: bool = False,
+        mm_inputs: Any = None,
+        is_profile: bool = False,
+        num_speculative_tokens: int | None = None,
+    ) -> torch.Tensor:
+        """Returns the draft tokens of each request of the batch, int64 [requests, num_speculative_tokens], on the
+        device. Never raises for what drafters or messages do.
+
+        num_sampled: int [requests], 0 while a prompt is computed. last_sampled: int64 [most requests, 1].
+        num_speculative_tokens: how many the next step verifies; with 0 nobody is waited for, and drafters hear of this
+        step's tokens with those of a later one. The other arguments are for draft models on the device.
+        """
+        drafts = self._drafts[: input_batch.num_reqs]
+        if dummy_run:
+            return drafts
+        drafts.copy_(last_sampled.view(-1)[input_batch.idx_mapping].unsqueeze(1).expand_as(drafts))
+        if num_speculative_tokens == 0:
+            self._ended = None
+            return drafts
+        if self._pool is not None and self._pool.alive:
+            try:
+                self._propose(self._pool, input_batch, num_sampled, drafts)
+            except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
+                self.faults.note(error)
+            self._ended = time.perf_counter()
+        if self._group is not None:
+            self._group.broadcast(drafts, src=0)
+        return drafts
+
+    def _propose(self, pool: PoolThread, batch: Any, num_sampled: torch.Tensor, drafts: torch.Tensor) -> None:
+        # The sampled tokens, the bonus token, and one that is known already, to compare.
+        report = StepReport(self._states, batch.idx_mapping, num_sampled, self._most + 2)
+        request_ids: list[str] = list(batch.req_ids[: batch.num_reqs])
+        mirror = pool.mirror
+        mirror.keep(self._states.req_id_to_index)
+        drafted = batch.num_draft_tokens_per_req
+        mirror.verify({} if drafted is None else dict(zip(request_ids, map(int, drafted), strict=True)))
+        sampled, lengths, tails = report.read()
+        now = time.perf_counter()
+        if self._ended is not None and not self._last.isdisjoint(request_ids):
+            # A step that went on with requests of the one before began when that ended: vLLM had no reason to pause.
+            mirror.cost.observe(int(batch.num_tokens), now - self._ended)
+        self._last = set(request_ids)
+        for row, request_id in enumerate(request_ids):
+            if not mirror.advance(request_id, lengths[row], tails[row]):
+                # A new request of which the worker has not told, or one that came back with other tokens. The device
+                # has nothing to do now, so that this copy of the whole text waits for nothing.
+                index = int(batch.idx_mapping_np[row])
+                tokens = self._states.all_token_ids.gpu[index, : lengths[row]].cpu().numpy()
+                order = AdaptedOrder(request_id, min(int(self._states.max_seq_len[index]), self._longest))
+                mirror.commit(None, request_id, tokens, lambda order=order: order)  # type: ignore[misc]
+        rows = [row for row, count in enumerate(sampled) if count]
+        deadline = now + 1e-3 * self._settings.max_wait_ms
+        chains = mirror.chains([request_ids[row] for row in rows], len(sampled) - len(rows), deadline)
+        table = [[-1] * self._most for _ in request_ids]
+        for row, chain in zip(rows, chains, strict=True):
+            table[row][: len(chain)] = chain
+        # From pinned memory the copy is launched, not awaited: the next step's kernels follow in the same stream.
+        chosen = torch.tensor(table, dtype=drafts.dtype, pin_memory=drafts.device.type != "cpu")
+        chosen = chosen.to(drafts.device, non_blocking=True)
+        torch.where(chosen < 0, drafts, chosen, out=drafts)

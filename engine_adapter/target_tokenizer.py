@@ -1,0 +1,22 @@
+"""The tokenizer of a host engine's target model, as drafters compare it with theirs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from service_runtime.process.logs import get_logger
+from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
+
+log = get_logger(__name__)
+
+
+def fingerprint_of(tokenizer: Any, name: str) -> str:
+    """Returns the fingerprint of a tokenizer of transformers. name: of the tokenizer, for the log.
+
+    Empty for one without a `tokenizer.json`, and then drafters are assumed to match.
+    """
+    if not tokenizer.is_fast:
+        log.warning("tokenizer cannot be compared with those of drafters", tokenizer=name)
+        return ""
+    return tokenizer_fingerprint(json.loads(tokenizer.backend_tokenizer.to_str()))

@@ -1,0 +1,196 @@
+"""One drafter service for a verifier of draftwire, the adapter to vLLM and the adapter to SGLang at once.
+
+The adapters run without their engines, under the stand-ins of their own tests, whose target is the bundled one: its
+texts are known from the verifier. The drafter has slots for fewer sequences than the three keep open.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import grpc
+import pytest
+
+from drafter_pool.standing.pause_policy import PausePolicy
+from draftwire import Client, Speculation
+from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest, VerifierShare
+from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
+from draftwire.v1.model_info_pb2 import ModelInfo
+from draftwire_sglang.remote_drafts import RemoteDrafts
+from draftwire_sglang.settings import AdapterSettings
+from draftwire_vllm import RemoteDrafter
+from service_runtime.process.settings import settings_from_environment
+from tests.harness.checkout import MODELS
+from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.stand_ins import fake_sglang, fake_vllm
+from tests.harness.stand_ins.fake_sglang import FakeSglang
+from tests.harness.stand_ins.fake_vllm import FakeVllm, vllm_config
+
+NAMES = ("draftwire", "vllm", "sglang")
+SEQUENCES, TOKENS, ROWS = 4, 96, 5
+SLOTS = 3 * 2 * 180
+"""KV slots of the drafter: for about two sequences of each of the three."""
+VOCABULARY = json.loads((MODELS / "target" / "config.json").read_text())["vocab_size"]
+PATIENCE = 300.0
+
+
+def secret(name: str) -> str:
+    return f"the-token-of-{name}"
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    """A folder with a token for each of the three, so that the drafter tells them apart, and one of an operator."""
+    roles = dict.fromkeys(NAMES, "draft") | {"operator": "admin"}
+    (tmp_path / "accepted.toml").write_text(
+        "".join(f'[{name}]\ntoken = "{secret(name)}"\nroles = ["{role}"]\n' for name, role in roles.items())
+    )
+    for name in roles:
+        (tmp_path / f"{name}.token").write_text(secret(name))
+    return tmp_path
+
+
+@pytest.fixture
+def drafter(tokens: Path) -> Iterator[RunningService]:
+    flags = ("--accepted-tokens", str(tokens / "accepted.toml"), "--kv-slots", str(SLOTS))
+    service = RunningService("drafter_service", "draft", flags, tokens)
+    yield service
+    service.kill()
+
+
+@pytest.fixture
+def verifier(tokens: Path, drafter: RunningService) -> Iterator[RunningService]:
+    flags = ("--token-file", str(tokens / "draftwire.token"), "--drafter", drafter.address, "--dtype", "float32")
+    service = RunningService(STEADY_VERIFIER, "target", flags, tokens)
+    yield service
+    service.kill()
+
+
+@pytest.fixture
+def texts(verifier: RunningService, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Prompts with the target's text, as the stand-ins' target generates it."""
+    prompts = [list(range(5 + number, 45 + 2 * number)) for number in range(SEQUENCES)]
+    plain = Speculation(enabled=False)
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        results = client.generate_batch(
+            prompts, max_tokens=TOKENS + ROWS, temperature=0.0, ignore_eos=True, speculation=plain
+        )
+    known = [prompt + list(result.token_ids) for prompt, result in zip(prompts, results, strict=True)]
+
+    def following(path: Sequence[int]) -> int:
+        """The target's next token; after a wrong guess, where nobody looks, any."""
+        for text in known:
+            if text[: len(path)] == list(path):
+                return text[len(path)] if len(path) < len(text) else 0
+        return 0
+
+    for stand_in in (fake_vllm, fake_sglang):
+        monkeypatch.setattr(stand_in, "following", following)
+        monkeypatch.setattr(stand_in, "VOCABULARY", VOCABULARY)
+    monkeypatch.setattr(PausePolicy, "paused", False)
+    return known
+
+
+@pytest.fixture
+def environment(tokens: Path, drafter: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("vllm", "sglang"):
+        for variable, value in {
+            "LISTEN": "127.0.0.1:0",
+            "DRAFTER": drafter.address,
+            "TOKEN_FILE": str(tokens / f"{name}.token"),
+        }.items():
+            monkeypatch.setenv(f"DRAFTWIRE_{name.upper()}_{variable}", value)
+
+
+@pytest.fixture
+def vllm(texts: list[list[int]], environment: None) -> Iterator[FakeVllm]:
+    front = RemoteDrafter(vllm_config(MODELS / "target", draft_tokens=ROWS - 1))
+    fake = FakeVllm(front)
+    front.bind(fake, speaks=True)
+    front.load_model(None)
+    yield fake
+    front.shutdown()
+    assert not front.faults
+
+
+@pytest.fixture
+def sglang(texts: list[list[int]], environment: None) -> Iterator[FakeSglang]:
+    info = ModelInfo(model_id="target", vocab_size=VOCABULARY, context_length=2048)
+    drafts = RemoteDrafts(settings_from_environment(AdapterSettings), info, 16, ROWS, trees=True)
+    drafts.pool.start()
+    yield FakeSglang(drafts, ROWS, overlap=True)
+    drafts.pool.stop()
+    assert not drafts.faults
+
+
+@pytest.fixture
+def shares(drafter: RunningService) -> Iterator[Callable[[], dict[str, VerifierShare]]]:
+    with grpc.insecure_channel(drafter.address) as channel:
+        stub = DrafterServiceStub(channel)
+
+        def read() -> dict[str, VerifierShare]:
+            metadata = [("authorization", f"Bearer {secret('operator')}")]
+            answer = stub.GetModelInfo(DrafterServiceGetModelInfoRequest(), metadata=metadata, timeout=60)
+            return {each.name: each for each in answer.status.verifiers}
+
+        yield read
+
+
+def test_none_starves_and_all_texts_are_the_targets(
+    verifier: RunningService,
+    vllm: FakeVllm,
+    sglang: FakeSglang,
+    texts: list[list[int]],
+    shares: Callable[[], dict[str, VerifierShare]],
+) -> None:
+    prompts = [text[: -TOKENS - ROWS] for text in texts]
+    generated: list[list[int]] = []
+    over = threading.Event()
+
+    def generate() -> None:
+        """Has the verifier generate all texts, again and again."""
+        with Client(verifier.address, timeout=PATIENCE) as client:
+            while not over.is_set():
+                results = client.generate_batch(prompts, max_tokens=TOKENS, temperature=0.0, ignore_eos=True)
+                generated.extend(list(result.token_ids) for result in results)
+
+    first = threading.Thread(target=generate)
+    first.start()
+    engines = (vllm, sglang)
+    asked = [[each.add(f"r{number}", prompt, TOKENS) for number, prompt in enumerate(prompts)] for each in engines]
+    fakes = [threading.Thread(target=run_all, args=both) for both in zip(engines, asked, strict=True)]
+    seen: dict[str, int] = dict.fromkeys(NAMES, 0)
+    drafted: dict[str, int] = dict.fromkeys(NAMES, 0)
+    together = 0
+    try:
+        for each in fakes:
+            each.start()
+        while any(each.is_alive() for each in fakes):
+            found = shares()
+            together += set(found) == set(NAMES)
+            for name, share in found.items():
+                seen[name] = max(seen[name], share.open_sequences - share.waiting_sequences)
+                drafted[name] = max(drafted[name], share.drafted_nodes)
+            over.wait(0.05)
+    finally:
+        over.set()
+        first.join(PATIENCE)
+    expected = [text[-TOKENS - ROWS : -ROWS] for text in texts]
+    assert generated[:SEQUENCES] == expected
+    assert len(generated) % SEQUENCES == 0
+    assert all(text == expected[place % SEQUENCES] for place, text in enumerate(generated))
+    for requests in asked:
+        assert [list(request.output) for request in requests] == expected
+        assert sum(request.accepted for request in requests) > 0
+    assert together
+    assert all(drafted.values()), drafted
+    assert all(seen.values()), seen
+
+
+def run_all(fake: FakeVllm | FakeSglang, requests: Sequence[fake_vllm.Request | fake_sglang.Request]) -> None:
+    """Runs a stand-in until all its texts have ended."""
+    while any(len(request.output) < TOKENS for request in requests):
+        fake.step()
