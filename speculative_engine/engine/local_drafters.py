@@ -39,6 +39,8 @@ class LocalDrafters:
         self._held: dict[str, dict[int, tuple[Sequence, int]]] = {}
         """For each paused drafter, the sequences that have advanced since, each with the committed length the drafter
         knows. The drafter catches up when it drafts again."""
+        self._coming: dict[str, set[int]] = {}
+        """For each drafter, the sequences whose prompt is not computed yet, and which it does not read until then."""
 
     def __contains__(self, source: str) -> bool:
         return source in self._drafters
@@ -50,6 +52,7 @@ class LocalDrafters:
         if isinstance(drafter, TappingDrafter):
             self._taps[source] = drafter.tap
         self._drafters[source] = drafter
+        self._coming[source] = set()
         self.accounts.add(source)
 
     def remove(self, source: str) -> None:
@@ -59,22 +62,41 @@ class LocalDrafters:
         if isinstance(drafter, OwnsModel):
             drafter.release()
         self._held.pop(source, None)
+        self._coming.pop(source, None)
         self.accounts.remove(source)
 
     def open(self, source: str, sequence: Sequence) -> None:
-        """Starts a drafter on a sequence; unknown drafters are ignored."""
+        """Starts a drafter on a sequence; unknown drafters are ignored.
+
+        One with a model that reads nothing of the target's begins with the first token behind the prompt, which would
+        come later if the thread read the prompt for the drafter, too.
+        """
         if source in self._drafters:
-            spec = sequence.spec
-            self._held.get(source, {}).pop(spec.sequence_id, None)
-            self._drafters[source].open(
-                spec.sequence_id,
-                DraftSpec(sequence.tokens, spec.sampling, self._max_tree_nodes, spec.max_length, self._vocab_size),
-            )
+            sequence_id = sequence.spec.sequence_id
+            self._held.get(source, {}).pop(sequence_id, None)
+            drafter = self._drafters[source]
+            reads_alone = isinstance(drafter, OwnsModel) and not isinstance(drafter, TappingDrafter | StateDrafter)
+            if sequence.pending > 1 and reads_alone:
+                self._coming[source].add(sequence_id)
+            else:
+                self._begin(source, sequence)
+
+    def _begin(self, source: str, sequence: Sequence) -> None:
+        spec = sequence.spec
+        self._coming[source].discard(spec.sequence_id)
+        self._drafters[source].open(
+            spec.sequence_id,
+            DraftSpec(sequence.tokens, spec.sampling, self._max_tree_nodes, spec.max_length, self._vocab_size),
+        )
 
     def commit(self, sequence: Sequence, tokens: list[int]) -> None:
         """Passes the last committed tokens of a sequence to its drafters."""
         for source in sequence.readers:
-            if source in self._drafters:
+            if source not in self._drafters:
+                continue
+            if sequence.spec.sequence_id in self._coming[source]:
+                self._begin(source, sequence)
+            else:
                 held = self._held.setdefault(source, {})
                 held.setdefault(sequence.spec.sequence_id, (sequence, sequence.length - len(tokens)))
                 if self.accounts.open(source):
@@ -138,6 +160,9 @@ class LocalDrafters:
     def close(self, source: str, sequence_id: int) -> None:
         """Stops a drafter on a sequence; does nothing if it does not draft for it."""
         if source in self._drafters:
+            if sequence_id in self._coming[source]:
+                self._coming[source].discard(sequence_id)
+                return
             held = self._held.get(source, {}).pop(sequence_id, None)
             if held is not None:  # some drafters learn from a text for other sequences too
                 sequence, known = held

@@ -67,13 +67,42 @@ class TestNoTokenDependsOnIt:
         assert model.pool.used == drafts.pool.used == 0
         assert not engine._local.busy
 
-    @pytest.mark.parametrize("slots", [96, 120])
+    @pytest.mark.parametrize("slots", [104, 128])
     def test_with_too_few_slots(self, library: PreTrainedModel, slots: int, plain: dict[int, list[int]]) -> None:
         drafts = like(library, 0.0, slots)
         engine = engine_beside(packed(library, slots), drafts, max_tree_nodes=8)
         assert generate(engine, SPECS).tokens == plain
         assert engine.preemptions > 0
         assert engine.model.pool.used == drafts.pool.used == 0
+
+    def test_a_prompt_is_read_once_the_target_has_computed_it(
+        self, library: PreTrainedModel, model: PackedModel, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Read before, it would delay the first token. A drafter that is attached later reads the text at once."""
+        engine = engine_beside(model, like(library, 0.0))
+        drafter = engine._local._drafters["draft"]
+        opened: list[int] = []
+        begin = drafter.open
+
+        def note(key: int, spec: DraftSpec) -> None:
+            opened.append(len(spec.tokens))
+            begin(key, spec)
+
+        monkeypatch.setattr(drafter, "open", note)
+        prompt = random_tokens(30)
+        for number, detached in enumerate((False, True)):
+            engine.add(SequenceSpec(number, prompt, 40, GREEDY))  # which attaches the drafter
+            if detached:
+                engine.detach(number, "draft")
+            assert not opened
+            tokens = [token for outcome in engine.step().outcomes for token in outcome.tokens]
+            if detached:
+                assert not opened
+                engine.attach(number, "draft")
+            assert opened == [len(prompt) + len(tokens)]
+            opened.clear()
+            while engine.running:
+                engine.step()
 
     def test_beside_another_drafter(self, library: PreTrainedModel, model: PackedModel) -> None:
         expected = generate(engine_with(None, model), SPECS, together=False).tokens
