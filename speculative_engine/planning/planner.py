@@ -174,7 +174,9 @@ class Planner:
             )
         gain, added, wait = 0.0, 0, 0.0
         for index, candidate in enumerate(candidates):
-            if len(plan.nodes[index]) >= candidate.max_nodes:
+            nodes = plan.nodes[index]
+            deepest = max((node.position for node in nodes), default=candidate.tree.root.position)
+            if len(nodes) >= candidate.max_nodes or deepest >= candidate.max_position:
                 continue
             for source, clock in candidate.clocks.items():
                 expected = clock.expected_wait(now)

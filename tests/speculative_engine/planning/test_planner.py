@@ -203,6 +203,12 @@ def test_waits_for_nothing_that_cannot_be_used() -> None:
     assert planner.worthwhile_wait(planner.plan(waiting, max_rows=3), waiting, 0.0) == 0.0
     without = [Candidate(TokenTree(1, 0), {}, 8, 100)]
     assert planner.worthwhile_wait(planner.plan(without), without, 0.0) == 0.0
+    last = [candidate(chain([]), max_position=0, wait=0.0001)]  # a request ends with one more token
+    assert planner.worthwhile_wait(planner.plan(last), last, 0.0) == 0.0
+    reached = [candidate(chain([0.9]), max_position=1, wait=0.0001)]
+    assert planner.worthwhile_wait(planner.plan(reached), reached, 0.0) == 0.0
+    one_more = [candidate(chain([0.9]), max_position=2, wait=0.0001)]
+    assert planner.worthwhile_wait(planner.plan(one_more), one_more, 0.0) == 0.0001
 
 
 def test_dear_rows_are_not_waited_for() -> None:
