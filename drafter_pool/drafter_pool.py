@@ -126,7 +126,7 @@ class DrafterPool(DrafterEvents):
             drafter.send_verdicts(outcomes)
 
     def send_features(self, features: Sequence[SequenceFeatures]) -> None:
-        """Sends the drafters the features of a step, after its verdicts."""
+        """Sends the drafters the features of a step, before its verdicts: they can go on as soon as they have these."""
         by_source: dict[str, list[SequenceFeatures]] = {}
         for each in features:
             by_source.setdefault(each.source, []).append(each)

@@ -304,6 +304,8 @@ class DraftingSession:
                 f"{features.first_position} and {count} features exceed max_length, {sequence.max_length}, of the "
                 "opening",
             )
+        # Room is made for all positions up to these, and a verifier may open a sequence with any max_length.
+        check_length(features.first_position + count, self._hello.limits.max_sequence_tokens, "features.first_position")
         return Received(sequence.key, features.first_position, count, features.values, kind.width, kind.dtype)
 
     def _check_entries(self, field: str, count: int) -> None:

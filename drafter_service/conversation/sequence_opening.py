@@ -98,11 +98,11 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
             raise refused_field(ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE, field, problem)
 
 
-def check_length(committed_length: int, limit: int) -> None:
-    """Raises ServiceError if a sequence is longer than this drafter supports."""
-    if committed_length > limit:
-        problem = f"is {committed_length}, but the drafter follows sequences of up to {limit} tokens"
-        raise refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, "committed_length", problem)
+def check_length(length: int, limit: int, field: str = "committed_length") -> None:
+    """Raises ServiceError if a sequence is longer than this drafter supports. field: the one that says so."""
+    if length > limit:
+        problem = f"reaches {length}, but the drafter follows sequences of up to {limit} tokens"
+        raise refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, field, problem)
 
 
 def _sampling(message: sampling_pb2.SamplingParams) -> SamplingParams:

@@ -77,16 +77,17 @@ class ServingModel:
                 drafter = DraftModelDrafter(loaded.model, self._growth)
             else:
                 drafter = TranslatingDrafter(loaded.model, loaded.token_map, self._growth)
+        # More tokens than the KV cache holds may wait, but a flood must not exhaust memory.
+        most_waiting = 4 * (self._pool.capacity if self._pool is not None else settings.kv_slots)
+        if self.mapping is None:  # otherwise a feature may wait with each of them, and no opening is that long
+            most_waiting = max(MOST_TOKENS, most_waiting)
         self._drafting = DraftLoop(
             drafter,
             on_failure=on_failure,
             threads=threads_of(settings),
             keep_alive=keep_alive,
             max_streams=settings.max_streams,
-            # More tokens than the KV cache holds may wait, but a flood must not exhaust memory.
-            max_waiting_tokens=max(
-                MOST_TOKENS, 4 * (self._pool.capacity if self._pool is not None else settings.kv_slots)
-            ),
+            max_waiting_tokens=most_waiting,
         )
         self._drafting.start()
         self._sessions: set[DraftingSession] = set()

@@ -1,5 +1,7 @@
 """Features that a verifier sends: what a drafter refuses, and that it loses nothing else."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,11 +19,12 @@ from service_runtime.rpc.handshake import CAPABILITY_FEATURES
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.model.feature_map import FeatureMap, FeatureShape
-from tests.harness.drafter.verifier_side import Request, VerifierSide
+from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide
 from tests.harness.engine.engines import VOCABULARY
 from tests.harness.models.eagle_checkpoints import write_eagle
 
 WIDTH = 64
+SLOTS = 500
 PROMPT = [5, 9, 14, 23]
 CAPABLE = [CAPABILITY_FEATURES]
 
@@ -33,7 +36,7 @@ def eagle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def changes(eagle: Path) -> AsyncIterator[ModelChanges]:
-    settings = DrafterSettings(model=str(eagle), dtype="float32", kv_slots=500, feature_dtype="float16")
+    settings = DrafterSettings(model=str(eagle), dtype="float32", kv_slots=SLOTS, feature_dtype="float16")
     made = ModelChanges(settings, Shutdown(), load_drafter)
     async with made.running():
         yield made
@@ -88,6 +91,37 @@ async def test_bad_features_close_their_sequence_only(
     assert field in error.status.message
     await send(verifier, 2, 0, bytes(3 * 2 * WIDTH))
     await verifier.until(lambda: verifier.mirrors[2].tree.size > 0)
+
+
+async def test_a_position_that_the_drafter_cannot_follow_closes_its_sequence_only(verifier: VerifierSide) -> None:
+    await verifier.open(1, PROMPT, max_length=2**32 - 1)
+    await verifier.open(2, PROMPT, max_length=200)
+    await send(verifier, 1, 2**32 - 3, bytes(2 * WIDTH))
+    reason, error = await verifier.error(1)
+    assert reason == "CONTEXT_EXCEEDED"
+    assert "features.first_position" in error.status.message
+    await send(verifier, 2, 0, bytes(3 * 2 * WIDTH))
+    await verifier.until(lambda: verifier.mirrors[2].tree.size > 0)
+
+
+async def test_features_that_wait_for_the_drafter_are_bounded_by_its_kv_cache(changes: ModelChanges) -> None:
+    going_on = threading.Event()
+    with pytest.raises(StreamBroken, match="too far behind"):
+        async with in_process_call(DrafterServicer(changes, 4).converse) as stream:
+            side = VerifierSide(stream, VOCABULARY)
+            await side.hello(capabilities=CAPABLE)
+            await side.open(1, PROMPT, max_length=400)
+            await side.ping(1)
+            await side.until(lambda: side.pongs)
+            blocked = asyncio.ensure_future(changes.serving._drafting.call(lambda: going_on.wait(PATIENCE)))
+            try:
+                for _ in range(10 * SLOTS // 250):
+                    await send(side, 1, 0, bytes(250 * 2 * WIDTH))
+                async with asyncio.timeout(PATIENCE / 2):
+                    await side.until(lambda: False)
+            finally:
+                going_on.set()
+                await blocked
 
 
 async def test_features_of_an_unknown_or_ended_opening(verifier: VerifierSide) -> None:
