@@ -12,7 +12,10 @@ from transformers import LlamaForCausalLM
 
 from draftwire import Client
 from draftwire_vllm.remote_speculator import RemoteSpeculator
+from speculative_engine.engine.step_result import SequenceFeatures
 from speculative_engine.engine.verification_engine import generate_all
+from speculative_engine.model.feature_codec import decode
+from speculative_engine.model.feature_map import FeatureMap
 from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.tiny_checkpoint import write_checkpoint
@@ -42,6 +45,12 @@ class Target:
         return [states[layer][0, positions.start : positions.stop] for layer in self._layers]
 
 
+def _features(model: LlamaForCausalLM, tokens: list[int], layers: tuple[int, ...], mapping: FeatureMap) -> torch.Tensor:
+    with torch.inference_mode():
+        states = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
+        return mapping(torch.cat([states[layer][0] for layer in layers], dim=-1))
+
+
 def test_it_drafts_from_the_runners_states(
     tmp_path: Path, start_drafter: StartService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +73,18 @@ def test_it_drafts_from_the_runners_states(
     tapping(speculator, config)
     speculator.init_cudagraph_manager(None)
     target = Target(model, layers)
+    assert speculator._pool is not None
+    made = speculator._pool.features
+    assert made is not None
+    sent: list[SequenceFeatures] = []
+    take = made.take
+
+    def noted() -> list[SequenceFeatures]:
+        taken = take()
+        sent.extend(taken)
+        return taken
+
+    monkeypatch.setattr(made, "take", noted)
     runner = RunnerV2(speculator, states, PlainKernels(), target.logits, hidden=target.hidden, chunk=16)
     try:
         with Client(speculator.address) as client:
@@ -75,6 +96,18 @@ def test_it_drafts_from_the_runners_states(
             assert [each.output[:LENGTH] for each in requests] == texts
             accepted += sum(each.accepted for each in requests)
         assert accepted > 30
+        [(kind, mapping)] = made._maps.items()
+        expected = [_features(model, document, kind.layers, mapping) for document in documents]
+        assert sum(len(decode(each.values, mapping.shape.width, "float32")) for each in sent) > 3 * LENGTH
+        for each in sent:
+            found = decode(each.values, mapping.shape.width, "float32")
+            places = slice(each.first_position, each.first_position + len(found))
+            # A request that ends a step late has tokens beyond its text.
+            ends = [one[places] for one in expected]
+            found = found[: max(map(len, ends))]
+            assert any(len(end) == len(found) and torch.allclose(found, end, atol=1e-4) for end in ends), (
+                f"features at {places}"
+            )
         assert not speculator.faults
     finally:
         speculator.shutdown()
