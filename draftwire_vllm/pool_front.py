@@ -9,9 +9,11 @@ from draftwire_vllm.settings import AdapterSettings
 from draftwire_vllm.vllm_version import runner_and_reason, unknown_version
 from engine_adapter.adapted_request import AdaptedOrder
 from engine_adapter.faults import Faults
+from engine_adapter.feature_taps import FeatureTaps
 from engine_adapter.pool_thread import PoolThread
 from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.settings import settings_from_environment
+from service_runtime.process.settings import settings_from_environment, variable_of
+from service_runtime.process.startup_error import StartupError
 
 log = get_logger(__name__)
 
@@ -37,6 +39,8 @@ class PoolFront:
         self._settings = settings_from_environment(AdapterSettings)
         self._most = int(vllm_config.speculative_config.num_speculative_tokens)
         self._pool: PoolThread | None = None
+        self._taps: FeatureTaps | None = None
+        """The hidden states that drafters may read."""
 
     @staticmethod
     def check_runner(runner: Any, version: str) -> None:
@@ -85,10 +89,23 @@ class PoolFront:
             return
         from draftwire_vllm.target_info import target_info
 
+        if self._settings.feature_layers and self._taps is None:
+            raise StartupError(
+                f"{variable_of(type(self._settings), 'feature_layers')}: only vLLM's model runner V2 with the worker "
+                "draftwire_vllm.worker.Worker gives hidden states"
+            )
         configure_logs(self._settings.log_format, self._settings.log_level, names=LOGGERS)
         most_requests = int(self._config.scheduler_config.max_num_seqs)
         info = target_info(self._config)
-        pool = PoolThread(self._settings, info, most_requests, self._most, self.faults, fixed_rows=self.fixed_rows)
+        pool = PoolThread(
+            self._settings,
+            info,
+            most_requests,
+            self._most,
+            self.faults,
+            fixed_rows=self.fixed_rows,
+            taps=self._taps,
+        )
         pool.start()
         self._pool = pool
         # vLLM does not tell a proposer that it ends, unless its worker is draftwire's: it drops it.

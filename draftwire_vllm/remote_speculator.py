@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from draftwire_vllm.aux_states import ask_for_states, taps_of
 from draftwire_vllm.pool_front import PoolFront
 from draftwire_vllm.step_report import StepReport
 from engine_adapter.adapted_request import AdaptedOrder
@@ -54,6 +55,18 @@ class RemoteSpeculator(PoolFront):
         """Whether this process connects to drafters."""
         return self._group is None or self._group.rank_in_group == 0
 
+    def tap(self, runner: Any) -> None:
+        """Asks the runner for hidden states, if drafters are to read any. Called before the target is loaded. Raises
+        StartupError if this target or configuration cannot give them."""
+        if self._settings.feature_layers:
+            self._taps = taps_of(self._config, self._settings, self._drafts.device)
+            ask_for_states(runner, self._taps)
+
+    def target_loaded(self, model: Any) -> None:
+        """Chooses the layers that the loaded target is tapped before."""
+        if self._taps is not None:
+            model.set_aux_hidden_state_layers(self._taps.tapped)
+
     def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
         """Starts the drafter pool: the first call after vLLM has loaded the target model. Raises StartupError."""
         if self.speaks:
@@ -86,52 +99,78 @@ class RemoteSpeculator(PoolFront):
         """Returns the draft tokens of each request of the batch, int64 [requests, num_speculative_tokens], on the
         device. Never raises for what drafters or messages do.
 
-        num_sampled: int [requests], 0 while a prompt is computed. last_sampled: int64 [most requests, 1].
-        num_speculative_tokens: how many the next step verifies; with 0 nobody is waited for, and drafters hear of this
-        step's tokens with those of a later one. The other arguments are for draft models on the device.
+        aux_hidden_states: those that enter each tapped layer, [rows, hidden size], None without taps. num_sampled: int
+        [requests], 0 while a prompt is computed. num_rejected: int [requests]. last_sampled: int64 [most requests, 1].
+        num_speculative_tokens: how many the next step verifies; with 0 no drafter is waited for, and unless some read
+        features they hear of this step's tokens with those of a later one. The other arguments are for draft models on
+        the device.
         """
         drafts = self._drafts[: input_batch.num_reqs]
         if dummy_run:
             return drafts
         drafts.copy_(last_sampled.view(-1)[input_batch.idx_mapping].unsqueeze(1).expand_as(drafts))
-        if num_speculative_tokens == 0:
+        skips = num_speculative_tokens == 0
+        # A step's states are overwritten by the next one's, so features are made of all steps, of prompts not least.
+        reads = self._pool is not None and bool(self._pool.features)
+        if skips and not reads:
             self._ended = None
             return drafts
         if self._pool is not None and self._pool.alive:
             try:
-                self._propose(self._pool, input_batch, num_sampled, drafts)
+                report = self._report(self._pool, input_batch, aux_hidden_states, num_sampled, num_rejected)
+                self._propose(self._pool, input_batch, report, None if skips else drafts)
             except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
                 self.faults.note(error)
-            self._ended = time.perf_counter()
+            self._ended = None if skips else time.perf_counter()
+        if skips:
+            return drafts
         if self._group is not None:
             self._group.broadcast(drafts, src=0)
         return drafts
 
-    def _propose(self, pool: PoolThread, batch: Any, num_sampled: torch.Tensor, drafts: torch.Tensor) -> None:
+    def _report(
+        self,
+        pool: PoolThread,
+        batch: Any,
+        states: list[torch.Tensor] | None,
+        num_sampled: torch.Tensor,
+        num_rejected: torch.Tensor,
+    ) -> StepReport:
+        features = {}
+        if pool.features and states is not None:
+            # Rows that only fill up the batch follow those of its tokens.
+            features = pool.features.compute([each[: batch.num_tokens] for each in states])
         # The sampled tokens, the bonus token, and one that is known already, to compare.
-        report = StepReport(self._states, batch.idx_mapping, num_sampled, self._most + 2)
+        return StepReport(self._states, batch, num_sampled, num_rejected, self._most + 2, features)
+
+    def _propose(self, pool: PoolThread, batch: Any, report: StepReport, drafts: torch.Tensor | None) -> None:
+        """Tells the mirror what a step did, and writes draft tokens to `drafts`, if there is one."""
         request_ids: list[str] = list(batch.req_ids[: batch.num_reqs])
         mirror = pool.mirror
         mirror.keep(self._states.req_id_to_index)
         drafted = batch.num_draft_tokens_per_req
         mirror.verify({} if drafted is None else dict(zip(request_ids, map(int, drafted), strict=True)))
-        sampled, lengths, tails = report.read()
+        reports = report.read()
         now = time.perf_counter()
         if self._ended is not None and not self._last.isdisjoint(request_ids):
             # A step that went on with requests of the one before began when that ended: vLLM had no reason to pause.
             mirror.cost.observe(int(batch.num_tokens), now - self._ended)
         self._last = set(request_ids)
-        for row, request_id in enumerate(request_ids):
-            if not mirror.advance(request_id, lengths[row], tails[row]):
+        for row, (request_id, each) in enumerate(zip(request_ids, reports, strict=True)):
+            if not mirror.advance(request_id, each.length, each.tail):
                 # A new request of which the worker has not told, or one that came back with other tokens. The device
                 # has nothing to do now, so that this copy of the whole text waits for nothing.
                 index = int(batch.idx_mapping_np[row])
-                tokens = self._states.all_token_ids.gpu[index, : lengths[row]].cpu().numpy()
+                tokens = self._states.all_token_ids.gpu[index, : each.length].cpu().numpy()
                 order = AdaptedOrder(request_id, min(int(self._states.max_seq_len[index]), self._longest))
                 mirror.commit(None, request_id, tokens, lambda order=order: order)  # type: ignore[misc]
-        rows = [row for row, count in enumerate(sampled) if count]
+            if report.has_features:
+                mirror.computed(request_id, report.features(each))
+        if drafts is None:
+            return
+        rows = [row for row, each in enumerate(reports) if each.sampled]
         deadline = now + 1e-3 * self._settings.max_wait_ms
-        chains = mirror.chains([request_ids[row] for row in rows], len(sampled) - len(rows), deadline)
+        chains = mirror.chains([request_ids[row] for row in rows], len(reports) - len(rows), deadline)
         table = [[-1] * self._most for _ in request_ids]
         for row, chain in zip(rows, chains, strict=True):
             table[row][: len(chain)] = chain

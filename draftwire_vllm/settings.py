@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic_settings import SettingsConfigDict
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from engine_adapter.host_engine import HostEngine
 from engine_adapter.settings import EngineAdapterSettings
+from service_runtime.process.settings import split_at_commas
 
 VLLM = HostEngine(name="vLLM", key="vllm")
 
@@ -18,3 +20,8 @@ class AdapterSettings(EngineAdapterSettings):
     model_config = SettingsConfigDict(env_prefix="DRAFTWIRE_VLLM_")
 
     HOST: ClassVar[HostEngine] = VLLM
+
+    feature_layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], NoDecode, BeforeValidator(split_at_commas)] = ()
+    """Indices of the layers that the states enter which drafters may read (EAGLE-3, DFlash), separated by commas; the
+    number of layers stands for what leaves the last one. Runner V2 only. Default: none, and such drafters are
+    refused."""

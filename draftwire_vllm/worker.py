@@ -14,6 +14,7 @@ from vllm.platforms import current_platform
 
 from draftwire_vllm.pool_front import PoolFront
 from draftwire_vllm.remote_drafter import RemoteDrafter
+from draftwire_vllm.remote_speculator import RemoteSpeculator
 from draftwire_vllm.vllm_version import METHOD
 
 if current_platform.is_cpu():
@@ -26,7 +27,10 @@ class Worker(PlatformWorker):  # type: ignore[misc]
     """vLLM's worker with an adapter that knows the requests; used by `--worker-cls draftwire_vllm.worker.Worker`."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
-        """Binds the proposer of runner V1 to that runner, then loads the models. Raises WrongRunnerError."""
+        """Binds the proposer of runner V1 to that runner, or taps the target for that of V2, and loads the models.
+
+        Raises WrongRunnerError, StartupError.
+        """
         config = getattr(self.vllm_config, "speculative_config", None)
         if config is not None and config.method == METHOD:
             PoolFront.check_runner(self.model_runner, __version__)
@@ -35,9 +39,13 @@ class Worker(PlatformWorker):  # type: ignore[misc]
             # vLLM takes draft tokens from the first tensor-parallel rank of the last pipeline stage, the only stage
             # with a proposer.
             front.bind(self.model_runner, speaks=get_tp_group().rank_in_group == 0)
+        if isinstance(front, RemoteSpeculator):
+            front.tap(self.model_runner)
         loaded = super().load_model(*args, **kwargs)
         if isinstance(front, RemoteDrafter):
             front.load_model()  # on GPUs vLLM does not call it
+        if isinstance(front, RemoteSpeculator):
+            front.target_loaded(self.model_runner.model)
         return loaded
 
     def execute_model(self, scheduler_output: Any) -> Any:

@@ -15,6 +15,7 @@ from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, Sequ
 from engine_adapter.adapted_request import AdaptedOrder, MirroredRequest
 from engine_adapter.best_chain import best_chain
 from engine_adapter.draft_tree import DraftTree
+from engine_adapter.feature_taps import FeatureRows
 from engine_adapter.learned_cost import LearnedCost
 from engine_adapter.step_news import StepNews
 from speculative_engine.planning.acceptance_model import observe_commit
@@ -31,8 +32,8 @@ class BatchMirror(ProposalSink):
     """The host engine's requests and their token trees. One lock guards everything; it is never held during a model's
     computation or a message's transfer.
 
-    `begin`, `verify`, `advance`, `commit`, `chains`, `trees`, `end` and `keep` are called in the engine's thread, the
-    methods of ProposalSink and `fetch` in the event loop, `expire` in either.
+    `begin`, `verify`, `advance`, `commit`, `computed`, `chains`, `trees`, `end` and `keep` are called in the engine's
+    thread, the methods of ProposalSink, `sources` and `fetch` in the event loop, `expire` in either.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class BatchMirror(ProposalSink):
         fixed_rows: bool = False,
         on_news: Callable[[], None],
         on_fault: Callable[[ProposalFault], None],
+        on_forget: Callable[[str], None] | None = None,
     ):
         """most: maximum draft tokens per request and step. fixed_rows: whether the host engine verifies that many
         whatever is proposed, so that a further draft token costs nothing. on_news: called, with the lock held, when
         there is something to fetch and there was nothing before. on_fault: called in the event loop for each refused
-        proposal."""
+        proposal. on_forget: called in the event loop with each source that is forgotten."""
         self.planner = Planner(LearnedCost().curve, _MOST_ROWS)
         self.cost = LearnedCost()
         self._stale: Counter[str] = Counter()
@@ -58,6 +60,7 @@ class BatchMirror(ProposalSink):
         self._fixed_rows = fixed_rows
         self._on_news = on_news
         self._on_fault = on_fault
+        self._on_forget = on_forget
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
         self._by_id: dict[str, MirroredRequest] = {}
@@ -158,6 +161,14 @@ class BatchMirror(ProposalSink):
                     self._advance(mirrored, fresh.tolist(), now)
             mirrored.call = -1 if call is None else call
             mirrored.stepped_at = now
+
+    def computed(self, request_id: str, rows: FeatureRows) -> None:
+        """Records the features of a request's tokens, as a step has computed them. To be called after `advance`."""
+        with self._changed:
+            mirrored = self._by_id.get(request_id)
+            if mirrored is not None:
+                self._news.of(mirrored.sequence_id).features.append(rows)
+                self._tell()
 
     def chains(self, request_ids: Sequence[str], prompts: int, deadline: float) -> list[list[int]]:
         """Returns the draft tokens for the next step to verify, one chain per request. Waits for drafters while that is
@@ -266,8 +277,14 @@ class BatchMirror(ProposalSink):
             stale, self._stale = self._stale, Counter()
         return stale
 
+    def sources(self, sequence_id: int) -> list[str]:
+        """Returns the drafters that draft for a sequence."""
+        with self._changed:
+            mirrored = self._by_number.get(sequence_id)
+            return [] if mirrored is None else list(mirrored.readers)
+
     def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
-        """Starts taking a drafter's proposals for a sequence. Host engines provide no hidden states."""
+        """Starts taking a drafter's proposals for a sequence. No host engine's verdicts carry hidden states."""
         with self._changed:
             mirrored = self._by_number.get(sequence_id)
             if mirrored is not None:
@@ -292,6 +309,8 @@ class BatchMirror(ProposalSink):
                 mirrored.readers.pop(source, None)
                 mirrored.clocks.pop(source, None)
             self._changed.notify_all()
+        if self._on_forget is not None:
+            self._on_forget(source)
 
     def pause(self, source: str, *, paused: bool) -> None:
         """Stops waiting for the proposals of a drafter that is paused, or waits for them again."""

@@ -10,6 +10,7 @@ import uvloop
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
 from drafter_pool.drafter.channel import drafter_channels
+from drafter_pool.drafter.feature_weights import fetching_weights
 from drafter_pool.drafter.proposal_sink import ProposalFault
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
 from drafter_pool.servicer import DrafterPoolServicer
@@ -17,9 +18,11 @@ from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceSer
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from engine_adapter.adapted_request import AdaptedRequest
 from engine_adapter.batch_mirror import BatchMirror
+from engine_adapter.feature_taps import FeatureTaps
 from engine_adapter.host_engine import HostEngine
 from engine_adapter.metrics import AdapterCollector
 from engine_adapter.settings import EngineAdapterSettings
+from engine_adapter.step_features import StepFeatures
 from engine_adapter.step_news import RequestNews
 from service_runtime.errors import ServiceError
 from service_runtime.observability.metrics_server import serving_metrics
@@ -28,7 +31,7 @@ from service_runtime.process.logs import get_logger
 from service_runtime.process.settings import variable_of
 from service_runtime.process.startup_error import StartupError
 from service_runtime.process.tasks import BackgroundTasks
-from service_runtime.rpc.handshake import introduce
+from service_runtime.rpc.handshake import CAPABILITY_FEATURES, introduce
 from service_runtime.rpc.peer_channels import peer_channels
 from service_runtime.rpc.server import ServiceServer
 from service_runtime.rpc.serving import serve
@@ -54,10 +57,12 @@ class PoolThread:
         faults: Mapping[str, int],
         *,
         fixed_rows: bool = False,
+        taps: FeatureTaps | None = None,
     ):
         """info: the target model. max_requests: maximum requests in a step. draft_tokens: maximum draft tokens of a
         request in a step. faults: the adapter's faults, for the metrics. fixed_rows: whether the host engine verifies
-        `draft_tokens` of each request, however many are proposed."""
+        `draft_tokens` of each request, however many are proposed. taps: the hidden states that drafters may read; None
+        if the host engine gives none."""
         limits = Limits(
             max_sequences=max_requests,
             max_tree_nodes=settings.max_tree_nodes,
@@ -71,14 +76,18 @@ class PoolThread:
             fixed_rows=fixed_rows,
             on_news=self._wake,
             on_fault=self._refuse,
+            on_forget=self._forget,
         )
         self.address = ""
         """HOST:PORT of the pool's service; empty until it is served."""
+        self.features: StepFeatures | None = None
+        """Makes the features that drafters read, once the pool is served; None if there are no taps."""
+        self._taps = taps
         self._settings = settings
         self._host: HostEngine = settings.HOST
         self._info = info
         self._faults = faults
-        self._identity = introduce(info, limits)
+        self._identity = introduce(info, limits, [] if taps is None else [CAPABILITY_FEATURES])
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: DrafterPool | None = None
         self._shutdown: Shutdown | None = None
@@ -139,6 +148,8 @@ class PoolThread:
         shutdown = self._shutdown = Shutdown()
         server = ServiceServer(settings)
         channels = peer_channels(settings)
+        if self._taps is not None:
+            self.features = StepFeatures(self._taps, fetching_weights(channels), self._credited)
         async with BackgroundTasks(shutdown.fail) as tasks:
             pool = self._pool = DrafterPool(
                 self.mirror,
@@ -147,6 +158,7 @@ class PoolThread:
                 tasks,
                 PoolLimits(settings.max_tree_nodes, settings.max_drafters, settings.drafters_per_request),
                 announcements=_announcement_rules(settings),
+                intake=self.features,
             )
             server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(pool))
             try:
@@ -181,6 +193,18 @@ class PoolThread:
         if self._pool is not None:
             self._pool.refuse(fault)
 
+    def _forget(self, source: str) -> None:
+        if self.features is not None:
+            self.features.forget(source)
+
+    def _credited(self) -> None:
+        # Not at once: a stream may be about to send.
+        asyncio.get_running_loop().call_soon(self._send_features)
+
+    def _send_features(self) -> None:
+        if self.features is not None and self._pool is not None:
+            self._pool.send_features(self.features.take())
+
     def _take_news(self) -> None:
         pool = self._pool
         assert pool is not None, "the host engine steps only once the pool is served"
@@ -193,6 +217,7 @@ class PoolThread:
                 if not news.ended:
                     self._requests[sequence_id] = AdaptedRequest(sequence_id, news.begun, news.tokens)
                     pool.admit(self._requests[sequence_id])
+                    self._queue_features(self._requests[sequence_id], news)
                 continue
             request = self._requests.get(sequence_id)
             if request is None:
@@ -200,14 +225,22 @@ class PoolThread:
             if news.tokens:
                 committed.append(_committed(request, news))
                 pool.count(committed[-1])
+            self._queue_features(request, news)
             if news.ended:
                 del self._requests[sequence_id]
                 over.append(request)
+        self._send_features()  # first, so that a drafter can go on as soon as it has the verdict
         if committed:
             pool.send_verdicts(committed)
         for request in over:
             request.finished = True
             pool.release(request)
+
+    def _queue_features(self, request: AdaptedRequest, news: RequestNews) -> None:
+        if self.features is not None and news.features:
+            sources = self.mirror.sources(request.sequence_id)
+            for rows in news.features:
+                self.features.add(request.sequence_id, len(request.tokens), sources, rows)
 
 
 def _committed(request: AdaptedRequest, news: RequestNews) -> SequenceOutcome:

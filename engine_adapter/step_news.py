@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine_adapter.adapted_request import AdaptedOrder
+from engine_adapter.feature_taps import FeatureRows
 
 
 @dataclass(slots=True)
@@ -19,6 +20,8 @@ class RequestNews:
     """Source of each committed token; None for the target's own tokens."""
     drafted: dict[str, int] = field(default_factory=dict)
     """Number of verified draft tokens by source."""
+    features: list[FeatureRows] = field(default_factory=list)
+    """Features of tokens, each piece of those that one step computed."""
     ended: bool = False
 
 

@@ -220,6 +220,7 @@ def test_how_runner_v2_calls_the_speculator(vllm: Path) -> None:
 def test_what_the_speculator_reads_of_runner_v2(vllm: Path) -> None:
     batch = fields(vllm / "v1/worker/gpu/input_batch.py", "InputBatch")
     assert {"req_ids", "num_reqs", "idx_mapping", "idx_mapping_np", "num_tokens", "num_draft_tokens_per_req"} <= batch
+    assert {"query_start_loc", "seq_lens"} <= batch
     states = fields(vllm / "v1/worker/gpu/states.py", "RequestState")
     assert {"req_id_to_index", "all_token_ids", "total_len", "max_seq_len", "last_sampled_tokens"} <= states
     assert "prefill_token_ids" in fields(vllm / "v1/core/sched/output.py", "NewRequestData")
@@ -232,6 +233,52 @@ def test_the_states_that_hold_a_preempted_request_drop_it(vllm: Path) -> None:
     """The speculator ends what the states no longer hold; a request that comes back is new to them."""
     finish = ast.unparse(function(named(vllm / RUNNER, "GPUModelRunner"), "finish_requests"))
     assert "finished_req_ids.union(preempted_req_ids)" in finish
+
+
+def test_how_runner_v2_is_asked_for_hidden_states(vllm: Path) -> None:
+    """By an attribute, which it sets when it is made, and reads when it loads the target and after each pass."""
+    runner = named(vllm / RUNNER, "GPUModelRunner")
+    assert {"use_aux_hidden_state_outputs", "vllm_config", "model"} <= fields(vllm / RUNNER, "GPUModelRunner")
+    name = "self.use_aux_hidden_state_outputs"
+    setting = [
+        method.name
+        for method in runner.body
+        if isinstance(method, ast.FunctionDef)
+        for node in ast.walk(method)
+        if isinstance(node, ast.Assign) and name in [ast.unparse(target) for target in node.targets]
+    ]
+    assert set(setting) == {"__init__"}
+    loaded = ast.unparse(function(runner, "load_model"))
+    assert loaded.index(f"if {name}:") < loaded.index("set_eagle3_aux_hidden_state_layers(")
+    for made in ("execute_model", "capture_model"):
+        assert name in ast.unparse(function(runner, made)), made
+
+
+def test_which_hidden_states_a_target_gives(vllm: Path) -> None:
+    """Those that enter the layers, in their order, however they are asked for; the number of layers is the last."""
+    interfaces = vllm / "model_executor/models/interfaces.py"
+    chosen = function(named(interfaces, "SupportsEagle3"), "set_aux_hidden_state_layers")
+    assert [each.arg for each in chosen.args.args] == ["self", "layers"]
+    assert "tuple(sorted(set(layers)))" in interfaces.read_text(encoding="utf-8")
+    llama = ast.unparse(function(named(vllm / "model_executor/models/llama.py", "LlamaModel"), "forward"))
+    assert "self._maybe_add_hidden_state(aux_hidden_states, idx + 1, hidden_states, residual)" in llama
+
+
+def test_what_is_read_of_the_configuration_for_hidden_states(vllm: Path) -> None:
+    """A compiled target is kept by a hash of the configuration, its additional part included."""
+    assert "additional_config" in fields(vllm / "config/vllm.py", "VllmConfig")
+    hashed = ast.unparse(function(named(vllm / "config/vllm.py", "VllmConfig"), "compute_hash"))
+    assert "json.dumps(additional_config, sort_keys=True)" in hashed
+    assert "pipeline_parallel_size" in fields(vllm / "config/parallel.py", "ParallelConfig")
+    assert {"hf_text_config", "dtype"} <= fields(vllm / "config/model.py", "ModelConfig")
+    assert function(named(vllm / "config/model.py", "ModelConfig"), "get_hidden_size")
+
+
+def test_which_rows_are_rejected(vllm: Path) -> None:
+    """The last ones of a request, and none of a prompt."""
+    text = (vllm / "v1/worker/gpu/input_batch.py").read_text(encoding="utf-8")
+    assert "num_rejected = num_logits - num_sampled" in text
+    assert "num_rejected = tl.where(is_chunked_prefilling, 0, num_rejected)" in text
 
 
 def test_what_the_registration_refuses(vllm: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from drafter_pool.drafter.feature_check import check_features
 from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
@@ -35,7 +36,6 @@ from tests.harness.verifier.in_process_verifier import (
     order,
     sampled,
 )
-from verifier_service.target_features import check_features
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,7 @@ VARIABLES = frozenset(
         ("", "API_KEYS"),
         ("GATEWAY_", _GATEWAY),
         ("VLLM_", _ADAPTERS),
+        ("VLLM_", "FEATURE_LAYERS"),
         ("SGLANG_", _ADAPTERS),
         ("SGLANG_", "TREES"),
     )

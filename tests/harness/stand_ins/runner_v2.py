@@ -46,6 +46,11 @@ Target = Callable[[RequestV2, list[int]], torch.Tensor]
 """Returns the target's logits after a request's tokens, and after each of some draft tokens that follow them."""
 
 
+States = Callable[[RequestV2, list[int], range], list[torch.Tensor]]
+"""Returns the target's auxiliary hidden states, those of each tapped layer, at positions of a request and some draft
+tokens that follow it."""
+
+
 class Kernels(Protocol):
     """What the runner's device code does."""
 
@@ -139,10 +144,11 @@ class RunnerV2:
         chunk: int = 1 << 20,
         worker: bool = True,
         step_seconds: float = 0.005,
+        hidden: States | None = None,
     ) -> None:
         """chunk: number of prompt tokens that a step computes. worker: whether the worker is draftwire's, which tells
         the speculator of each step. step_seconds: time that a step takes beside the target's, long enough that drafting
-        pays."""
+        pays. hidden: the target's auxiliary hidden states; None if it is not asked for them."""
         self.speculator = speculator
         self.states = states
         self.requests: dict[str, RequestV2] = {}
@@ -153,6 +159,8 @@ class RunnerV2:
         self._chunk = chunk
         self._worker = worker
         self._step_seconds = step_seconds
+        self._hidden = hidden
+        self._aux: list[torch.Tensor] | None = None
         self._most = states.draft_tokens.shape[1]
         self._room = states.all_token_ids.gpu.shape[1] - 2 * (self._most + 1)
         self._new: list[RequestV2] = []
@@ -222,7 +230,7 @@ class RunnerV2:
             {},
             {},
             torch.zeros(batch.num_reqs, 1),
-            None,
+            None if options.get("dummy_run") else self._aux,
             counts,
             rejected,
             self.states.last_sampled_tokens,
@@ -261,6 +269,7 @@ class RunnerV2:
     def _inputs(self, batch: list[RequestV2]) -> tuple[Any, torch.Tensor, torch.Tensor]:
         places = [self.states.req_id_to_index[each.req_id] for each in batch]
         rows, lengths, logits, inputs = [], [], [], []
+        hidden: list[list[torch.Tensor]] = []
         for request, place in zip(batch, places, strict=True):
             missing = max(0, request.prefill - request.computed)
             drafts = self.states.draft_tokens[place, : request.drafted].tolist()
@@ -268,9 +277,16 @@ class RunnerV2:
             rows.append(min(missing, self._chunk) if missing else 1 + len(drafts))
             lengths.append(request.computed + rows[-1])
             logits.append(self._target(request, drafts))
+            if self._hidden is not None:
+                hidden.append(self._hidden(request, drafts, range(request.computed, lengths[-1])))
             inputs += [request.tokens[-1], *drafts]
         ends = np.cumsum([0, *(len(each) for each in logits)], dtype=np.int32)
         starts = np.cumsum([0, *rows], dtype=np.int32)
+        if self._hidden is not None:
+            # As vLLM's, with rows that only fill up the batch.
+            self._aux = [
+                torch.cat([*each, torch.full((3, each[0].shape[1]), 7.0)]) for each in zip(*hidden, strict=True)
+            ]
         fields = {
             "req_ids": [each.req_id for each in batch],
             "num_reqs": len(batch),

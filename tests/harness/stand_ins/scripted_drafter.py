@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from draftwire.v1 import drafter_service_pb2 as pb
+from draftwire.v1.features_pb2 import TokenFeatures
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict
@@ -72,6 +73,8 @@ class ScriptedDrafter:
     opened: list[pb.OpenSequence] = field(default_factory=list)
     """Every OpenSequence it received."""
     errors: list[pb.SequenceError] = field(default_factory=list)
+    features: list[TokenFeatures] = field(default_factory=list)
+    """All features that it received; only a drafter that announces some accepts them."""
     verdicts: int = 0
     lengths: list[int] = field(default_factory=list)
     """Committed lengths that it received."""
@@ -131,6 +134,8 @@ class ScriptedDrafter:
         elif kind == "close":
             for sequence_id in message.close.sequence_ids:
                 self.open.pop(sequence_id, None)
+        elif kind == "features" and self.greeting.hello.HasField("features"):
+            self.features += message.features.features
         elif kind == "ping":
             self.pings += 1
             answers.append(pb.DraftResponse(pong=pb.Pong(number=message.ping.number)))

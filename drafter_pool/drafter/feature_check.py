@@ -1,0 +1,87 @@
+"""The check of the features that a drafter announces, against the target that is to make them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Protocol
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
+from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.rpc.handshake import shown
+from speculative_engine.engine.feature_streams import FeatureKind
+from speculative_engine.model.feature_codec import FEATURE_TYPES, FLOATS
+from speculative_engine.model.feature_map import FeatureShape
+
+_MOST_LAYERS = 64
+_WIDEST = 4
+"""Most times that a feature may be wider than a hidden state: a verifier keeps one for each KV slot."""
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class TargetShape(Protocol):
+    """What a drafter's features must fit."""
+
+    @property
+    def architecture(self) -> str:
+        """Class of the model in transformers."""
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+
+    @property
+    def hidden_size(self) -> int:
+        """Elements of a hidden state."""
+
+
+def check_features(features: FeatureMapMessage, target: TargetShape) -> tuple[FeatureKind, FeatureShape]:
+    """Reads the features that a drafter announces. Raises ServiceError, which names the field, if this target cannot
+    make them."""
+    made_for = features.target_architectures
+    if made_for and target.architecture not in made_for:
+        names = ", ".join(map(shown, made_for))
+        raise feature_refusal("target_architectures", f"are {names}, but the target is a {target.architecture}")
+    layers = tuple(features.layers)
+    if not 1 <= len(layers) <= _MOST_LAYERS or max(layers) > target.layers:
+        raise feature_refusal(
+            "layers", f"must be 1 to {_MOST_LAYERS} indices up to {target.layers}, the number of layers"
+        )
+    if features.hidden_size != target.hidden_size:
+        raise feature_refusal("hidden_size", f"is {features.hidden_size}, but the target's is {target.hidden_size}")
+    if features.unmapped and features.width != len(layers) * features.hidden_size:
+        raise feature_refusal(
+            "width", f"must be {len(layers) * features.hidden_size} without a map, got {features.width}"
+        )
+    widest = _WIDEST * target.hidden_size
+    if not 1 <= features.width <= widest:
+        raise feature_refusal("width", f"must be 1 to {widest}, got {features.width}")
+    for name, value, known in (
+        ("dtype", features.dtype, FEATURE_TYPES),
+        ("weights_dtype", features.weights_dtype, tuple(FLOATS)),
+    ):
+        if value not in known:
+            raise feature_refusal(name, f"must be one of {', '.join(known)}, got {shown(value)!r}")
+    if features.norm_states and features.norm_each_state:
+        raise feature_refusal("norm_each_state", "excludes norm_states")
+    if not (math.isfinite(features.norm_epsilon) and features.norm_epsilon >= 0):
+        raise feature_refusal("norm_epsilon", f"must be a finite number, at least 0, got {features.norm_epsilon:g}")
+    if not _SHA256.fullmatch(features.weights_sha256):
+        raise feature_refusal("weights_sha256", "must be a SHA-256 in 64 hexadecimal digits")
+    shape = FeatureShape(
+        len(layers),
+        features.hidden_size,
+        features.width,
+        norm_states=features.norm_states,
+        norm_each_state=features.norm_each_state,
+        norm_features=features.norm_features,
+        unmapped=features.unmapped,
+        epsilon=features.norm_epsilon,
+    )
+    return FeatureKind(layers, shape, features.weights_sha256), shape
+
+
+def feature_refusal(field: str, why: str) -> ServiceError:
+    """Returns the error for features that a target cannot make. field: of the FeatureMap."""
+    return failed_precondition(ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH, f"features.{field}: {why}")
