@@ -15,6 +15,8 @@ from speculative_engine.drafters.translation.token_map import TokenMap
 from speculative_engine.drafters.tree_growth import GrowingTree
 from speculative_engine.tree.token_tree import Node
 
+_TEXT = 4
+"""Target tokens that are read for each of a window's draft tokens, in which one draft token may spell several."""
 PASSED = 0
 """The `slot` of a node that needs no row of its own, since the draft token it is part of extends beyond it."""
 
@@ -44,6 +46,13 @@ class Spelling:
         return path[::-1]
 
 
+def end_of(tokens: Sequence[int], window: ContextWindow) -> Sequence[int]:
+    """Returns the target tokens whose text surely fills a window: all, or the first one and enough of the last ones.
+    Spelling a much longer text would delay all other sequences."""
+    most = _TEXT * max(1, window.size)
+    return tokens if len(tokens) <= most else [*tokens[:1], *tokens[len(tokens) - most + 1 :]]
+
+
 class TranslatedDraft(SlotDraft):
     """One sequence. The target's tokens are only counted; `tokens` holds the text as draft tokens."""
 
@@ -53,7 +62,7 @@ class TranslatedDraft(SlotDraft):
         self._map = token_map
         self._window = window
         self._spellings: dict[Node, Spelling] = {}
-        append_text(self.tokens, spec.tokens, token_map)
+        append_text(self.tokens, end_of(spec.tokens, window), token_map)
         self._turn_window()
 
     @property

@@ -15,7 +15,7 @@ from speculative_engine.drafters.model.context_window import ContextWindow
 from speculative_engine.drafters.model.slot_drafter import SlotDrafter, within
 from speculative_engine.drafters.translation.token_map import MOST_PIECES, TokenMap
 from speculative_engine.drafters.translation.token_projection import TokenProjection
-from speculative_engine.drafters.translation.translated_draft import PASSED, TranslatedDraft
+from speculative_engine.drafters.translation.translated_draft import PASSED, TranslatedDraft, end_of
 from speculative_engine.drafters.tree_growth import SOURCE, TreeGrowth
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -82,8 +82,9 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         if room >= self.model.pool.capacity:
             raise DrafterFullError(f"a tree needs {room} KV slots, and the pool has only {self.model.pool.capacity}")
         most = min(self.model.pool.capacity, self.model.context_length) - room
-        self._projection.observe(spec.tokens)
-        return TranslatedDraft(spec, self._map, ContextWindow(most, most))
+        window = ContextWindow(most, most)
+        self._projection.observe(end_of(spec.tokens, window))
+        return TranslatedDraft(spec, self._map, window)
 
     def observe(self, draft: TranslatedDraft, tokens: Sequence[int]) -> None:
         """Learns from a verdict which nodes are worth drafting, and how often draft tokens are whole target tokens."""

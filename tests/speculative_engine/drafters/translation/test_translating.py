@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
+from speculative_engine.drafters.translation.token_map import TokenMap
 from speculative_engine.drafters.translation.translating import TranslatingDrafter
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -251,3 +252,33 @@ def test_less_credit_makes_smaller_trees() -> None:
     pair.close(0)
     with pytest.raises(KeyError):
         pair.drafter.limit(0, 3)
+
+
+def test_of_a_very_long_text_only_its_end_is_spelled() -> None:
+    """Spelling all of it would delay the other sequences of the drafter."""
+    model = model_of("draft", 2000, context=128)
+    spelled = 0
+
+    class Counting(TokenMap):
+        def text(self, token: int) -> bytes:
+            nonlocal spelled
+            spelled += 1
+            return super().text(token)
+
+    drafter = TranslatingDrafter(model, token_map("target", "draft"))
+    drafter._map.__class__ = Counting
+    tokens = vocabulary("target").encode(TEXT[1].encode()) * 100
+    try:
+        reader = DrafterReader(drafter, tokens, max_length=len(tokens) + 100, vocab_size=len(vocabulary("target")))
+        reader.grow()
+    finally:
+        drafter._map.__class__ = TokenMap
+    draft = drafter._drafts[reader.key]
+    assert spelled < 4 * 128 < len(tokens) // 4
+    assert len(draft.slots) == draft._window.most // 2
+    assert (
+        draft.tokens[1:]
+        == drafter._map.draft.encode(b"".join(map(drafter._map.text, tokens)))[-len(draft.tokens) + 1 :]
+    )
+    drafter.close(reader.key)
+    assert model.pool.used == 0
