@@ -9,7 +9,7 @@ from draftwire.cli.check_drafter.trial import Trials
 
 LIMITS = Trials()
 _MOST_SEQUENCES = 512
-_MOST_TOKENS = 1 << 18
+_MOST_TOKENS = 1 << 20
 _CHUNK = 16_384
 
 
