@@ -62,6 +62,14 @@ def test_the_drafter_keeps_the_rules(drafter: str) -> None:
         "malformed.sampling",
         "draws.reported",
         "info.same",
+        "features.map",
+        "features.missing",
+        "features.needed",
+        "features.parts",
+        "features.position",
+        "features.sequence",
+        "features.values",
+        "features.weights",
     }
 
 

@@ -27,6 +27,7 @@ from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import MessageStream, StreamBroken
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.model import draft_model
+from speculative_engine.drafters.model.context_window import ContextWindow
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
@@ -171,8 +172,8 @@ class World:
         class NotedDraft(draft_model.ModelDraft):
             last: Any = None
 
-            def __init__(self, spec: DraftSpec) -> None:
-                super().__init__(spec)
+            def __init__(self, spec: DraftSpec, window: ContextWindow | None = None) -> None:
+                super().__init__(spec, window)
                 NotedDraft.last = self
 
         plain = DraftModelDrafter.__init__, DraftModelDrafter.open, DraftModelDrafter.close
