@@ -13,11 +13,12 @@ import torch
 
 from draftwire_sglang.remote_drafts import RemoteDrafts
 from draftwire_sglang.verify_arrays import tree_mask, verify_arrays
-from tests.harness.stand_ins.fake_vllm import PATIENCE, VOCABULARY, following
+from tests.harness.stand_ins.fake_vllm import VOCABULARY, following
 from tests.harness.stand_ins.sglang_packages.sgl_kernel.speculative import (
     reconstruct_indices_from_tree_mask,
     verify_tree_greedy,
 )
+from tests.harness.stand_ins.stepping import step_until
 
 _FORWARD_SECONDS = 0.005
 """Constant duration of a step, long enough that drafting pays."""
@@ -86,14 +87,8 @@ class FakeSglang:
             self.drafts.finished(request.rid)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steps until a condition holds, more and more slowly, so that drafters get enough time on any machine."""
-        give_up = time.monotonic() + PATIENCE
-        pause = 0.002
-        while not until():
-            assert time.monotonic() < give_up, "it does not come about"
-            self.step()
-            time.sleep(pause)
-            pause = min(0.25, 1.01 * pause)
+        """Steps until a condition holds."""
+        step_until(self.step, until)
 
     def _verify(self, batch: list[Request]) -> None:
         ahead = [request.ahead for request in batch]

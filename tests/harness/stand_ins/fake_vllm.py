@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from draftwire_vllm import RemoteDrafter
+from tests.harness.stand_ins.stepping import step_until
 
 VOCABULARY = 200
-PATIENCE = 50.0
 _FORWARD_SECONDS = 0.005
 """Constant duration of a step, long enough that drafting pays."""
 
@@ -154,14 +154,8 @@ class FakeVllm:
                 self._finished.add(request.req_id)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steps until a condition holds, more and more slowly, so that drafters get enough time on any machine."""
-        give_up = time.monotonic() + PATIENCE
-        pause = 0.002
-        while not until():
-            assert time.monotonic() < give_up, "it does not come about"
-            self.step()
-            time.sleep(pause)
-            pause = min(0.25, 1.01 * pause)
+        """Steps until a condition holds."""
+        step_until(self.step, until)
 
     def preempt(self, req_id: str) -> None:
         """Skips a request from now on; when resumed it computes all of its tokens again."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-PATIENCE = 50.0
+from tests.harness.stand_ins.stepping import step_until
 
 
 @dataclass(eq=False)
@@ -209,14 +209,8 @@ class RunnerV2:
             self._advance(request, sampled[row, : int(counts[row])].tolist(), count)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steps until a condition holds, more and more slowly, so that drafters get enough time on any machine."""
-        give_up = time.monotonic() + PATIENCE
-        pause = 0.002
-        while not until():
-            assert time.monotonic() < give_up, "it does not come about"
-            self.step()
-            time.sleep(pause)
-            pause = min(0.25, 1.01 * pause)
+        """Steps until a condition holds."""
+        step_until(self.step, until)
 
     def warm_up(self) -> None:
         """Calls the speculator as a dummy run does, with a batch that means nothing."""
