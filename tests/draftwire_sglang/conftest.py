@@ -7,46 +7,32 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire import Client
-from draftwire.v1.model_info_pb2 import Limits, ModelInfo
+from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_sglang.remote_drafts import RemoteDrafts
 from draftwire_sglang.settings import AdapterSettings
-from engine_adapter import pool_thread
 from service_runtime.process.settings import settings_from_environment
 from tests.harness.stand_ins.fake_sglang import FakeSglang
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, text_after
-from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
+from tests.harness.stand_ins.pool_drafters import Listen, listening, pool_network
+from tests.harness.stand_ins.scripted_drafter import Opening, batch
 from tests.harness.verifier.in_process_verifier import Network
 
 MakeSglang = Callable[..., FakeSglang]
-Listen = Callable[..., ScriptedDrafter]
 Connect = Callable[[FakeSglang], Client]
 
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     """The network on which drafters listen."""
-    made = Network()
-    monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels, on_message: made.connect)
-    monkeypatch.setattr(PausePolicy, "paused", False)
-    return made
+    return pool_network(monkeypatch)
 
 
 @pytest.fixture
 def listen(network: Network) -> Iterator[Listen]:
     """Puts a scripted drafter on an address; by default one that knows the target's text."""
-    ScriptedDrafter.failed.clear()
-
-    def put(address: str, answer: Callable[[Opening], Any] | None = None) -> ScriptedDrafter:
-        limits = Limits(max_sequences=64, max_tree_nodes=64, max_message_bytes=1 << 20, max_sequence_tokens=1 << 20)
-        greeting = hello(model=ModelInfo(model_id="scripted", vocab_size=VOCABULARY), limits=limits)
-        drafter = ScriptedDrafter(answer or knowing, greeting=greeting)
-        network.listen(address, drafter.converse)
-        return drafter
-
-    yield put
-    assert not ScriptedDrafter.failed
+    with listening(network) as put:
+        yield put
 
 
 @pytest.fixture
@@ -85,19 +71,9 @@ def client() -> Iterator[Connect]:
         each.close()
 
 
-def knowing(opening: Opening) -> Any:
-    """Proposes the tokens that the target will generate."""
-    return [batch(opening.proposal(text_after(opening.tokens, 3)))]
-
-
 def unsure(opening: Opening) -> Any:
     """Proposes two tokens, of which the less likely one, with what follows it, is what the target will generate."""
     first, second = text_after(opening.tokens, 2)
     other = (first + 1) % VOCABULARY
     parents, log_probs = [0, 0, opening.next_id + 1], [-0.4, -1.2, -0.1]
     return [batch(opening.proposal([other, first, second], parent_ids=parents, log_probs=log_probs))]
-
-
-def wrong(opening: Opening) -> Any:
-    """Proposes a token that the target will not generate."""
-    return [batch(opening.proposal([(text_after(opening.tokens, 1)[0] + 1) % VOCABULARY]))]

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from engine_adapter.metrics import AdapterCollector
-from tests.draftwire_sglang.conftest import Listen, MakeSglang
+from tests.draftwire_sglang.conftest import MakeSglang
 from tests.harness.deploy.metrics_document import Row, documented, served
+from tests.harness.stand_ins.pool_drafters import Listen
 
 
 def test_every_metric_is_documented(sglang: MakeSglang, listen: Listen) -> None:

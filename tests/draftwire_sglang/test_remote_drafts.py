@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.draftwire_sglang.conftest import Connect, Listen, MakeSglang, knowing, unsure, wrong
+from tests.draftwire_sglang.conftest import Connect, MakeSglang, unsure
 from tests.harness.stand_ins.fake_sglang import FakeSglang, Request
 from tests.harness.stand_ins.fake_vllm import text_after
+from tests.harness.stand_ins.pool_drafters import Listen, knowing, wrong
 from tests.harness.verifier.in_process_verifier import Network
 
 

@@ -11,21 +11,17 @@ import pytest
 import structlog
 import torch
 
-from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire import Client
-from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_vllm import RemoteDrafter, pool_front
 from draftwire_vllm.remote_speculator import RemoteSpeculator
-from engine_adapter import pool_thread
 from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, following, text_after, vllm_config
+from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, following, vllm_config
+from tests.harness.stand_ins.pool_drafters import Listen, listening, pool_network
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RequestV2, RunnerV2
-from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
 from tests.harness.verifier.in_process_verifier import Network
 
 MakeVllm = Callable[..., FakeVllm]
 MakeRunner = Callable[..., RunnerV2]
-Listen = Callable[..., ScriptedDrafter]
 
 
 @pytest.fixture(autouse=True)
@@ -49,24 +45,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     """The network on which drafters listen."""
-    made = Network()
-    monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels, on_message: made.connect)
-    monkeypatch.setattr(PausePolicy, "paused", False)
-    return made
+    return pool_network(monkeypatch)
 
 
 @pytest.fixture
 def listen(network: Network) -> Iterator[Listen]:
     """Puts a scripted drafter on an address; by default one that knows the target's text."""
-    ScriptedDrafter.failed.clear()
-
-    def put(address: str, answer: Callable[[Opening], Any] | None = None, **fields: Any) -> ScriptedDrafter:
-        drafter = ScriptedDrafter(answer or knowing, greeting=greeting(), **fields)
-        network.listen(address, drafter.converse)
-        return drafter
-
-    yield put
-    assert not ScriptedDrafter.failed
+    with listening(network) as put:
+        yield put
 
 
 @pytest.fixture
@@ -130,22 +116,3 @@ def client() -> Iterator[Callable[[Any], Client]]:
     yield connect
     for each in made:
         each.close()
-
-
-def greeting(**changes: Any) -> Any:
-    """Returns a handshake that is compatible with the fake's target."""
-    fields: dict[str, Any] = {
-        "model": ModelInfo(model_id="scripted", vocab_size=VOCABULARY),
-        "limits": Limits(max_sequences=64, max_tree_nodes=64, max_message_bytes=1 << 20, max_sequence_tokens=1 << 20),
-    }
-    return hello(**fields | changes)
-
-
-def knowing(opening: Opening) -> Any:
-    """Proposes the tokens that the target will generate."""
-    return [batch(opening.proposal(text_after(opening.tokens, 3)))]
-
-
-def wrong(opening: Opening) -> Any:
-    """Proposes a token that the target will not generate."""
-    return [batch(opening.proposal([(text_after(opening.tokens, 1)[0] + 1) % VOCABULARY]))]

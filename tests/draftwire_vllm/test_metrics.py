@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 from engine_adapter.metrics import AdapterCollector
-from tests.draftwire_vllm.conftest import Listen, MakeVllm
+from tests.draftwire_vllm.conftest import MakeVllm
 from tests.harness.deploy.metrics_document import Row, documented, served
 from tests.harness.stand_ins.fake_vllm import FakeVllm
+from tests.harness.stand_ins.pool_drafters import Listen
 
 
 def scraped(fake: FakeVllm) -> list[Row]:
