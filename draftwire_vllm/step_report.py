@@ -12,7 +12,7 @@ from speculative_engine.engine.feature_streams import FeatureKind
 
 
 class RequestReport(NamedTuple):
-    """What a step did to one request."""
+    """One request's part of a step."""
 
     sampled: int
     """Number of tokens sampled; 0 while a prompt is computed."""

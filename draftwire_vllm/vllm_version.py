@@ -11,7 +11,7 @@ KNOWN = ("0.32", "0.33")
 """Minor versions whose interfaces the adapter was compared with (tests/draftwire_vllm/test_interface.py)."""
 METHOD = "custom_class"
 PROPOSER = "draftwire_vllm.RemoteDrafter"
-"""What a speculative configuration of that method names as its model, under either runner."""
+"""The model that a speculative configuration of that method names, under either runner."""
 REGISTERED = "draftwire_registered"
 """Attribute of the `init_speculator` that `registration` has put in the place of vLLM's."""
 _VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"

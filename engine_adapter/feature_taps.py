@@ -1,4 +1,4 @@
-"""What a host engine gives of its target's hidden states, between layers."""
+"""The hidden states between layers that a host engine gives of its target."""
 
 from __future__ import annotations
 

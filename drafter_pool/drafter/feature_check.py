@@ -21,7 +21,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class TargetShape(Protocol):
-    """What a drafter's features must fit."""
+    """The target that a drafter's features must fit."""
 
     @property
     def architecture(self) -> str:
