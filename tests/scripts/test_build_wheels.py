@@ -55,8 +55,9 @@ names = ["draftwire", "draftwire_sglang", "draftwire_vllm"]
 for package in draftwire, draftwire_services, draftwire_sglang, draftwire_vllm:
     names += [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
 names.remove(no_module)
+need_an_engine = {"draftwire_sglang.algorithm", "draftwire_sglang.worker", "draftwire_vllm.worker"}
 for name in names:
-    if not name.endswith("__main__") and name != "draftwire_vllm.worker":  # which needs vLLM
+    if not name.endswith("__main__") and name not in need_an_engine:
         importlib.import_module(name)
 print(json.dumps(sorted(names)))
 """
