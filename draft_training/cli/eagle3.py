@@ -29,6 +29,14 @@ def eagle3(
     draft_vocab: Annotated[
         int, typer.Option(min=0, help="Draft only this many of the texts' most frequent tokens; 0 for all.")
     ] = 0,
+    aux_layers: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N,...",
+            help="Layers of the target whose inputs the drafter reads; their number stands for the last one's output, "
+            "which MTP layers read. By default the usual ones of EAGLE-3.",
+        ),
+    ] = "",
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
     batch: Annotated[int, typer.Option(min=1, help="Windows per step.")] = 8,
     window: Annotated[int, typer.Option(min=16, help="Tokens per window.")] = 256,
@@ -54,6 +62,7 @@ def eagle3(
         out=out,
         ahead=ahead,
         draft_vocab=draft_vocab,
+        aux_layers=_layers(aux_layers),
         steps=steps,
         batch=batch,
         window=window,
@@ -69,3 +78,10 @@ def eagle3(
         run(order, lambda line: print(line, flush=True))
     except TrainingError as error:
         raise Failure(str(error)) from error
+
+
+def _layers(given: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(each) for each in given.split(",") if given)
+    except ValueError:
+        raise Failure(f"--aux-layers must be numbers with commas between them, got {given!r}") from None

@@ -16,13 +16,16 @@ class EagleOrder(TrainingOrder):
 
     ahead: int = 4
     draft_vocab: int = 0
+    aux_layers: tuple[int, ...] = ()
 
 
 def run(order: EagleOrder, say: Say) -> list[float]:
     """Trains, writes the drafter, and reports its quality on held-out texts. Raises TrainingError."""
     try:
         given = prepare(order, order.ahead, say)
-        training = EagleTraining(**order.training(), ahead=order.ahead, draft_vocab=order.draft_vocab)
+        training = EagleTraining(
+            **order.training(), ahead=order.ahead, draft_vocab=order.draft_vocab, aux_layers=order.aux_layers
+        )
         trainer = EagleTrainer(given.base, given.windows, order.out, training, given.saved_as)
     except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
         raise TrainingError(str(error)[:MOST_SHOWN]) from error

@@ -30,6 +30,9 @@ class EagleTraining(TrainingOptions):
     """Steps of drafting that are unrolled."""
     draft_vocab: int = 0
     """Number of tokens that the drafter can draft, the most frequent ones of the texts; 0 for all."""
+    aux_layers: tuple[int, ...] = ()
+    """The target's layers whose inputs are read, ascending; its number of layers stands for the last one's output.
+    Empty for those that EAGLE-3 usually reads."""
 
 
 class EagleTrainer(FrozenTargetTrainer):
@@ -46,14 +49,15 @@ class EagleTrainer(FrozenTargetTrainer):
     ):
         """Prepares the training, or resumes it; see FrozenTargetTrainer.
 
-        network: to train further, in float32; then `draft_vocab` has no effect. Raises CheckpointMismatch, and
-        ValueError for options that do not fit the target, and for a network that cannot be trained.
+        network: to train further, in float32; then `draft_vocab` and `aux_layers` have no effect. Raises
+        CheckpointMismatch, and ValueError for options that do not fit the target, and for a network that cannot be
+        trained.
         """
         super().__init__(base, windows, directory, training, saved_as)
         self._ahead = training.ahead
         if network is None:
             target_ids = most_frequent(windows, training.draft_vocab, len(base.get_output_embeddings().weight))
-            network = _initial(base, target_ids, training.seed)
+            network = _initial(base, target_ids, training)
         network = with_targets(network, base)
         self.config, self.model, self.mapping = network.config, network.model, network.mapping
         self._aux, self._target_ids = network.aux_layers, network.target_ids
@@ -114,29 +118,31 @@ class EagleTrainer(FrozenTargetTrainer):
             yield logits, target[:, step + 1 : step + 1 + rows], labels[:, step + 1 : step + 1 + rows] >= 0
 
 
-def _configuration(base: PreTrainedModel, draft_vocab_size: int) -> EagleConfig:
+def _configuration(base: PreTrainedModel, draft_vocab_size: int, aux_layers: tuple[int, ...]) -> EagleConfig:
     """A network of the target's width with one layer like the target's."""
     fields = layers_like(base)
     layers = int(base.config.get_text_config(decoder=True).num_hidden_layers)
+    if any(not 0 <= layer <= layers for layer in aux_layers) or list(aux_layers) != sorted({*aux_layers}):
+        raise ValueError(f"aux_layers must ascend and be from 0 to {layers}, got {', '.join(map(str, aux_layers))}")
     usual = usual_layers(layers)
     # Shallow targets have no such layers; their last one's output then replaces the one next to the top.
-    aux = usual if 0 <= usual[0] < usual[1] < usual[2] else shallow_layers(layers)
+    fitting = usual if 0 <= usual[0] < usual[1] < usual[2] else shallow_layers(layers)
     return EagleConfig(
         layers=LlamaConfig(**fields, num_hidden_layers=1),
         draft_vocab_size=draft_vocab_size,
         target_hidden_size=fields["hidden_size"],
-        aux_layers=aux,
+        aux_layers=aux_layers or fitting,
         norm_before_residual=True,
         target_architectures=(type(base).__name__,),
     )
 
 
-def _initial(base: PreTrainedModel, target_ids: torch.Tensor | None, seed: int) -> Eagle:
+def _initial(base: PreTrainedModel, target_ids: torch.Tensor | None, training: EagleTraining) -> Eagle:
     """Returns a network that guesses the target's own next token: it passes on the highest state that is read, and has
     the target's embedding, last norm and output head."""
     output = base.get_output_embeddings().weight.detach().float().cpu()
-    config = _configuration(base, len(output) if target_ids is None else len(target_ids))
-    torch.manual_seed(seed)
+    config = _configuration(base, len(output) if target_ids is None else len(target_ids), training.aux_layers)
+    torch.manual_seed(training.seed)
     model, mapping = eagle_model(config), feature_map(config, len(config.aux_layers or ()))
     width = config.target_hidden_size
     assert mapping.fc is not None

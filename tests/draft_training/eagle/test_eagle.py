@@ -156,6 +156,19 @@ class TestCommand:
         with pytest.raises(TrainingError, match=words):
             run(order, lambda _: None)
 
+    def test_layers_to_read(self, checkpoint: Path, base: PreTrainedModel, prompts: Path, tmp_path: Path) -> None:
+        last = base.config.num_hidden_layers
+        flags = ["--model", str(checkpoint), "--prompts", str(prompts), "--out", str(tmp_path / "out"), "--steps", "1"]
+        flags += ["--window", "16", "--continuations", "0", "--batch", "2", "--ahead", "2"]
+        result = CliRunner().invoke(app, ["train", "eagle3", *flags, "--aux-layers", str(last)])
+        assert result.exit_code == 0, result.output
+        assert load_eagle(tmp_path / "out", shape_of(base), torch.float32).aux_layers == (last,)
+        for layers in f"{last + 1}", "1,1", "1,0", "-1":
+            result = CliRunner().invoke(app, ["train", "eagle3", *flags, "--aux-layers", layers])
+            assert "aux_layers must ascend" in str(result.exception)
+        result = CliRunner().invoke(app, ["train", "eagle3", *flags, "--aux-layers", "1,,2"])
+        assert "--aux-layers must be numbers" in str(result.exception)
+
     def test_it_needs_torch(
         self, checkpoint: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
