@@ -1,6 +1,7 @@
 """Measures how many tokens a verification commits with drafters that know the target, whatever drafting costs.
 
-    python -m benchmarks.speed.draft_quality --draft DIR --heads DIR --eagle3 DIR --dflash DIR [--temperatures 0,0.8,1]
+    python -m benchmarks.speed.draft_quality --draft DIR --heads DIR --eagle3 DIR --mtp-like DIR --dflash DIR
+        [--temperatures 0,0.8,1]
 
 Requests run one at a time, in the bundled target's process. Verifying is counted as free up to `--nodes` nodes, so each
 drafter drafts at every step for as long as it finds likely nodes: the figures compare what drafters know, and not what
@@ -58,8 +59,8 @@ class FreeSteps(StepCost):
 class Drafted:
     """An engine in which a drafter drafts at every step."""
 
-    def __init__(self, name: str, options: dict[str, Any], model: PackedModel, nodes: int):
-        self.name = name if "width" not in options else f"{name}, chains"
+    def __init__(self, label: str, name: str, options: dict[str, Any], model: PackedModel, nodes: int):
+        self.name = label
         self._engine = VerificationEngine(model, FreeSteps(), EngineLimits(max_tree_nodes=nodes))
         method = METHODS[name]
         self._drafter = method.make(method.options(**options), model, False)
@@ -96,6 +97,7 @@ def main() -> int:
     parser.add_argument("--draft", help="directory of a draft model")
     parser.add_argument("--heads", help="directory of Medusa heads")
     parser.add_argument("--eagle3", help="directory of an EAGLE-3 drafter")
+    parser.add_argument("--mtp-like", help="directory of an EAGLE-3 drafter that reads the last layer's output alone")
     parser.add_argument("--dflash", help="directory of a DFlash drafter, which drafts trees, and chains for comparison")
     parser.add_argument("--temperatures", default="0,0.8,1")
     parser.add_argument("--nodes", type=int, default=16, help="most nodes of a tree")
@@ -108,20 +110,21 @@ def main() -> int:
     model, tokenizer = PackedModel.load(directory, slots=4096), Tokenizer.load(directory)
     prompts = [tokenizer.encode(text)[:PROMPT_TOKENS] for text in held_out_prompts(WARM_REQUESTS + args.requests)]
     given = [
-        (name, {option: value} | further)
-        for name, option, value, further in (
-            ("draft", "model", args.draft, {}),
-            ("medusa", "heads", args.heads, {}),
-            ("eagle3", "model", args.eagle3, {}),
-            ("dflash", "model", args.dflash, {}),
-            ("dflash", "model", args.dflash, {"width": 1}),
+        (label, name, {option: value} | further)
+        for label, name, option, value, further in (
+            ("local:draft", "draft", "model", args.draft, {}),
+            ("local:medusa", "medusa", "heads", args.heads, {}),
+            ("local:eagle3", "eagle3", "model", args.eagle3, {}),
+            ("local:eagle3 like an MTP layer", "eagle3", "model", args.mtp_like, {}),
+            ("local:dflash", "dflash", "model", args.dflash, {}),
+            ("local:dflash, chains", "dflash", "model", args.dflash, {"width": 1}),
         )
         if value
     ]
     figures: dict[str, object] = {}
     for temperature in map(float, args.temperatures.split(",")):
         plain = VerificationEngine(model, FreeSteps(), EngineLimits())
-        drafters = [Drafted(name, options, model, args.nodes) for name, options in given]
+        drafters = [Drafted(*each, model, args.nodes) for each in given]
         found: dict[str, list[Request]] = {each.name: [] for each in drafters}
         for number, prompt in enumerate(prompts):
             sampling = SamplingParams(temperature=temperature, seed=number)
@@ -137,7 +140,7 @@ def main() -> int:
                 if number >= WARM_REQUESTS:
                     found[each.name].append(request)
         for name, requests in found.items():
-            label = f"T = {temperature:g}, local:{name}"
+            label = f"T = {temperature:g}, {name}"
             figures[f"{label}: tokens a step"] = Spread.of([len(each.output) / each.steps for each in requests])
             accepted = sum(len(each.output) - each.steps for each in requests)
             figures[f"{label}: accepted of verified"] = f"{accepted / sum(each.drafted for each in requests):.3f}"
