@@ -54,7 +54,7 @@ class Plan:
     full: bool = False
     """Whether the step has no row left for another node."""
     leaf_probability: list[float] = field(default_factory=list)
-    """For each candidate, the probability of the end of its likeliest path, where the next drafted node would
+    """For each candidate, the probability of its likeliest node without children, where the next drafted node would
     attach."""
 
 
@@ -117,10 +117,10 @@ class Planner:
         nodes: list[list[Node]] = [[] for _ in candidates]
         for index, node, _ in [*taken, *ordered[:best_count]]:
             nodes[index].append(node)
-        leaf = [1.0] * len(candidates)
+        leaf = [0.0 if candidate.tree.root.children else 1.0 for candidate in candidates]
         for index, node, probability in [*taken, *ordered]:
-            if node.rank == 0 and node.parent is not None:
-                leaf[index] = min(leaf[index], probability)
+            if not node.children:
+                leaf[index] = max(leaf[index], probability)
         full = base + best_count >= most
         return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, leaf)
 
