@@ -337,7 +337,7 @@ class BatchMirror(ProposalSink):
                     faults.append(ProposalFault(each.sequence_id, each.epoch, source, error))
                     continue
                 self._stale[source] += count.stale
-                mirrored.clocks[source].arrived(each.proposal.committed_length, now)
+                mirrored.clocks[source].arrived(each.proposal.committed_length, now, last=each.proposal.last)
             self._changed.notify_all()
         for fault in faults:
             self._on_fault(fault)

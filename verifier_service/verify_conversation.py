@@ -142,6 +142,7 @@ class VerifyConversation:
             token_ids=list(message.token_ids),
             parent_ids=list(message.parent_ids),
             log_probs=list(message.log_probs),
+            last=message.last,
         )
         try:
             propose(proposal)

@@ -184,8 +184,11 @@ class SimulatedDrafter:
                 draft.next_id += 1
                 fresh.setdefault(key, []).append(node)
         if fresh:
-            self._send({key: Proposal.of(self._drafts[key].tree, nodes) for key, nodes in fresh.items()})
+            self._send({key: self._proposal(self._drafts[key], nodes) for key, nodes in fresh.items()})
         self._work()
+
+    def _proposal(self, draft: _Draft, nodes: list[Node]) -> Proposal:
+        return Proposal.of(draft.tree, nodes, last=not self._growth.expansions([draft.growing], 0, 1))
 
     def _commit(self, verdict: Verdict) -> None:
         if verdict.ended:
@@ -310,7 +313,9 @@ class SimulatedVerifier:
                 sequence = self._sequences.get(key)
                 if sequence is not None and sequence.reader is not None:
                     sequence.reader.merge(proposal, sequence.tree, sequence.tokens)
-                    sequence.clocks[sequence.reader.source].arrived(proposal.committed_length, arrived_at)
+                    sequence.clocks[sequence.reader.source].arrived(
+                        proposal.committed_length, arrived_at, last=proposal.last
+                    )
         self._inbox.clear()
         if self.done:
             return

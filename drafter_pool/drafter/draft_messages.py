@@ -96,6 +96,7 @@ def proposal(message: ProposalMessage) -> Proposal:
             (each.parent_id, DraftDistribution(list(each.token_ids), list(each.probabilities)))
             for each in message.distributions
         ],
+        last=message.last,
     )
 
 

@@ -445,4 +445,5 @@ def _message(key: SequenceKey, proposal: Proposal) -> proposal_pb2.Proposal:
             )
             for parent_id, said in proposal.distributions
         ],
+        last=proposal.last,
     )

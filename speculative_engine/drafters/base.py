@@ -65,17 +65,20 @@ class TreeDraft:
             self._next_id += 1
             self._fresh.append(node)
 
-    def take_proposal(self) -> Proposal | None:
-        """Returns the nodes added since the last call, or None if there are none."""
+    def take_proposal(self, *, last: bool = False) -> Proposal | None:
+        """Returns the nodes added since the last call, or None if there are none. last: see `Proposal`."""
         fresh, self._fresh = self._fresh, []
-        return Proposal.of(self.tree, fresh) if fresh else None
+        return Proposal.of(self.tree, fresh, last=last) if fresh else None
 
-    def report(self, key: Hashable, growth: Growth) -> None:
-        """Adds the new nodes to a step's growth, and lists the sequence as opened if it has just caught up."""
+    def report(self, key: Hashable, growth: Growth, *, last: bool) -> None:
+        """Adds the new nodes to a step's growth, and lists the sequence as opened if it has just caught up.
+
+        last: whether no more nodes follow before the next verdict.
+        """
         if not self.caught_up:
             self.caught_up = True
             growth.opened.append(key)
-        proposal = self.take_proposal()
+        proposal = self.take_proposal(last=last)
         if proposal is not None:
             growth.proposals[key] = proposal
 
@@ -172,7 +175,7 @@ class TreeDrafter(BaseDrafter[DraftT]):
         drafts = [self._drafts[key] for key in due]
         self.extend(drafts)
         for key, draft in zip(due, drafts, strict=True):
-            draft.report(key, growth)
+            draft.report(key, growth, last=True)
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
         return growth

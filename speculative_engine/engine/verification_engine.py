@@ -212,7 +212,8 @@ class VerificationEngine:
         sequence.foreseen |= count.foreseen
         clock = sequence.clocks.get(source)
         if clock is not None and sequence_id in self._running:
-            clock.arrived(proposal.committed_length, time.perf_counter() if arrived_at is None else arrived_at)
+            at = time.perf_counter() if arrived_at is None else arrived_at
+            clock.arrived(proposal.committed_length, at, last=proposal.last)
         return count
 
     def wait_seconds(self) -> float:

@@ -70,6 +70,8 @@ class ProposalClock:
         what was committed while it was paused, and that time is no response."""
         self._untold = False
         """Whether there were verdicts while the drafter was paused."""
+        self._finished = 0
+        """Committed length that the drafter has sent its last nodes for."""
 
     @property
     def _paused(self) -> bool:
@@ -91,8 +93,12 @@ class ProposalClock:
             self.restart()
         self._asked.append((committed_length, now))
 
-    def arrived(self, committed_length: int, at: float) -> None:
-        """Records the arrival of a proposal that builds on `committed_length` tokens."""
+    def arrived(self, committed_length: int, at: float, *, last: bool = False) -> None:
+        """Records the arrival of a proposal that builds on `committed_length` tokens.
+
+        last: whether the drafter has said that no more follow before the next verdict.
+        """
+        self._finished = committed_length if last else 0
         latest = self._asked[-1][0] if self._asked else 0
         answered: float | None = None
         while self._asked and self._asked[0][0] <= committed_length:
@@ -105,6 +111,10 @@ class ProposalClock:
         elif committed_length > self._measured_from:
             self._timing.count_response(at - answered)
         self._last_arrival = at
+
+    def finished(self, committed_length: int) -> bool:
+        """Whether the drafter has sent all that it drafts after so many committed tokens."""
+        return self._finished == committed_length
 
     def expected_wait(self, now: float) -> float | None:
         """Returns the seconds until the next useful proposal, or None if none is known to be under way.

@@ -180,7 +180,7 @@ class Planner:
                 continue
             for source, clock in candidate.clocks.items():
                 expected = clock.expected_wait(now)
-                if expected is None:
+                if expected is None or clock.finished(candidate.tree.committed_length):
                     continue
                 gain += plan.leaf_probability[index] * self.models[source].next_probability()
                 added += 1

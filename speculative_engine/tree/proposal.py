@@ -17,7 +17,7 @@ class Proposal:
     `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens that the drafter knew.
     `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
     `distributions` give, by parent id, the distribution from which a parent's nodes were drawn, in their order here;
-    only for the rejection rule.
+    only for the rejection rule. `last` tells that no more nodes follow before the next verdict.
     """
 
     committed_length: int
@@ -26,9 +26,10 @@ class Proposal:
     parent_ids: Sequence[int]
     log_probs: Sequence[float] = ()
     distributions: Sequence[tuple[int, DraftDistribution]] = ()
+    last: bool = False
 
     @classmethod
-    def of(cls, tree: TokenTree, nodes: Sequence[Node]) -> Proposal:
+    def of(cls, tree: TokenTree, nodes: Sequence[Node], *, last: bool = False) -> Proposal:
         """Returns the proposal that adds numbered nodes, at least one, to a drafter's tree."""
         root = tree.root
         return cls(
@@ -42,6 +43,7 @@ class Proposal:
                 for parent in {id(node.parent): node.parent for node in nodes if node.parent is not None}.values()
                 if parent.draws is not None
             ],
+            last=last,
         )
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Proposal(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "committed_length", "first_node_id", "token_ids", "parent_ids", "log_probs", "distributions")
+    __slots__ = ("sequence_id", "epoch", "committed_length", "first_node_id", "token_ids", "parent_ids", "log_probs", "distributions", "last")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class Proposal(_message.Message):
     PARENT_IDS_FIELD_NUMBER: _ClassVar[int]
     LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     DISTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     committed_length: int
@@ -24,7 +25,8 @@ class Proposal(_message.Message):
     parent_ids: _containers.RepeatedScalarFieldContainer[int]
     log_probs: _containers.RepeatedScalarFieldContainer[float]
     distributions: _containers.RepeatedCompositeFieldContainer[DraftDistribution]
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_length: _Optional[int] = ..., first_node_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., parent_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ..., distributions: _Optional[_Iterable[_Union[DraftDistribution, _Mapping]]] = ...) -> None: ...
+    last: bool
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_length: _Optional[int] = ..., first_node_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., parent_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ..., distributions: _Optional[_Iterable[_Union[DraftDistribution, _Mapping]]] = ..., last: bool = ...) -> None: ...
 
 class DraftDistribution(_message.Message):
     __slots__ = ("parent_id", "token_ids", "probabilities")

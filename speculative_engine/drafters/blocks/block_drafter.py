@@ -134,7 +134,7 @@ class BlockDrafter(SlotDrafter[BlockDraft]):
         guessed = self._guess(growth)
         for key, draft in running.items():
             if draft.at_root:
-                draft.report(key, growth)
+                draft.report(key, growth, last=True)
         growth.seconds = time.perf_counter() - started
         if guessed and not catching_up:
             self._growth.cost.observe(guessed * self._block, growth.seconds, guessed * self._block)

@@ -216,7 +216,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         if not taken:
             self._draft_step(builder, expanded)
         for key, draft, _ in expanded:
-            draft.report(key, growth)
+            draft.report(key, growth, last=not self._growth.leaves([draft.growing]))
         growth.seconds = time.perf_counter() - started
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds / max(1, taken), builder.seen)

@@ -149,4 +149,5 @@ def _joined(first: Proposal, second: Proposal) -> Proposal:
         token_ids=[*first.token_ids, *second.token_ids],
         parent_ids=[*first.parent_ids, *second.parent_ids],
         log_probs=[*first.log_probs, *second.log_probs],
+        last=second.last,
     )

@@ -116,7 +116,7 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         growth.preempted = self._queue.take_preempted()
         for key, draft in running.items():
             if draft.outgrown:
-                draft.report(key, growth)
+                draft.report(key, growth, last=True)
         most = min(self.model.most_rows, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, TranslatedDraft, Node]] = []
@@ -157,10 +157,10 @@ class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
         self.clock.enter("sample")
         if asked or expanded:
             self._add_children(logits, asked, expanded)
-        for key, question in asked:
-            question.draft.report(key, growth)
-        for key, draft, _ in expanded:
-            draft.report(key, growth)
+        grown = {key: question.draft for key, question in asked} | {key: draft for key, draft, _ in expanded}
+        for key, draft in grown.items():
+            more = self._open_questions(key) or self._growth.leaves([draft.growing])
+            draft.report(key, growth, last=not more)
         growth.seconds = time.perf_counter() - started
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
