@@ -314,7 +314,7 @@ class SimulatedVerifier:
                 if sequence is not None and sequence.reader is not None:
                     sequence.reader.merge(proposal, sequence.tree, sequence.tokens)
                     sequence.clocks[sequence.reader.source].arrived(
-                        proposal.committed_length, arrived_at, last=proposal.last
+                        proposal.committed_length, arrived_at, last=proposal.last, parents=len({*proposal.parent_ids})
                     )
         self._inbox.clear()
         if self.done:

@@ -213,7 +213,8 @@ class VerificationEngine:
         clock = sequence.clocks.get(source)
         if clock is not None and sequence_id in self._running:
             at = time.perf_counter() if arrived_at is None else arrived_at
-            clock.arrived(proposal.committed_length, at, last=proposal.last)
+            parents = len({*proposal.parent_ids})
+            clock.arrived(proposal.committed_length, at, last=proposal.last, parents=parents)
         return count
 
     def wait_seconds(self) -> float:

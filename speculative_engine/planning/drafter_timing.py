@@ -27,6 +27,7 @@ class DrafterTiming:
         """response, interval: in seconds, until they are measured."""
         self._response = RunningMean(response, weight=_WEIGHT)
         self._interval = RunningMean(interval, weight=_WEIGHT)
+        self._parents = RunningMean(1.0, weight=_WEIGHT)
         self.paused = False
         """Whether the drafter gets no verdicts for now, so that it owes no answers."""
 
@@ -39,6 +40,15 @@ class DrafterTiming:
     def interval(self) -> float:
         """Mean seconds from one proposal for a sequence to the next."""
         return self._interval.value
+
+    @property
+    def parents(self) -> float:
+        """Mean number of nodes that a proposal adds children to."""
+        return self._parents.value
+
+    def count_parents(self, count: int) -> None:
+        """Adds the number of nodes that a proposal adds children to."""
+        self._parents.add(count)
 
     def count_response(self, seconds: float) -> None:
         """Adds a measured response."""
@@ -93,12 +103,14 @@ class ProposalClock:
             self.restart()
         self._asked.append((committed_length, now))
 
-    def arrived(self, committed_length: int, at: float, *, last: bool = False) -> None:
+    def arrived(self, committed_length: int, at: float, *, last: bool = False, parents: int = 1) -> None:
         """Records the arrival of a proposal that builds on `committed_length` tokens.
 
-        last: whether the drafter has said that no more follow before the next verdict.
+        last: whether the drafter has said that no more follow before the next verdict. parents: number of nodes that
+        it adds children to.
         """
         self._finished = committed_length if last else 0
+        self._timing.count_parents(parents)
         latest = self._asked[-1][0] if self._asked else 0
         answered: float | None = None
         while self._asked and self._asked[0][0] <= committed_length:
@@ -111,6 +123,11 @@ class ProposalClock:
         elif committed_length > self._measured_from:
             self._timing.count_response(at - answered)
         self._last_arrival = at
+
+    @property
+    def parents(self) -> float:
+        """Mean number of nodes that a proposal of the drafter adds children to."""
+        return self._timing.parents
 
     def finished(self, committed_length: int) -> bool:
         """Whether the drafter has sent all that it drafts after so many committed tokens."""

@@ -53,9 +53,9 @@ class Plan:
     """Expected duration of the step."""
     full: bool = False
     """Whether the step has no row left for another node."""
-    leaf_probability: list[float] = field(default_factory=list)
-    """For each candidate, the probability of its likeliest node without children, where the next drafted node would
-    attach."""
+    ends: list[list[float]] = field(default_factory=list)
+    """For each candidate, the probabilities of the nodes without children, likeliest first: where the next drafted
+    nodes would attach."""
 
 
 class Planner:
@@ -117,12 +117,12 @@ class Planner:
         nodes: list[list[Node]] = [[] for _ in candidates]
         for index, node, _ in [*taken, *ordered[:best_count]]:
             nodes[index].append(node)
-        leaf = [0.0 if candidate.tree.root.children else 1.0 for candidate in candidates]
+        ends: list[list[float]] = [[] if candidate.tree.root.children else [1.0] for candidate in candidates]
         for index, node, probability in [*taken, *ordered]:
             if not node.children:
-                leaf[index] = max(leaf[index], probability)
+                ends[index].append(probability)
         full = base + best_count >= most
-        return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, leaf)
+        return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, ends)
 
     def _best(
         self, candidates: Sequence[Candidate], indices: Sequence[int], room: int, *, least: float
@@ -182,8 +182,9 @@ class Planner:
                 expected = clock.expected_wait(now)
                 if expected is None or clock.finished(candidate.tree.committed_length):
                     continue
-                gain += plan.leaf_probability[index] * self.models[source].next_probability()
-                added += 1
+                ends = plan.ends[index][: max(1, round(clock.parents))]
+                gain += sum(ends) * self.models[source].next_probability()
+                added += len(ends)
                 wait = max(wait, expected)
                 break
         if not added:
