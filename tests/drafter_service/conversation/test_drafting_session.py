@@ -150,6 +150,14 @@ class TestDrafting:
             assert mirror.tree.size == 0
             await verifier.until(lambda: mirror.tree.size)
 
+    async def test_a_proposal_that_uses_up_the_credit_is_the_last(self, drafter: InProcessDrafter) -> None:
+        async with drafter.connected() as verifier:
+            await verifier.open(1, PROMPT, credit=1)
+            for _ in range(3):
+                verifier.finished.clear()
+                await verifier.until(lambda: 1 in verifier.finished)
+                await verifier.commit({1: verifier.mirrors[1].best_path()[:1]})
+
     @pytest.mark.parametrize("credit", [1, 5])
     async def test_credit_is_never_exceeded(self, drafter: InProcessDrafter, credit: int) -> None:
         async with drafter.connected() as verifier:

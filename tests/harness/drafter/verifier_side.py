@@ -45,6 +45,8 @@ class VerifierSide:
         self.errors: list[drafter_service_pb2.SequenceError] = []
         self.batches = 0
         self.pongs: list[int] = []
+        self.finished: set[int] = set()
+        """Sequences of which the drafter has said that it sends no more nodes before the next verdict."""
         self.replaced: list[model_info_pb2.ModelInfo] = []
 
     async def hello(self, **changes: Any) -> model_info_pb2.PeerInfo:
@@ -156,6 +158,8 @@ class VerifierSide:
             assert proposal.epoch < mirror.epoch
             return
         assert (proposal.sequence_id, proposal.epoch) in self.opened, "a proposal before SequenceOpened"
+        if proposal.last:
+            self.finished.add(proposal.sequence_id)
         mirror.reader.merge(
             Proposal(
                 proposal.committed_length,

@@ -47,6 +47,7 @@ def test_nodes_are_proposed_once_and_numbered_on() -> None:
     assert growth.opened == [1] and not drafter.busy
     assert (first.committed_length, first.first_node_id) == (2, 1)
     assert (first.token_ids, first.parent_ids) == ([11, 12, 12, 13, 14], [0, 0, 1, 3, 4])
+    assert first.last
     drafter.commit(1, 4, [11, 12])
     growth = drafter.grow()
     second = growth.proposals[1]

@@ -211,6 +211,50 @@ def test_waits_for_nothing_that_cannot_be_used() -> None:
     assert planner.worthwhile_wait(planner.plan(one_more), one_more, 0.0) == 0.0001
 
 
+def forked() -> TokenTree:
+    """A likely node without children beside an unlikely one that has a child."""
+    tree = TokenTree(1, 0)
+    tree.add(tree.root, 1, 0.6, "d")
+    unlikely, _ = tree.add(tree.root, 2, 0.1, "d")
+    tree.add(unlikely, 3, 0.5, "d")
+    return tree
+
+
+def test_the_next_node_is_expected_below_the_likeliest_one_without_children() -> None:
+    planner = planner_of(FREE)
+    candidates = [candidate(forked(), wait=0.002)]
+    plan = planner.plan(candidates)
+    assert plan.ends == [pytest.approx([0.6, 0.05])]
+    # 0.6 * 0.8 more tokens than 1.75 pay for a fifth of a step; 0.05 * 0.8 would not.
+    assert planner.worthwhile_wait(plan, candidates, 0.0) == 0.002
+
+
+def test_a_drafter_that_adds_to_several_nodes_is_worth_a_longer_wait() -> None:
+    planner = planner_of(FREE)
+    tree = TokenTree(1, 0)
+    for token in 1, 2, 3:
+        tree.add(tree.root, token, 0.3, "d")
+    waits = []
+    for parents in 1, 3:
+        candidates = [candidate(tree, wait=0.003)]
+        for _ in range(30):
+            candidates[0].clocks["d"].arrived(1, 0.0, parents=parents)
+        waits.append(planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0))
+    assert waits == [0.0, 0.003]
+
+
+def test_a_drafter_that_has_finished_is_not_waited_for() -> None:
+    planner = planner_of(FREE)
+    candidates = [candidate(chain([0.9]), wait=0.0001)]
+    clock = candidates[0].clocks["d"]
+    for last, expected in [(True, 0.0), (False, 0.0001)]:
+        clock.arrived(1, 0.0, last=last)
+        assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == expected
+    clock.arrived(1, 0.0, last=True)
+    candidates[0].tree.commit([0])
+    assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == 0.0001, "a verdict came"
+
+
 def test_dear_rows_are_not_waited_for() -> None:
     planner = planner_of(DEAR)
     candidates = [candidate(TokenTree(1, 0), wait=0.0001)]

@@ -1,6 +1,7 @@
 """A drafter with too little memory is slower, but its guesses are the same."""
 
 import random
+from collections.abc import Hashable
 from functools import cache
 
 import pytest
@@ -12,7 +13,7 @@ from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.proposal import Proposal, ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
 from tests.harness.engine.engines import VOCABULARY, packed, random_tokens, tiny_model
 
@@ -83,9 +84,10 @@ class Pair:
         self.drafter.close(number)
         self.mirrors.pop(number, None)
 
-    def grow(self) -> None:
-        """Runs one step; a proposal that a verifier would refuse fails the test."""
-        for number, proposal in self.drafter.grow().proposals.items():
+    def grow(self) -> dict[Hashable, Proposal]:
+        """Runs one step, and returns its proposals; one that a verifier would refuse fails the test."""
+        proposals = self.drafter.grow().proposals
+        for number, proposal in proposals.items():
             mirror = self.mirrors[number]
             count = mirror.reader.merge(proposal, mirror.tree, mirror.tokens)
             assert (count.added, count.stale) == (len(proposal.token_ids), 0)
@@ -97,6 +99,7 @@ class Pair:
                 if node.rank == 0:
                     path = [each.token for each in parent.path_from(mirror.tree.root)]
                     mirror.guesses[(*mirror.tokens, *path)] = token
+        return proposals
 
     def grow_until_idle(self) -> None:
         for _ in range(2000):
@@ -176,6 +179,20 @@ def test_nodes_whose_slots_were_given_up_are_computed_again_and_not_sent_again()
     assert pair.drafter._queue.running[1].pending == 0
     pair.check()
     pair.close(1)
+
+
+def test_the_last_proposal_before_a_verdict_says_so() -> None:
+    rng = random.Random(5)
+    pair = Pair(4000)
+    pair.open(0)
+    said = 0
+    for _ in range(20):
+        while pair.drafter.busy:
+            for proposal in pair.grow().values():
+                assert proposal.last == (not pair.drafter.busy)
+                said += proposal.last
+        pair.commit(0, rng)
+    assert said > 10
 
 
 def test_a_verdict_that_prunes_may_let_the_next_one_in() -> None:

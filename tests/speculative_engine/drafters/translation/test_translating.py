@@ -1,6 +1,7 @@
 """A drafter whose model has another tokenizer: its tree holds the target's tokens, its KV cache the draft model's."""
 
 import random
+from collections.abc import Hashable
 from functools import cache
 
 import pytest
@@ -12,7 +13,7 @@ from speculative_engine.drafters.translation.token_map import TokenMap
 from speculative_engine.drafters.translation.translating import TranslatingDrafter
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.proposal import Proposal, ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
 from tests.harness.engine.drafter_reader import DrafterReader
 from tests.harness.engine.engines import packed, tiny_model
@@ -86,12 +87,14 @@ class Pair:
         self.drafter.close(number)
         self.mirrors.pop(number, None)
 
-    def grow(self) -> None:
-        """Runs one step; a proposal that a verifier would refuse fails the test."""
-        for number, proposal in self.drafter.grow().proposals.items():
+    def grow(self) -> dict[Hashable, Proposal]:
+        """Runs one step, and returns its proposals; one that a verifier would refuse fails the test."""
+        proposals = self.drafter.grow().proposals
+        for number, proposal in proposals.items():
             mirror = self.mirrors[number]
             count = mirror.reader.merge(proposal, mirror.tree, mirror.tokens)
             assert (count.added, count.stale) == (len(proposal.token_ids), 0)
+        return proposals
 
     def grow_until_idle(self) -> None:
         for _ in range(2000):
@@ -154,6 +157,21 @@ def test_trees_texts_and_slots_stay_true_whatever_is_committed(kind: str, seed: 
     for number in list(pair.mirrors):
         pair.close(number)
     assert pair.drafter.model.pool.used == 0
+
+
+@pytest.mark.parametrize("kind", DRAFTS)
+def test_the_last_proposal_before_a_verdict_says_so(kind: str) -> None:
+    rng = random.Random(5)
+    pair = Pair(kind, 4000)
+    pair.open(0)
+    said = 0
+    for _ in range(20):
+        while pair.drafter.busy:
+            for proposal in pair.grow().values():
+                assert proposal.last == (not pair.drafter.busy)
+                said += proposal.last
+        pair.commit(0, rng)
+    assert said > 5
 
 
 @pytest.mark.parametrize("kind", DRAFTS)
