@@ -1,11 +1,12 @@
 """Measures an EAGLE-3 drafter in the verifier and in a service, at round trips of 0 to 20 ms.
 
-    python -m benchmarks.speed.remote_features --eagle DIR [--round-trips 0,1,5,20] [--prompt-tokens 1800] [--runs 5]
+    python -m benchmarks.speed.remote_features --eagle DIR [--draft DIR] [--round-trips 0,1,5,20]
+        [--prompt-tokens 1800] [--runs 5]
 
 The drafter was trained for the bundled target (`draftwire train eagle3`) and is grown with it (models/eagle_growth.py).
 A proxy between the services delays every byte by half the round trip, and counts the bytes. Held-out prompts are
 decoded greedily, one at a time; plain decoding, the drafter in the verifier, the one in a service with 16-bit features,
-one with 8-bit features, and a draft model in a service take turns from prompt to prompt.
+one with 8-bit features, and a draft model in the verifier and in a service take turns from prompt to prompt.
 
 Then a long prompt is read, without the prefix cache, with and without the drafter: the time of the first token, and the
 bytes that its features take. Behind the same prompt the drafter is swapped in mid-request for another connection to its
@@ -37,7 +38,8 @@ from draftwire import AsyncClient, Speculation
 from models.eagle_growth import inflate_eagle
 from tests.harness.checkout import MODELS
 
-PLAIN_NAME, LOCAL, INT8, DRAFT = "plain", "in the verifier", "in a service, 8-bit features", "draft model in a service"
+PLAIN_NAME, LOCAL, INT8 = "plain", "in the verifier", "in a service, 8-bit features"
+DRAFT, LOCAL_DRAFT = "draft model in a service", "draft model in the verifier"
 _SLOTS = ("--kv-slots", "8192")
 _SWAP_TOKENS = 200
 _SETTLING_SECONDS = 0.5
@@ -126,7 +128,7 @@ class Benchmark:
     async def run(self, options: argparse.Namespace, services: Services) -> Measured:
         """Runs all arrangements."""
         target = inflated(MODELS / "target", options.target_millions)
-        draft = inflated(MODELS / "draft", options.draft_millions)
+        draft = inflated(options.draft, options.draft_millions)
         hidden = int(json.loads((target / "config.json").read_text(encoding="utf-8"))["hidden_size"])
         self.width = hidden
         async with AsyncExitStack() as stack:
@@ -146,6 +148,7 @@ class Benchmark:
             )
             client = await stack.enter_async_context(AsyncClient(verifier, timeout=600.0))
             await client.drafters.attach(f"local:eagle3?model={place / 'eagle'}", LOCAL)
+            await client.drafters.attach(f"local:draft?model={draft}", LOCAL_DRAFT)
             proxies: dict[str, TcpProxy] = {}
             for name, milliseconds, address in (
                 *((at(each), each, drafters[0]) for each in options.round_trips),
@@ -156,7 +159,10 @@ class Benchmark:
                 proxies[name].set_delay(milliseconds / 2e3)
                 await client.drafters.attach(proxies[name].address, name)
             ways = [Arrangement(PLAIN_NAME, client, PLAIN_NAME)]
-            ways += [Arrangement(name, client, PLAIN_NAME, Speculation(drafter=name)) for name in (LOCAL, *proxies)]
+            ways += [
+                Arrangement(name, client, PLAIN_NAME, Speculation(drafter=name))
+                for name in (LOCAL, LOCAL_DRAFT, *proxies)
+            ]
             prompts = [[await client.tokenize(text)] for text in held_out_prompts(options.prompts)]
             measured = await measure(
                 [Comparison(ways, prompts, options.max_tokens)], options.runs, verbose=options.verbose
@@ -182,6 +188,7 @@ class Benchmark:
             if name != PLAIN_NAME:
                 found[f"{name} / plain"] = measured.ratio(name, PLAIN_NAME)
                 found[f"{name}, tokens a step"] = round(measured.acceptance_length(name), 2)
+        found[f"{LOCAL} / {LOCAL_DRAFT}"] = measured.ratio(LOCAL, LOCAL_DRAFT)
         for milliseconds in options.round_trips:
             found[f"{at(milliseconds)} / {LOCAL}"] = measured.ratio(at(milliseconds), LOCAL)
         tokens = {
@@ -197,6 +204,12 @@ def main() -> None:
     """Runs the measurement and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--eagle", type=Path, required=True, help="EAGLE-3 drafter trained for the bundled target")
+    parser.add_argument(
+        "--draft",
+        type=Path,
+        default=MODELS / "draft",
+        help="draft model of the bundled target, which is inflated; by default the bundled one",
+    )
     parser.add_argument("--round-trips", type=numbers, default=[0, 1, 5, 20], help="in milliseconds, comma-separated")
     parser.add_argument("--prompt-tokens", type=int, default=1800, help="length of the long prompts")
     add_pair_options(parser)
