@@ -10,6 +10,7 @@ export type Proposal = {
   token_ids: number[];
   parent_ids: number[];
   log_probs: number[];
+  last: boolean;
 };
 
 export class Sequence {
@@ -64,6 +65,7 @@ export class Sequence {
       token_ids: [],
       parent_ids: [],
       log_probs: [],
+      last: true, // nothing more follows before the next verdict
     };
     for (let count = 0; count < room; count++) {
       const found = this.next(context);
