@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-PROMPTS, TOKENS, HELD = 50, 48, 20
+PROMPTS = int(os.environ.get("DRAFTWIRE_TEST_VLLM_REQUESTS", "50"))
+TOKENS, HELD = 48, 20
 PATIENCE = 600.0
 CHILD = Path(__file__).with_name("vllm_child.py")
 
@@ -38,9 +39,9 @@ def vllm_process(log: Path, **order: Any) -> EngineProcess:
 @pytest.fixture(scope="module")
 def prompts() -> Sequence[list[int]]:
     tokenizer = Tokenizer.from_file(str(MODELS / "target" / "tokenizer.json"))
-    texts = held_out_prompts(10)
+    texts = held_out_prompts(50)
     ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
-    return [ids[number % len(ids)][: 24 + 3 * number] for number in range(PROMPTS)]
+    return [ids[number % len(ids)][: 24 + 3 * (number % 50) + number // 50] for number in range(PROMPTS)]
 
 
 @pytest.fixture(scope="module")
