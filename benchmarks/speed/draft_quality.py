@@ -31,6 +31,7 @@ from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
 PROMPT_TOKENS = 96
+EAGLE, MEDUSA = "local:eagle3", "local:medusa"
 WARM_REQUESTS = 2
 """Requests before the first that is counted; drafters learn their acceptance from them."""
 
@@ -113,8 +114,8 @@ def main() -> int:
         (label, name, {option: value} | further)
         for label, name, option, value, further in (
             ("local:draft", "draft", "model", args.draft, {}),
-            ("local:medusa", "medusa", "heads", args.heads, {}),
-            ("local:eagle3", "eagle3", "model", args.eagle3, {}),
+            (MEDUSA, "medusa", "heads", args.heads, {}),
+            (EAGLE, "eagle3", "model", args.eagle3, {}),
             ("local:eagle3 like an MTP layer", "eagle3", "model", args.mtp_like, {}),
             ("local:dflash", "dflash", "model", args.dflash, {}),
             ("local:dflash, chains", "dflash", "model", args.dflash, {"width": 1}),
@@ -147,6 +148,10 @@ def main() -> int:
             figures[f"{label}: drafting a step, ms"] = Spread.of(
                 [1000 * each.drafting / each.steps for each in requests]
             )
+        steps = {name: [len(each.output) / each.steps for each in found.get(name, [])] for name in (EAGLE, MEDUSA)}
+        if all(steps.values()):
+            ratios = [ours / theirs for ours, theirs in zip(steps[EAGLE], steps[MEDUSA], strict=True)]
+            figures[f"T = {temperature:g}, {EAGLE} / {MEDUSA}: tokens a step"] = Spread.of(ratios)
     print_report("drafters that know the target: tokens a verification", figures, args)
     return 0
 
