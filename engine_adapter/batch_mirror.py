@@ -337,9 +337,7 @@ class BatchMirror(ProposalSink):
                     faults.append(ProposalFault(each.sequence_id, each.epoch, source, error))
                     continue
                 self._stale[source] += count.stale
-                given, clock = each.proposal, mirrored.clocks[source]
-                parents = len({*given.parent_ids})
-                clock.arrived(given.committed_length, now, last=given.last, parents=parents)
+                mirrored.clocks[source].arrived(each.proposal, now)
             self._changed.notify_all()
         for fault in faults:
             self._on_fault(fault)

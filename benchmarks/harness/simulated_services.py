@@ -313,9 +313,7 @@ class SimulatedVerifier:
                 sequence = self._sequences.get(key)
                 if sequence is not None and sequence.reader is not None:
                     sequence.reader.merge(proposal, sequence.tree, sequence.tokens)
-                    sequence.clocks[sequence.reader.source].arrived(
-                        proposal.committed_length, arrived_at, last=proposal.last, parents=len({*proposal.parent_ids})
-                    )
+                    sequence.clocks[sequence.reader.source].arrived(proposal, arrived_at)
         self._inbox.clear()
         if self.done:
             return

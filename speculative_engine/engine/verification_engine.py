@@ -212,9 +212,7 @@ class VerificationEngine:
         sequence.foreseen |= count.foreseen
         clock = sequence.clocks.get(source)
         if clock is not None and sequence_id in self._running:
-            at = time.perf_counter() if arrived_at is None else arrived_at
-            parents = len({*proposal.parent_ids})
-            clock.arrived(proposal.committed_length, at, last=proposal.last, parents=parents)
+            clock.arrived(proposal, time.perf_counter() if arrived_at is None else arrived_at)
         return count
 
     def wait_seconds(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from speculative_engine.planning.running_mean import RunningMean
+from speculative_engine.tree.proposal import Proposal
 
 _WEIGHT = 0.2
 """Weight of a new measurement in the running means: a drafter's pace changes with its other verifiers' load, within a
@@ -28,6 +29,7 @@ class DrafterTiming:
         self._response = RunningMean(response, weight=_WEIGHT)
         self._interval = RunningMean(interval, weight=_WEIGHT)
         self._parents = RunningMean(1.0, weight=_WEIGHT)
+        self._children = RunningMean(1.0, weight=_WEIGHT)
         self.paused = False
         """Whether the drafter gets no verdicts for now, so that it owes no answers."""
 
@@ -46,9 +48,15 @@ class DrafterTiming:
         """Mean number of nodes that a proposal adds children to."""
         return self._parents.value
 
-    def count_parents(self, count: int) -> None:
-        """Adds the number of nodes that a proposal adds children to."""
-        self._parents.add(count)
+    @property
+    def children(self) -> float:
+        """Mean number of children that a proposal adds to each of these."""
+        return self._children.value
+
+    def count_nodes(self, parents: int, nodes: int) -> None:
+        """Adds the number of nodes of a proposal, and of those that it adds them to."""
+        self._parents.add(parents)
+        self._children.add(nodes / parents)
 
     def count_response(self, seconds: float) -> None:
         """Adds a measured response."""
@@ -103,14 +111,11 @@ class ProposalClock:
             self.restart()
         self._asked.append((committed_length, now))
 
-    def arrived(self, committed_length: int, at: float, *, last: bool = False, parents: int = 1) -> None:
-        """Records the arrival of a proposal that builds on `committed_length` tokens.
-
-        last: whether the drafter has said that no more follow before the next verdict. parents: number of nodes that
-        it adds children to.
-        """
-        self._finished = committed_length if last else 0
-        self._timing.count_parents(parents)
+    def arrived(self, proposal: Proposal, at: float) -> None:
+        """Records the arrival of a proposal, which has at least one node."""
+        committed_length = proposal.committed_length
+        self._finished = committed_length if proposal.last else 0
+        self._timing.count_nodes(len({*proposal.parent_ids}), len(proposal.parent_ids))
         latest = self._asked[-1][0] if self._asked else 0
         answered: float | None = None
         while self._asked and self._asked[0][0] <= committed_length:
@@ -125,9 +130,9 @@ class ProposalClock:
         self._last_arrival = at
 
     @property
-    def parents(self) -> float:
-        """Mean number of nodes that a proposal of the drafter adds children to."""
-        return self._timing.parents
+    def expansion(self) -> tuple[int, int]:
+        """How many nodes the next proposal is expected to add children to, and how many to each, both at least 1."""
+        return max(1, round(self._timing.parents)), max(1, round(self._timing.children))
 
     def finished(self, committed_length: int) -> bool:
         """Whether the drafter has sent all that it drafts after so many committed tokens."""

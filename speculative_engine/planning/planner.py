@@ -172,7 +172,8 @@ class Planner:
                 ),
                 default=0.0,
             )
-        gain, added, wait = 0.0, 0, 0.0
+        gains: list[float] = []
+        wait = 0.0
         for index, candidate in enumerate(candidates):
             nodes = plan.nodes[index]
             deepest = max((node.position for node in nodes), default=candidate.tree.root.position)
@@ -182,14 +183,29 @@ class Planner:
                 expected = clock.expected_wait(now)
                 if expected is None or clock.finished(candidate.tree.committed_length):
                     continue
-                ends = plan.ends[index][: max(1, round(clock.parents))]
-                gain += sum(ends) * self.models[source].next_probability()
-                added += len(ends)
+                gains += self._gains(source, plan.ends[index], clock)
                 wait = max(wait, expected)
                 break
-        if not added:
-            return 0.0
         rows = len(candidates) + sum(map(len, plan.nodes))
-        growth = self.cost.seconds(rows + added) - self.cost.seconds(rows)
-        later = (plan.expected_tokens + gain) / (plan.seconds + growth + wait)
-        return wait if later > plan.expected_tokens / plan.seconds else 0.0
+        base = self.cost.seconds(rows)
+        now_rate = plan.expected_tokens / plan.seconds
+        tokens, best = plan.expected_tokens, 0.0
+        for size, gain in enumerate(sorted(gains, reverse=True), start=1):
+            tokens += gain
+            rate = tokens / (plan.seconds + self.cost.seconds(rows + size) - base + wait)
+            if rate > now_rate:
+                return wait
+            if rate < best:
+                break
+            best = rate
+        return 0.0
+
+    def _gains(self, source: str, ends: Sequence[float], clock: ProposalClock) -> list[float]:
+        """Returns the expected probabilities of being on the target's path of the nodes that a drafter proposes next.
+
+        ends: probabilities of the nodes that they may be added to, likeliest first.
+        """
+        parents, children = clock.expansion
+        model = self.models[source]
+        chances = [model.expected(rank) for rank in range(children)]
+        return [end * chance for end in ends[:parents] for chance in chances]

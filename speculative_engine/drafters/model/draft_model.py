@@ -147,8 +147,8 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
         chosen = [
             node for _, node in self._growth.expansions(growing, len(pending), self.model.most_rows - len(pending))
         ]
-        following = acceptance.next_probability()
-        gains = [worths[id(node)] * following for node in pending + chosen]
+        children = [acceptance.expected(rank) for rank in range(self._growth.width)]
+        gains = [worths[id(node)] * chance for node in pending + chosen for chance in children]
         for draft in running:
             del worths[id(draft.tree.root)]
         return Outlook(list(worths.values()), gains, len(pending) + len(chosen))

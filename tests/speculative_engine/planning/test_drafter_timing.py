@@ -3,13 +3,19 @@
 import pytest
 
 from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from speculative_engine.tree.proposal import Proposal
 from tests.harness.engine.counted_work import instructions
+
+
+def proposal(committed_length: int) -> Proposal:
+    """Returns a proposal of one node."""
+    return Proposal(committed_length, 1, [0], [0])
 
 
 def clock_of(timing: DrafterTiming, at: float = 0.0) -> ProposalClock:
     """Returns a clock whose drafter has read the prompt: it proposed for a length of 1."""
     clock = ProposalClock(timing)
-    clock.arrived(1, at)
+    clock.arrived(proposal(1), at)
     return clock
 
 
@@ -18,7 +24,7 @@ def test_nothing_is_expected_of_a_drafter_that_has_not_caught_up() -> None:
     clock = ProposalClock(timing)
     clock.asked(5, 0.0)
     assert clock.expected_wait(1.0) is None
-    clock.arrived(5, 2.0)
+    clock.arrived(proposal(5), 2.0)
     assert timing.response == 0.01
 
 
@@ -28,7 +34,7 @@ def test_learns_the_response() -> None:
     for length in range(2, 62):
         now = length * 0.1
         clock.asked(length, now)
-        clock.arrived(length, now + 0.04)
+        clock.arrived(proposal(length), now + 0.04)
     assert timing.response == pytest.approx(0.04, rel=0.01)
     clock.asked(70, 9.0)
     assert clock.expected_wait(9.01) == pytest.approx(0.03, rel=0.02)
@@ -42,7 +48,7 @@ def test_learns_the_response_while_nobody_waits_for_it() -> None:
         now = length * 0.1
         clock.asked(length, now)
         if length > 2:
-            clock.arrived(length - 1, now - 0.1 + 0.03)
+            clock.arrived(proposal(length - 1), now - 0.1 + 0.03)
     assert timing.response == pytest.approx(0.03, rel=0.02)
 
 
@@ -50,7 +56,7 @@ def test_proposals_for_what_was_committed_before_are_no_answer() -> None:
     timing = DrafterTiming(response=0.01)
     clock = clock_of(timing)
     clock.asked(4, 0.004)
-    clock.arrived(1, 0.005)
+    clock.arrived(proposal(1), 0.005)
     assert timing.response == 0.01
     assert clock.expected_wait(0.005) == pytest.approx(0.009)
 
@@ -61,7 +67,7 @@ def test_learns_the_pace_between_proposals() -> None:
     now = 0.0
     for _ in range(60):
         now += 0.004
-        clock.arrived(1, now)
+        clock.arrived(proposal(1), now)
     assert timing.interval == pytest.approx(0.004, rel=0.02)
     assert clock.expected_wait(now + 0.001) == pytest.approx(0.003, rel=0.05)
 
@@ -71,13 +77,13 @@ def test_sequences_that_share_a_drafting_step_do_not_quicken_its_pace() -> None:
     clocks = [clock_of(timing) for _ in range(16)]
     for step in range(1, 30):
         for clock in clocks:
-            clock.arrived(1, step * 0.004)
+            clock.arrived(proposal(1), step * 0.004)
     assert timing.interval == pytest.approx(0.004)
 
 
 def test_a_long_pause_is_no_pace() -> None:
     timing = DrafterTiming(interval=0.004)
-    clock_of(timing).arrived(1, 100.0)
+    clock_of(timing).arrived(proposal(1), 100.0)
     assert timing.interval < 0.02
 
 
@@ -88,7 +94,7 @@ def test_after_a_restart_the_next_proposal_is_as_the_first() -> None:
     clock.restart()
     assert clock.expected_wait(1.0) is None
     clock.asked(3, 2.0)
-    clock.arrived(3, 100.0)
+    clock.arrived(proposal(3), 100.0)
     assert (timing.response, timing.interval) == (0.01, 0.004)
     assert clock.expected_wait(100.0) == pytest.approx(0.004)
 
@@ -107,7 +113,7 @@ def test_a_silent_drafter_is_late_since_the_first_verdict_it_left_unanswered() -
     for length in range(2, 22):
         clock.asked(length, length * 0.05)
     assert clock.expected_wait(21 * 0.05 + 0.001) > 0.9
-    clock.arrived(21, 21 * 0.05 + 0.01)
+    clock.arrived(proposal(21), 21 * 0.05 + 0.01)
     clock.asked(22, 2.0)
     assert clock.expected_wait(2.0) == pytest.approx(0.01)
 
@@ -118,7 +124,7 @@ def test_a_drafter_that_rests_owes_no_answers() -> None:
     clock.asked(2, 0.1)
     timing.paused = True
     assert clock.expected_wait(0.1) is None
-    clock.arrived(2, 0.11)  # it was asked before the pause
+    clock.arrived(proposal(2), 0.11)  # it was asked before the pause
     assert clock.expected_wait(0.111) is None
     for length in range(3, 100):
         clock.asked(length, 0.1 * length)
@@ -126,7 +132,7 @@ def test_a_drafter_that_rests_owes_no_answers() -> None:
     clock.asked(100, 10.0)
     assert clock.expected_wait(10.0) is None, "it has to read what was committed meanwhile"
     before = timing.response, timing.interval
-    clock.arrived(100, 10.3)
+    clock.arrived(proposal(100), 10.3)
     assert (timing.response, timing.interval) == before
     clock.asked(101, 10.4)
     assert clock.expected_wait(10.4) == pytest.approx(timing.response)
@@ -137,7 +143,7 @@ def test_what_another_sequence_asked_is_its_own_affair() -> None:
     ended, running = clock_of(timing), clock_of(timing, at=100.0)
     ended.asked(2, 0.0)
     running.asked(2, 100.0)
-    running.arrived(2, 100.01)
+    running.arrived(proposal(2), 100.01)
     assert timing.response == pytest.approx(0.01)
 
 
@@ -148,13 +154,13 @@ def test_a_drafter_whose_first_proposals_were_overtaken_is_late_since_the_verdic
     for length in range(2, 6):
         clock.asked(length, 0.03 * length)
     for number in range(10):
-        clock.arrived(1, 0.15 + 0.005 * number)
+        clock.arrived(proposal(1), 0.15 + 0.005 * number)
         assert clock.expected_wait(0.15 + 0.005 * number) > 0.08, "none of them is of use"
     assert timing.response == 0.01
-    clock.arrived(5, 0.25)
+    clock.arrived(proposal(5), 0.25)
     assert timing.response == 0.01, "it read its prompt meanwhile"
     clock.asked(6, 0.26)
-    clock.arrived(6, 0.27)
+    clock.arrived(proposal(6), 0.27)
     assert timing.response == pytest.approx(0.01)
 
 
@@ -163,7 +169,7 @@ def test_verdicts_that_stay_unanswered_make_nothing_slower() -> None:
     for length in range(2, 400):
         clock.asked(length, 0.1 * length)
         work.append(
-            instructions(lambda at=0.1 * length: clock.arrived(1, at))
+            instructions(lambda at=0.1 * length: clock.arrived(proposal(1), at))
             + instructions(lambda at=0.1 * length: clock.expected_wait(at))
         )
     assert work[-1] <= 1.1 * work[20]
@@ -175,7 +181,7 @@ def test_an_answer_is_waited_for_until_it_is_late_or_the_drafter_is_silent() -> 
     clock.asked(10, 1.0)
     assert 0 < clock.answer_wait(1.05) < clock.answer_wait(1.0)
     assert clock.answer_wait(2.0) == 0
-    clock.arrived(10, 2.0)
+    clock.arrived(proposal(10), 2.0)
     assert clock.answer_wait(2.0) == 0
     for length in range(11, 17):
         clock.asked(length, 3.0)

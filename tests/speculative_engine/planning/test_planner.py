@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from speculative_engine.planning.acceptance_model import AcceptanceModel
 from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
 from speculative_engine.planning.planner import Candidate, Planner
 from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.proposal import Proposal
 from speculative_engine.tree.token_tree import Node, TokenTree
 
 
@@ -51,6 +53,10 @@ def chain(probabilities: list[float], root: int = 0) -> TokenTree:
 
 def candidate(tree: TokenTree, max_nodes: int = 32, max_position: int = 1000, wait: float | None = None) -> Candidate:
     return Candidate(tree, {"d": Due(wait)}, max_nodes, max_position)
+
+
+def proposed(parent_ids: Sequence[int], *, last: bool = False) -> Proposal:
+    return Proposal(1, 1, [0] * len(parent_ids), parent_ids, last=last)
 
 
 FREE = StepCost([1, 64], [0.010, 0.010])
@@ -238,9 +244,20 @@ def test_a_drafter_that_adds_to_several_nodes_is_worth_a_longer_wait() -> None:
     for parents in 1, 3:
         candidates = [candidate(tree, wait=0.003)]
         for _ in range(30):
-            candidates[0].clocks["d"].arrived(1, 0.0, parents=parents)
+            candidates[0].clocks["d"].arrived(proposed(range(parents)), 0.0)
         waits.append(planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0))
     assert waits == [0.0, 0.003]
+
+
+def test_siblings_are_worth_waiting_for_too() -> None:
+    planner = planner_of(FREE)
+    waits = []
+    for children in 1, 3:
+        candidates = [candidate(TokenTree(1, 0), wait=0.0082)]
+        for _ in range(30):
+            candidates[0].clocks["d"].arrived(proposed([0] * children), 0.0)
+        waits.append(planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0))
+    assert waits == [0.0, 0.0082]
 
 
 def test_a_drafter_that_has_finished_is_not_waited_for() -> None:
@@ -248,9 +265,9 @@ def test_a_drafter_that_has_finished_is_not_waited_for() -> None:
     candidates = [candidate(chain([0.9]), wait=0.0001)]
     clock = candidates[0].clocks["d"]
     for last, expected in [(True, 0.0), (False, 0.0001)]:
-        clock.arrived(1, 0.0, last=last)
+        clock.arrived(proposed([0], last=last), 0.0)
         assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == expected
-    clock.arrived(1, 0.0, last=True)
+    clock.arrived(proposed([0], last=True), 0.0)
     candidates[0].tree.commit([0])
     assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == 0.0001, "a verdict came"
 
