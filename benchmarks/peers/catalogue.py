@@ -20,6 +20,9 @@ _NGRAM_SIMPLE: Setting = {
 }
 FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's builds need a CUDA torch
 
+EAGLE_WEIGHTS = ("checkpoint", "q8_0", "q4_0")
+"""Weights of our EAGLE-3 layer in the verifier, to choose from."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -97,7 +100,9 @@ def peers(threads: int, llama_cpp: str = "", *, eagle: bool = False) -> tuple[Pe
     eagle: whether there is an EAGLE-3 drafter.
     """
     counts = range(1, threads + 1)
-    our_eagle = (_ours("EAGLE-3", counts, "EAGLE-3"), _ours("EAGLE-3 in a service", counts, "EAGLE-3 service"))
+    drafters = [f"EAGLE-3, {kind}" for kind in EAGLE_WEIGHTS]
+    our_settings = tuple({"verifier threads": count, "drafters": [name]} for count in counts for name in drafters)
+    our_eagle = (Method("EAGLE-3", our_settings), _ours("EAGLE-3 in a service", counts, "EAGLE-3 service"))
     trees = ({"num_assistant_tokens": nodes, "tree_depth": 3, "branching_factor": 3} for nodes in (4, 8))
     their_eagle = (Method("EAGLE-3", _for_each_isa(*_drafting(1, 2, 3), *trees)),)
     ours = Peer(

@@ -5,6 +5,7 @@ import torch
 from drafter_service.models.lending_target import complete_network
 from drafter_service.models.loaded_features import FeatureNetwork, LoadedFeatureNetwork, block_network, load_network
 from drafter_service.settings import DrafterSettings
+from service_runtime.process.startup_error import StartupError
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.dflash.dflash_config import read_config
 from speculative_engine.drafters.dflash.dflash_files import load_dflash
@@ -13,6 +14,8 @@ from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
 
 def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
     """Loads a DFlash checkpoint. Raises StartupError."""
+    if settings.weights != "checkpoint":
+        raise StartupError(f"--weights: {settings.weights} does not apply to {settings.model}, which guesses blocks")
 
     def read(dtype: torch.dtype) -> FeatureNetwork:
         dflash = complete_network(

@@ -25,7 +25,8 @@ def load_eagle_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Loa
         config = eagle.config
         if config.mask_token is not None:
             model, make = block_network(
-                eagle.model, lambda: ParallelEagleNetwork(eagle, settings.kv_slots, checkpoint.name)
+                eagle.model,
+                lambda: ParallelEagleNetwork(eagle, settings.kv_slots, checkpoint.name, settings.weights),
             )
         else:
             model, make = reading_network(

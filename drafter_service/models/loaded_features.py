@@ -121,7 +121,7 @@ def reading_network(
     the last norm. Raises ModelLoadError.
     """
     _allow_long_texts(model.config)
-    packed = PackedModel(model, settings.kv_slots, name=name, row_exact=False)
+    packed = PackedModel(model, settings.kv_slots, name=name, row_exact=False, weights=settings.weights)
     try_pass(packed)
     feed_back: nn.Module = packed.model.get_decoder().norm if norm_output else nn.Identity()
 
@@ -135,7 +135,6 @@ def _check(settings: DrafterSettings) -> None:
     """Raises StartupError for settings of draft models."""
     for name, given, allowed in (
         ("device", settings.device, "cpu"),
-        ("weights", settings.weights, "checkpoint"),
         ("layers", settings.layers, None),
         ("target-tokenizer", settings.target_tokenizer, None),
         ("tensor-parallel", settings.tensor_parallel, 1),

@@ -217,7 +217,7 @@ class TestWhatIsRefused:
         with pytest.raises(StartupError, match=r"embed_tokens\.weight is the target's own: name the target with --tar"):
             load_drafter(DrafterSettings(model=str(eagle), dtype="float32", kv_slots=100))
 
-    @pytest.mark.parametrize("fields", [{"layers": 1}, {"target_tokenizer": "x"}, {"weights": "int8"}])
+    @pytest.mark.parametrize("fields", [{"layers": 1}, {"target_tokenizer": "x"}])
     async def test_settings_of_draft_models(self, eagle: Path, checkpoint: Path, fields: dict[str, Any]) -> None:
         name = next(iter(fields)).replace("_", "-")
         with pytest.raises(StartupError, match=f"--{name}: .* does not apply to .* which drafts from features"):

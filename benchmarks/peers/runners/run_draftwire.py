@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.services import Services
+from benchmarks.peers.catalogue import EAGLE_WEIGHTS
 from benchmarks.peers.runners.answering import Arrivals, Generate, answer
 from benchmarks.peers.runners.gguf_export import exported
 from draftwire import Client, Speculation
@@ -35,7 +36,8 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     if eagle := order["eagle"]:
         service = drafting.drafter(eagle, "--target", str(target), *_SLOTS, cores=order["drafter_cores"])
         client.drafters.attach(service.address, "EAGLE-3 service")
-        client.drafters.attach(f"local:eagle3?model={eagle}", name="EAGLE-3")
+        for kind in EAGLE_WEIGHTS:
+            client.drafters.attach(f"local:eagle3?model={eagle}&weights={kind}", name=f"EAGLE-3, {kind}")
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
         stream = client.stream(

@@ -13,6 +13,7 @@ from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
 from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.weight_names import Weights
 
 
 class ParallelEagleNetwork:
@@ -22,8 +23,9 @@ class ParallelEagleNetwork:
     reads; a block reads the root again. Positions count rows, since tokens may be left out.
     """
 
-    def __init__(self, eagle: Eagle, slots: int, name: str):
-        """eagle: complete, with a mask token; its linear layers are packed. slots: KV slots. Raises ModelLoadError."""
+    def __init__(self, eagle: Eagle, slots: int, name: str, weights: Weights = "checkpoint"):
+        """eagle: complete, with a mask token; its linear layers are packed. slots: KV slots. weights: see PackedModel.
+        Raises ModelLoadError."""
         assert eagle.config.mask_token is not None
         self._mask_token = eagle.config.mask_token
         self.rows = self.guesses = eagle.config.guesses
@@ -31,7 +33,7 @@ class ParallelEagleNetwork:
         with torch.inference_mode():
             self._mask: torch.Tensor = eagle.mapping(eagle.model.mask_hidden[0])
             """The feature that masks are read beside, [1, width]."""
-        self.model = PackedModel(eagle.model, slots, name=name, row_exact=False)
+        self.model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights)
         try_out(self.model, self._trial)
 
     def read(self, reading: Reading) -> None:

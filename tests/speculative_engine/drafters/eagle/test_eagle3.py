@@ -101,6 +101,19 @@ class TestTheTokensAreThoseOfPlainDecoding:
         engine.add_drafter("eagle", eagle3_drafter(EagleOptions(str(write_eagle(tmp_path))), target))
         assert generate(engine, SPECS).tokens == expected
 
+    @pytest.mark.parametrize("weights", ["q8_0", "q4_0", "int8"])
+    def test_with_quantised_weights(self, weights: str, tmp_path: Path) -> None:
+        sizes = {"intermediate_size": 192, "head_dim": 64}
+        target = packed(tiny_model("Llama", torch.bfloat16, **sizes), 1000)
+        expected = generate(engine_of(packed(tiny_model("Llama", torch.bfloat16, **sizes), 1000)), SPECS).tokens
+        engine = engine_of(target)
+        engine.__class__ = Attached
+        engine.add_drafter("eagle", eagle3_drafter(EagleOptions(str(write_eagle(tmp_path)), weights=weights), target))
+        assert drafter_of(engine).model.weight_type == weights
+        result = generate(engine, SPECS)
+        assert result.tokens == expected
+        assert result.drafted > 0
+
     def test_beside_a_drafter_that_sends_proposals(self, trained: Path, plain: dict[int, list[int]]) -> None:
         assert generate(engine_with(trained), SPECS, ScriptedDrafter(plain)).tokens == plain
 
@@ -227,6 +240,8 @@ def test_one_that_has_rested_reads_what_was_computed_meanwhile(
 def test_what_the_target_must_be(trained: Path) -> None:
     with pytest.raises(FieldError, match="must be given"):
         EagleOptions()
+    with pytest.raises(FieldError, match=r"weights: must be one of checkpoint, .*, got 'q2'"):
+        EagleOptions(str(trained), weights="q2")
     target = packed(tiny_model("Llama"), 100)
     with pytest.raises(ModelLoadError, match="no such directory"):
         eagle3_drafter(EagleOptions("/nowhere"), target)
