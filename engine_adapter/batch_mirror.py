@@ -223,6 +223,7 @@ class BatchMirror(ProposalSink):
             # The token that follows an accepted one needs a position, too.
             max_position=mirrored.order.max_length - 2,
             allows=allows,
+            chain=chains,
         )
 
     def _add(self, order: AdaptedOrder, tokens: list[int], now: float) -> MirroredRequest:

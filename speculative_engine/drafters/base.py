@@ -73,7 +73,7 @@ class TreeDraft:
     def report(self, key: Hashable, growth: Growth, *, last: bool) -> None:
         """Adds the new nodes to a step's growth, and lists the sequence as opened if it has just caught up.
 
-        last: whether no more nodes follow before the next verdict.
+        last: whether this is the last proposal before the next verdict.
         """
         if not self.caught_up:
             self.caught_up = True

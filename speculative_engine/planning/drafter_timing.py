@@ -54,7 +54,7 @@ class DrafterTiming:
         return self._children.value
 
     def count_nodes(self, parents: int, nodes: int) -> None:
-        """Adds the number of nodes of a proposal, and of those that it adds them to."""
+        """Adds the sizes of a proposal. parents: number of nodes that get children. nodes: number of these children."""
         self._parents.add(parents)
         self._children.add(nodes / parents)
 
@@ -89,7 +89,7 @@ class ProposalClock:
         self._untold = False
         """Whether there were verdicts while the drafter was paused."""
         self._finished = 0
-        """Committed length that the drafter has sent its last nodes for."""
+        """Committed length of the last proposal before a verdict, if that is the newest one; else 0."""
 
     @property
     def _paused(self) -> bool:
@@ -131,11 +131,12 @@ class ProposalClock:
 
     @property
     def expansion(self) -> tuple[int, int]:
-        """How many nodes the next proposal is expected to add children to, and how many to each, both at least 1."""
+        """The expected size of the next proposal: number of nodes that get children, and number of children of each;
+        both at least 1."""
         return max(1, round(self._timing.parents)), max(1, round(self._timing.children))
 
     def finished(self, committed_length: int) -> bool:
-        """Whether the drafter has sent all that it drafts after so many committed tokens."""
+        """Whether the drafter has sent its last proposal for this committed length."""
         return self._finished == committed_length
 
     def expected_wait(self, now: float) -> float | None:

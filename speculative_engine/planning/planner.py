@@ -40,6 +40,8 @@ class Candidate:
     """Whether a node may be committed, called for parents before their children; None if all nodes may be."""
     always_draft: bool = False
     """Whether to verify its nodes whatever they are worth."""
+    chain: bool = False
+    """Whether the nodes that may be committed are a chain."""
 
 
 @dataclass(slots=True)
@@ -54,8 +56,8 @@ class Plan:
     full: bool = False
     """Whether the step has no row left for another node."""
     ends: list[list[float]] = field(default_factory=list)
-    """For each candidate, the probabilities of the nodes without children, likeliest first: where the next drafted
-    nodes would attach."""
+    """For each candidate, the probabilities of the nodes without likely children, likeliest first: where the next
+    drafted nodes would attach."""
 
 
 class Planner:
@@ -117,9 +119,11 @@ class Planner:
         nodes: list[list[Node]] = [[] for _ in candidates]
         for index, node, _ in [*taken, *ordered[:best_count]]:
             nodes[index].append(node)
-        ends: list[list[float]] = [[] if candidate.tree.root.children else [1.0] for candidate in candidates]
-        for index, node, probability in [*taken, *ordered]:
-            if not node.children:
+        likely = [*taken, *ordered]
+        extended = {id(node.parent) for _, node, _ in likely}
+        ends = [[] if id(candidate.tree.root) in extended else [1.0] for candidate in candidates]
+        for index, node, probability in likely:
+            if id(node) not in extended:
                 ends[index].append(probability)
         full = base + best_count >= most
         return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, ends)
@@ -183,29 +187,24 @@ class Planner:
                 expected = clock.expected_wait(now)
                 if expected is None or clock.finished(candidate.tree.committed_length):
                     continue
-                gains += self._gains(source, plan.ends[index], clock)
+                gains += self._gains(source, clock, plan.ends[index], chain=candidate.chain)
                 wait = max(wait, expected)
                 break
         rows = len(candidates) + sum(map(len, plan.nodes))
-        base = self.cost.seconds(rows)
-        now_rate = plan.expected_tokens / plan.seconds
-        tokens, best = plan.expected_tokens, 0.0
-        for size, gain in enumerate(sorted(gains, reverse=True), start=1):
+        later = plan.seconds + wait - self.cost.seconds(rows)
+        rate, tokens = plan.expected_tokens / plan.seconds, plan.expected_tokens
+        for size, gain in enumerate(sorted(gains, reverse=True)[: self._max_rows - rows], start=1):
             tokens += gain
-            rate = tokens / (plan.seconds + self.cost.seconds(rows + size) - base + wait)
-            if rate > now_rate:
+            if tokens / (later + self.cost.seconds(rows + size)) > rate:
                 return wait
-            if rate < best:
-                break
-            best = rate
         return 0.0
 
-    def _gains(self, source: str, ends: Sequence[float], clock: ProposalClock) -> list[float]:
+    def _gains(self, source: str, clock: ProposalClock, ends: Sequence[float], *, chain: bool) -> list[float]:
         """Returns the expected probabilities of being on the target's path of the nodes that a drafter proposes next.
 
-        ends: probabilities of the nodes that they may be added to, likeliest first.
+        ends: probabilities of the nodes that they may be added to, likeliest first. chain: whether only one of them can
+        be verified.
         """
-        parents, children = clock.expansion
-        model = self.models[source]
-        chances = [model.expected(rank) for rank in range(children)]
+        parents, children = (1, 1) if chain else clock.expansion
+        chances = [self.models[source].expected(rank) for rank in range(children)]
         return [end * chance for end in ends[:parents] for chance in chances]

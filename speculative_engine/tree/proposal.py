@@ -17,7 +17,7 @@ class Proposal:
     `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens that the drafter knew.
     `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
     `distributions` give, by parent id, the distribution from which a parent's nodes were drawn, in their order here;
-    only for the rejection rule. `last` tells that no more nodes follow before the next verdict.
+    only for the rejection rule. `last`: no more nodes follow before the next verdict.
     """
 
     committed_length: int

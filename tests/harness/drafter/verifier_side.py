@@ -46,7 +46,7 @@ class VerifierSide:
         self.batches = 0
         self.pongs: list[int] = []
         self.finished: set[int] = set()
-        """Sequences of which the drafter has said that it sends no more nodes before the next verdict."""
+        """Sequences whose last proposal before the next verdict has come."""
         self.replaced: list[model_info_pb2.ModelInfo] = []
 
     async def hello(self, **changes: Any) -> model_info_pb2.PeerInfo:

@@ -260,6 +260,23 @@ def test_siblings_are_worth_waiting_for_too() -> None:
     assert waits == [0.0, 0.0082]
 
 
+def test_where_only_a_chain_is_verified_siblings_are_worth_nothing() -> None:
+    planner = planner_of(FREE)
+    candidates = [candidate(TokenTree(1, 0), wait=0.0082)]
+    candidates[0].chain = True
+    for _ in range(30):
+        candidates[0].clocks["d"].arrived(proposed([0] * 3), 0.0)
+    assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == 0.0
+
+
+def test_useless_nodes_of_another_drafter_do_not_hide_the_root() -> None:
+    planner = planner_of(FREE)
+    tree = TokenTree(1, 0)
+    tree.add(tree.root, 1, 1e-6, "d")
+    candidates = [candidate(tree, wait=0.001)]
+    assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == 0.001
+
+
 def test_a_drafter_that_has_finished_is_not_waited_for() -> None:
     planner = planner_of(FREE)
     candidates = [candidate(chain([0.9]), wait=0.0001)]
