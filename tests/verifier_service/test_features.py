@@ -21,6 +21,7 @@ from service_runtime.errors import ServiceError
 from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.drafters.features.reading_drafter import ReadingDraft
+from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import change_tensors
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.mtp_checkpoints import write_with_mtp
@@ -217,11 +218,23 @@ class TestWhatIsRefused:
         with pytest.raises(StartupError, match=r"embed_tokens\.weight is the target's own: name the target with --tar"):
             load_drafter(DrafterSettings(model=str(eagle), dtype="float32", kv_slots=100))
 
+    async def test_weights_of_a_drafter_that_guesses_blocks(self, checkpoint: Path, tmp_path: Path) -> None:
+        settings = settings_of(write_dflash(tmp_path), checkpoint).model_copy(update={"weights": "q8_0"})
+        with pytest.raises(StartupError, match=r"--weights: q8_0 does not apply to .*, which guesses blocks"):
+            load_drafter(settings)
+
     @pytest.mark.parametrize("fields", [{"layers": 1}, {"target_tokenizer": "x"}])
     async def test_settings_of_draft_models(self, eagle: Path, checkpoint: Path, fields: dict[str, Any]) -> None:
         name = next(iter(fields)).replace("_", "-")
         with pytest.raises(StartupError, match=f"--{name}: .* does not apply to .* which drafts from features"):
             load_drafter(DrafterSettings(**{"model": str(eagle), "target": str(checkpoint), "kv_slots": 100, **fields}))
+
+
+@pytest.mark.parametrize("weights", ["checkpoint", "q8_0"])
+def test_a_service_quantises_the_layer(eagle: Path, checkpoint: Path, weights: str) -> None:
+    fields = {"model": str(eagle), "target": str(checkpoint), "dtype": "bfloat16", "kv_slots": 100, "weights": weights}
+    loaded = load_drafter(DrafterSettings(**fields))
+    assert loaded.info.dtype == ("bfloat16" if weights == "checkpoint" else weights)
 
 
 async def test_a_model_change_ends_its_features(

@@ -16,6 +16,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal, ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
 from tests.harness.engine.engines import VOCABULARY, packed, random_tokens, tiny_model
+from tests.harness.engine.last_proposals import count_last_proposals
 
 CREDIT = 16
 PROMPTS = [random_tokens(length, seed=length) for length in (40, 3, 25, 14, 1, 30)]
@@ -182,17 +183,7 @@ def test_nodes_whose_slots_were_given_up_are_computed_again_and_not_sent_again()
 
 
 def test_the_last_proposal_before_a_verdict_says_so() -> None:
-    rng = random.Random(5)
-    pair = Pair(4000)
-    pair.open(0)
-    said = 0
-    for _ in range(20):
-        while pair.drafter.busy:
-            for proposal in pair.grow().values():
-                assert proposal.last == (not pair.drafter.busy)
-                said += proposal.last
-        pair.commit(0, rng)
-    assert said > 10
+    assert count_last_proposals(Pair(4000), 20) > 10
 
 
 def test_a_verdict_that_prunes_may_let_the_next_one_in() -> None:

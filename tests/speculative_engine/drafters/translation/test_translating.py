@@ -17,6 +17,7 @@ from speculative_engine.tree.proposal import Proposal, ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
 from tests.harness.engine.drafter_reader import DrafterReader
 from tests.harness.engine.engines import packed, tiny_model
+from tests.harness.engine.last_proposals import count_last_proposals
 from tests.harness.engine.translation import token_map, vocabulary
 from tests.harness.models.byte_tokenizers import TEXT
 
@@ -161,17 +162,7 @@ def test_trees_texts_and_slots_stay_true_whatever_is_committed(kind: str, seed: 
 
 @pytest.mark.parametrize("kind", DRAFTS)
 def test_the_last_proposal_before_a_verdict_says_so(kind: str) -> None:
-    rng = random.Random(5)
-    pair = Pair(kind, 4000)
-    pair.open(0)
-    said = 0
-    for _ in range(20):
-        while pair.drafter.busy:
-            for proposal in pair.grow().values():
-                assert proposal.last == (not pair.drafter.busy)
-                said += proposal.last
-        pair.commit(0, rng)
-    assert said > 5
+    assert count_last_proposals(Pair(kind, 4000), 20) > 5
 
 
 @pytest.mark.parametrize("kind", DRAFTS)
