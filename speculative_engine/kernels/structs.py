@@ -95,11 +95,11 @@ class Layer(ctypes.Structure):
 
     _fields_ = (
         *_fields(Linear, "project output gate_and_up down token_gate token_output"),
-        *_fields(POINTER, "input_norm output_norm attended_norm forwarded_norm token_norm"),
+        *_fields(POINTER, "input_norm output_norm attended_norm forwarded_norm token_norm feature_norm"),
         *_fields(POINTER, "query_norm key_norm value_norm sinks"),
         *_fields(COUNT, "width heads kv_heads dim rotary window"),
         *_fields(FLOAT, "input_eps output_eps head_eps scale softcap multiplier factor"),
-        *_fields(FLAG, "gate norms_whole gated kv_parts kind"),
+        *_fields(FLAG, "gate norms_whole gated kv_parts normed_residual kind"),
     )
 
 

@@ -107,6 +107,7 @@ class CompiledLayer:
             None if attention is None else attention.output_norm,
             None if forward is None else forward.output_norm,
             None if tokens is None else tokens.output_norm,
+            None if parts.features is None else parts.features.norm,
         )
         query_norm, key_norm, head_eps = (attention and attention.head_norms) or (None, None, 0.0)
         sinks = None if attention is None else attention.sinks
@@ -124,7 +125,7 @@ class CompiledLayer:
             parts.multiplier, parts.factor, GATES.index(parts.gate),
             attention is not None and query_norm is not None and len(query_norm) != attention.dim,
             *((0, 0) if attention is None else (attention.gated, attention.kv_parts)),
-            gemm_kind(),
+            parts.features is not None and parts.features.normed_residual, gemm_kind(),
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
         self._like: torch.Tensor | None = None
@@ -136,12 +137,13 @@ class CompiledLayer:
         return self._shared(hidden, under_way).values
 
     def forward(
-        self, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass, tokens: torch.Tensor | None = None
+        self, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass, beside: torch.Tensor | None = None
     ) -> None:
         """Moves the residual stream on by the layer's blocks, and writes keys and values. If the layer ends with one of
         the blocks, overwrites `hidden`, bfloat16 [1, rows, width], with its output.
 
-        tokens: inputs that depend on the tokens' ids, [1, rows, inputs]; None if the layer has none.
+        beside: what the layer reads beside the residual stream, [1, rows, inputs]: features, or inputs that depend on
+        the tokens' ids; None if it reads neither.
         """
         shared = self._shared(hidden, under_way)
         attention, keys, values = self._parts.attention, None, None
@@ -155,14 +157,14 @@ class CompiledLayer:
             call = self._call(shared, angles, under_way)
             shared.calls.append(call)
         call.about.kv_type = kv_type
-        if tokens is not None:
-            assert tokens.dtype == torch.bfloat16
-            assert tokens.stride(2) == 1
+        if beside is not None:
+            assert beside.dtype == torch.bfloat16
+            assert beside.stride(2) == 1
         if self._net is not None:
             self._net.forward(self._address, call.address, under_way, self._parts.dtype)
         loaded().draftwire_decoder_layer(
-            self._address, call.address, pointer(keys), pointer(values), pointer(tokens),
-            0 if tokens is None else tokens.stride(1),
+            self._address, call.address, pointer(keys), pointer(values), pointer(beside),
+            0 if beside is None else beside.stride(1),
         )  # fmt: skip
 
     def _shared(self, hidden: torch.Tensor, under_way: ForwardPass) -> ResidualStream:
@@ -180,7 +182,7 @@ class CompiledLayer:
         lanes, threads = batch.slot_lanes, torch.get_num_threads()
         size = ScratchSize.of(lanes, room.shared)
         single = hidden.new_empty(0, dtype=torch.float32)
-        normed = cache.scratch("normed", hidden.shape[1:], single)
+        normed = cache.scratch("normed", (rows, room.inputs), single)
         product = cache.scratch("product", (rows, room.product), single)
         gated = cache.scratch("gated", (rows, room.gated), single)
         query = cache.scratch("query", (rows, room.heads), single)

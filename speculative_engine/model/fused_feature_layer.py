@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from speculative_engine.model.decoder_layer import can_compile
-from speculative_engine.model.fused_layer import FusedLayer, FusedNorm, normed
+from speculative_engine.model.fused_layer import FusedLayer, normed
 from speculative_engine.model.layer_parts import Angles
 from speculative_engine.model.layer_reading import Blocks
 from speculative_engine.model.linear.linear_weight import MakeLinear
@@ -17,21 +16,12 @@ from speculative_engine.model.packed_attention import ForwardPass, current_pass
 
 
 class FusedFeatureLayer(FusedLayer):
-    """A fused layer that reads features (`drafters/eagle/eagle_model.py`), always as separate operations."""
+    """A fused layer that reads features (`drafters/eagle/eagle_model.py`)."""
 
     def __init__(self, layer: nn.Module, config: PreTrainedConfig, blocks: Blocks, make_linear: MakeLinear):
         assert blocks.attention, "see supported_blocks"
         assert blocks.forward, "see supported_blocks"
         super().__init__(layer, config, blocks, make_linear)
-        self.hidden_norm = FusedNorm(layer.hidden_norm)
-        self._norm_before_residual = bool(layer.norm_before_residual)
-        self.compiled = None
-        self._is_compiled = can_compile(self._parts)
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether compiled code computes the layer, if in several calls."""
-        return self._is_compiled
 
     def forward(
         self, hidden_states: torch.Tensor, *args: Any, position_embeddings: Angles | None = None, **kwargs: Any
@@ -51,9 +41,18 @@ class FusedFeatureLayer(FusedLayer):
         """Overwrites hidden, embeddings [1, rows, width], with the layer's output. angles: as for `forward`."""
         features = under_way.packed_batch.features
         assert features is not None, "the drafter sets them"
+        if self.compiled is not None:
+            self.compiled.forward(hidden, angles, under_way, features.unsqueeze(0))
+        else:
+            self._read_features(hidden, angles, features)
+
+    def _read_features(self, hidden: torch.Tensor, angles: Angles | None, features: torch.Tensor) -> None:
+        """Runs the layer as separate operations."""
+        parts = self._parts.features
+        assert parts is not None, "such a layer has a norm of features"
         residual = features.float()
-        inputs = self.hidden_norm(residual)
-        if self._norm_before_residual:
+        inputs = normed(residual, parts.norm)
+        if parts.normed_residual:
             residual = inputs.clone()
         embedded = normed(hidden[0].float(), self._norms[0])
         self._in_parts(residual, angles, torch.cat([embedded, inputs], dim=1))

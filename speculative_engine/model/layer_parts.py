@@ -95,6 +95,15 @@ class TokenParts:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureParts:
+    """What the first layer of an EAGLE-3 network does with features (`drafters/eagle/eagle_model.py`)."""
+
+    norm: Norm
+    normed_residual: bool
+    """Whether the residual stream begins with the normed features, or else with the features themselves."""
+
+
+@dataclass(frozen=True, slots=True)
 class LayerParts:
     """The parts of a decoder layer. All norms after the first have the same epsilon."""
 
@@ -102,6 +111,7 @@ class LayerParts:
     net: DeltaParts | None
     forward: ForwardParts | None
     tokens: TokenParts | None
+    features: FeatureParts | None
     dtype: torch.dtype
     """The model's."""
     width: int

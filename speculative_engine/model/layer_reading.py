@@ -13,7 +13,15 @@ from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.library import LANES
 from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.layer_kinds import KINDS, LayerKind
-from speculative_engine.model.layer_parts import AttentionParts, DeltaParts, ForwardParts, LayerParts, Norm, TokenParts
+from speculative_engine.model.layer_parts import (
+    AttentionParts,
+    DeltaParts,
+    FeatureParts,
+    ForwardParts,
+    LayerParts,
+    Norm,
+    TokenParts,
+)
 from speculative_engine.model.linear.joined_layers import join_layers
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
@@ -77,6 +85,7 @@ def read_parts(layer: nn.Module, blocks: Blocks, make_linear: MakeLinear) -> Lay
         net=_net_parts(layer, kind, make_linear) if blocks.net else None,
         forward=_forward_parts(layer, feed_forward, kind, make_linear) if blocks.forward else None,
         tokens=_token_parts(layer, kind, make_linear) if blocks.tokens else None,
+        features=_feature_parts(layer, kind),
         dtype=norms[0].weight.dtype,
         width=norms[0].weight.numel(),
         multiplier=float(getattr(layer, "residual_multiplier", 1.0)),
@@ -106,7 +115,8 @@ def eps_of_norm(norm: nn.Module) -> float:
 
 def _norm_names(layer: nn.Module, kind: LayerKind) -> list[str]:
     last = "post_per_layer_input_norm" if hasattr(layer, "per_layer_input_gate") else None
-    names = kind.input_norm, kind.output_norm, kind.attended_norm, kind.forwarded_norm, last
+    features = "hidden_norm" if hasattr(layer, "hidden_norm") else None
+    names = kind.input_norm, kind.output_norm, kind.attended_norm, kind.forwarded_norm, last, features
     return [name for name in names if name is not None]
 
 
@@ -237,6 +247,11 @@ def _token_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> 
         output=join_layers(layer, ("per_layer_projection",), make_linear),
         output_norm=read_norm(layer, "post_per_layer_input_norm", kind),
     )
+
+
+def _feature_parts(layer: nn.Module, kind: LayerKind) -> FeatureParts | None:
+    norm = read_norm(layer, "hidden_norm" if hasattr(layer, "hidden_norm") else None, kind)
+    return None if norm is None else FeatureParts(norm, bool(layer.norm_before_residual))
 
 
 def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:

@@ -10,7 +10,12 @@ at most, and costs that the account does not see are part of that, too (benchmar
 START_BALANCE = 3.0
 """Balance of an unknown drafter, in plain steps."""
 MOST_BALANCE = 4.0
-"""Maximum balance, in plain steps: the loss when a drafter that was worth its cost for long no longer is."""
+"""Maximum balance, in plain steps: the loss in one go when a drafter that was worth its cost for long no longer is."""
+MOST_RESERVE = 12.0
+"""Maximum of earlier savings, in plain steps, that pay for further trials of a drafter that was worth its cost: most
+texts have stretches in which a good drafter guesses nothing."""
+_RESERVE_SHARE = 0.2
+"""Share of the time of a pause that the reserve pays for, beside the allowance."""
 _TRIAL = 8
 """Steps that the balance must cover before a paused drafter is tried again: a drafter needs some steps to learn a text,
 and its gain some more to show."""
@@ -28,8 +33,9 @@ class DraftingAccount:
 
     Accepted tokens add the time they saved. Drafting takes its cost off: the drafter's own seconds in the target's
     thread, or those of its messages, and the seconds of the rows it added. At a balance of zero the drafter is paused.
-    During the pause only the allowance is added, until the balance covers a trial. So after any number of steps a
-    drafter has cost at most the allowance, its first balance and the last drafting.
+    During the pause only the allowance is added, and a share of the reserve: what the drafter once saved beyond the
+    maximum balance. The pause ends when the balance covers a trial. So after any number of steps a drafter has cost at
+    most the allowance, its first balance and the last drafting.
     """
 
     def __init__(self, balance: float = START_BALANCE) -> None:
@@ -43,6 +49,8 @@ class DraftingAccount:
         reasons."""
         self._due = 0.0
         """Balance due for reading prompts."""
+        self._reserve = 0.0
+        """Savings beyond the maximum balance, in plain steps, for trials during later pauses."""
 
     @property
     def paid_off(self) -> bool:
@@ -85,10 +93,15 @@ class DraftingAccount:
         # reading would still owe it, and later steps, even those of requests without it, would empty its balance.
         surplus = max(self.balance - MOST_BALANCE, 0.0)
         self.balance -= surplus
-        self._due = max(self._due - surplus, 0.0)
+        paid = min(surplus, self._due)
+        self._due -= paid
+        self._reserve = min(self._reserve + surplus - paid, MOST_RESERVE)
         if self.open:
             self.open = self.balance > 0
         else:
+            withdrawn = min(self._reserve, _RESERVE_SHARE * elapsed)
+            self._reserve -= withdrawn
+            self.balance += withdrawn
             self.open = self.balance >= self._trial
 
 

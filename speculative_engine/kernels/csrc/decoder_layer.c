@@ -53,10 +53,20 @@ static void add_output(const Layer *layer, const Pass *pass, float *output, cons
     draftwire_parallel_for(add_vectors, &call, rows * width / LANES, LEAST_ELEMENTS / LANES, pass->threads);
 }
 
-static void attend(const Layer *layer, const Pass *pass, void *keys, void *values) {
-    const int64_t rows = pass->rows, width = layer->width, dim = layer->dim, heads = layer->heads;
+/* Returns the rows that attention takes. */
+static const float *attended_rows(const Layer *layer, const Pass *pass, const uint16_t *features, int64_t stride) {
+    if (!layer->feature_norm) return normed(pass, layer->input_norm, layer->width, layer->input_eps);
+    const Features call = {pass->residual, features, layer->input_norm, layer->feature_norm, pass->normed,
+                           pass->rows, layer->width, stride, layer->input_eps, layer->normed_residual};
+    draftwire_join_features(&call, pass->threads);
+    return pass->normed;
+}
+
+static void attend(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *features,
+                   int64_t stride) {
+    const int64_t rows = pass->rows, dim = layer->dim, heads = layer->heads;
     const int32_t threads = pass->threads;
-    multiply(layer, &layer->project, pass, normed(pass, layer->input_norm, width, layer->input_eps), pass->product);
+    multiply(layer, &layer->project, pass, attended_rows(layer, pass, features, stride), pass->product);
     const Rope rope = {
         pass->product, pass->cosines, pass->sines, layer->query_norm, layer->key_norm, layer->value_norm, pass->slots,
         pass->query, keys, values,
@@ -129,9 +139,9 @@ static void add_tokens(const Layer *layer, const Pass *pass, const uint16_t *tok
     add_output(layer, pass, pass->normed, layer->token_norm, 1);
 }
 
-void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *tokens,
-                             int64_t token_stride) {
-    if (layer->project.outputs) attend(layer, pass, keys, values);
+void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *beside,
+                             int64_t stride) {
+    if (layer->project.outputs) attend(layer, pass, keys, values, beside, stride);
     if (layer->gate_and_up.outputs) feed_forward(layer, pass);
-    if (layer->token_gate.outputs) add_tokens(layer, pass, tokens, token_stride);
+    if (layer->token_gate.outputs) add_tokens(layer, pass, beside, stride);
 }

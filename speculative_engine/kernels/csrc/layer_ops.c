@@ -60,6 +60,25 @@ void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t
     for_all_rows(rms_norm_rows, &call, rows, width, threads);
 }
 
+INLINE void join_features_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const Features *a = call;
+    (void)thread_id;
+    for (int64_t r = first; r < last; r++) {
+        const uint16_t *features = a->features + r * a->stride;
+        float *residual = a->embedded + r * a->width, *left = a->out + 2 * r * a->width, *right = left + a->width;
+        rms_norm_row(residual, 0, 0, a->embedded_norm, 0, left, 0, a->width, a->eps);
+        rms_norm_row(features, 1, 0, a->feature_norm, 0, right, 0, a->width, a->eps);
+        for (int64_t c = 0; c < a->width; c += LANES)
+            store_vec(residual, c, a->normed_residual ? load_vec(right, c, 0) : load_vec(features, c, 1), 0);
+    }
+}
+
+CLONED_TASK(join_features)
+
+void draftwire_join_features(const Features *a, int32_t threads) {
+    for_all_rows(join_features, a, a->rows, 2 * a->width, threads);
+}
+
 /* Norms a head in place, float32; rounds to bfloat16 where a norm of such rows does. */
 INLINE void rms_norm_head(float *head, const void *weight, int weight_bf16, int rounds, int64_t dim, float eps) {
     vec squares = {0};

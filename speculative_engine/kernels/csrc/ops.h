@@ -50,6 +50,21 @@ void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
                         int32_t from_bf16, int32_t weight_bf16, int32_t out_bf16, int32_t threads);
 
+/* What the attention of a layer that reads features takes: out [rows, 2 * width], the rows of `embedded` and of `features`,
+ * each normed, side by side. embedded [rows, width] is then overwritten with the residual stream: the features, normed or
+ * not. */
+typedef struct {
+    float *embedded;
+    const uint16_t *features; /* bfloat16 [rows, width], in rows of `stride` elements */
+    const float *embedded_norm, *feature_norm; /* [width] */
+    float *out;
+    int64_t rows, width, stride;
+    float eps;
+    int32_t normed_residual;
+} Features;
+
+void draftwire_join_features(const Features *a, int32_t threads);
+
 /* The types of keys and values in their slots; kv_rows.h describes a row of each. */
 enum { FLOAT32_KV, BF16_KV, Q8_0_KV, F16_KV };
 
@@ -170,11 +185,13 @@ typedef struct {
 void draftwire_expert_rows(const ExpertRows *a, int32_t kind, int32_t threads);
 
 /* The weights and sizes of a decoder layer, the same for all passes. A block whose first linear layer has no outputs is
- * left to the caller. The third block adds what depends on a token's id (per-layer inputs). */
+ * left to the caller. The third block adds what depends on a token's id (per-layer inputs). A layer with a feature_norm
+ * reads features beside embeddings, see Features. */
 typedef struct {
     Linear project, output, gate_and_up, down, token_gate, token_output;
     const float *input_norm, *output_norm;                   /* [width], of the inputs of the first blocks, or NULL */
     const float *attended_norm, *forwarded_norm, *token_norm; /* [width], of the outputs of the blocks, or NULL */
+    const float *feature_norm;                                /* [width] or NULL */
     const float *query_norm, *key_norm, *value_norm;          /* as for Rope */
     const float *sinks;                                       /* as for Attention */
     int64_t width, heads, kv_heads, dim, rotary, window;
@@ -182,7 +199,7 @@ typedef struct {
     float softcap;    /* 0 for none */
     float multiplier; /* of the outputs of the blocks */
     float factor;     /* of the residual stream, after the blocks */
-    int32_t gate, norms_whole, gated, kv_parts;
+    int32_t gate, norms_whole, gated, kv_parts, normed_residual;
     int32_t kind; /* of the gemm kernels */
 } Layer;
 
@@ -192,7 +209,7 @@ typedef struct {
     float *residual;                                          /* [rows, width], overwritten */
     const float *cosines, *sines;                             /* [rows, rotary] */
     const int64_t *slots, *seen, *lanes, *lane_rows, *counts; /* see Rope and Attention */
-    float *normed;   /* [rows, width] */
+    float *normed;   /* [rows, most inputs of a linear layer] */
     float *product;  /* [rows, most outputs of a linear layer] */
     float *gated;    /* [rows, inputs of the second linear layer of a block without attention] */
     float *query;    /* [heads, rows, dim] */
@@ -203,10 +220,10 @@ typedef struct {
     int32_t threads, kv_type;
 } Pass;
 
-/* keys and values: [kv_heads, capacity] rows of this layer. tokens: the inputs of the third block, bfloat16, in rows of
- * `token_stride` elements; NULL if the layer has none */
-void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *tokens,
-                             int64_t token_stride);
+/* keys and values: [kv_heads, capacity] rows of this layer. beside: what the layer reads beside the residual stream,
+ * bfloat16, in rows of `stride` elements: features, or else the inputs of the third block; NULL if it reads neither */
+void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *beside,
+                             int64_t stride);
 
 /* How an element of a recurrent state decays: by a factor of its head or its head's key, by a factor of its value, or by
  * e^(step of its value * its own rate), where the value is multiplied by the step as well. MEAN_DECAYS: the result is the

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.drafting_account import ALLOWANCE, MOST_BALANCE, START_BALANCE, DraftingAccount
+from speculative_engine.planning.drafting_account import (
+    ALLOWANCE,
+    MOST_BALANCE,
+    MOST_RESERVE,
+    START_BALANCE,
+    DraftingAccount,
+)
 
 Text = Callable[[int], float]
 """Probability that a token is drafted right, by its number."""
@@ -106,8 +112,20 @@ class TestTextsThatChange:
         requests.speed(always(1.0), 1000)
         before = requests.drafted
         requests.speed(nothing, 200)
-        assert requests.drafted - before <= (MOST_BALANCE + 3) / cost + 1
+        assert requests.drafted - before <= (MOST_BALANCE + MOST_RESERVE + 3) / cost + 1
         assert requests.speed(nothing, 64, 100) > 0.97
+
+    @pytest.mark.parametrize("useless", [16, 20, 24])
+    def test_stretches_in_which_nothing_is_right(self, useless: int) -> None:
+        """Each costs more than the balance holds, and the rest of the text more than makes up for it."""
+        requests = Requests(0.3)
+        assert requests.speed(lambda made: 0.0 if made < useless else 0.9, 64, 50) > 1.05
+
+    def test_what_never_paid_has_no_reserve(self) -> None:
+        """The pauses of a drafter that has saved nothing stay as long as the allowance makes them."""
+        requests = Requests(0.3)
+        requests.speed(nothing, 1000)
+        assert requests.drafted <= (START_BALANCE + 1000 * ALLOWANCE) / 0.3 + 8
 
     @pytest.mark.parametrize("cost", [0.05, 0.1, 0.25])
     def test_what_has_come_to_pay_is_found_out(self, cost: float) -> None:
