@@ -1,12 +1,12 @@
 """Compares speed and first token beside drafters with plain decoding in long contexts (law 3).
 
     python -m benchmarks.laws.long_context [--contexts 1024,8192,32768] [--drafters model,local:draft,local:ngram]
-        [--runs 3] [--json]
+        [--target-millions 400 --draft-millions 25] [--runs 3] [--json]
 
 The target is the bundled one with its rotary positions stretched (YaRN) to a context of 34,816 tokens, in its own
-size: in a long context, attention takes the time that weights take elsewhere. Its text is thereby worse than in the
-context of its training, and the same for all. The draft model keeps its own context of 2,048 tokens, and reads a window
-of a longer text.
+size unless --target-millions is given: in a long context, attention takes the time that weights take elsewhere. Its
+text is thereby worse than in the context of its training, and the same for all. The draft model keeps its own context
+of 2,048 tokens, and reads a window of a longer text.
 
 - model: the draft model as a drafter service on the drafters' core;
 - local:draft: the same in the verifier's thread;
@@ -14,33 +14,68 @@ of a longer text.
 
 Prompts are the held-out ones, joined and repeated to a context's length, without a cache of prefixes. All are decoded
 greedily, one at a time; prompt and output together have the context's length. With --control plain decoding takes part
-twice: the difference between the two is the noise of a row. The exit status is 1 if an output differs.
+twice more: as it is, where the difference is the noise of a row, and beside an unrelated program that multiplies small
+matrices on the drafters' core, where the difference is what this machine's cores take from each other. The exit status
+is 1 if an output differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
 from benchmarks.harness.held_out import held_out_prompts, texts_of
+from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores, counts
 from benchmarks.harness.report import Spread
 from benchmarks.harness.services import Services, started
-from benchmarks.harness.stream_batch import run_batch
+from benchmarks.harness.stream_batch import StreamBatch, run_batch
 from draftwire import AsyncClient, Speculation
 from tests.harness.checkout import MODELS
 
 CONTEXT = 17 * 2048
-PLAIN, CONTROL = "plain", "plain again"
+PLAIN, CONTROL, BESIDE = "plain", "plain again", "plain beside another program"
 MODEL = "model"
 GOAL, FIRST_GOAL = 0.97, 1.05
 _TREE_ROOM = 512
+_NEIGHBOUR = """
+import os, sys, torch
+os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+torch.set_num_threads(1)
+left, right = torch.randn(64, 512, dtype=torch.bfloat16), torch.randn(512, 512, dtype=torch.bfloat16)
+print("running", flush=True)
+while True:
+    left @ right
+"""
+
+
+@dataclass(frozen=True)
+class BesideNeighbour(Arrangement):
+    """An arrangement beside an unrelated program."""
+
+    cores: tuple[int, ...] = ()
+    """The program's."""
+
+    async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> StreamBatch:
+        """Generates for all prompts while the program runs."""
+        command = [sys.executable, "-c", _NEIGHBOUR, ",".join(map(str, self.cores))]
+        neighbour = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        try:
+            assert neighbour.stdout is not None
+            await neighbour.stdout.readline()
+            return await super().run(prompts, max_tokens)
+        finally:
+            neighbour.kill()
+            await neighbour.wait()
 
 
 def stretched(model: Path, place: Path) -> Path:
@@ -63,7 +98,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     """Runs the comparison."""
     flags = ("--kv-slots", str(CONTEXT + _TREE_ROOM), "--no-prefix-cache")
     with tempfile.TemporaryDirectory() as place:
-        target = stretched(MODELS / "target", Path(place))
+        target = stretched(sized("target", options.target_millions), Path(place))
         (address,) = await started([lambda: services.verifier(target, *flags, cores=options.verifier_cores)])
         return await compare(address, options, services)
 
@@ -72,9 +107,9 @@ async def compare(address: str, options: argparse.Namespace, services: Services)
     """Measures the drafters of a verifier."""
     async with AsyncClient(address, timeout=600.0) as client:
         for name in options.drafters:
-            where = f"{name}?model={MODELS / 'draft'}" if name == "local:draft" else name
+            draft = sized("draft", options.draft_millions)
+            where = f"{name}?model={draft}" if name == "local:draft" else name
             if name == MODEL:
-                draft = MODELS / "draft"
                 (where,) = await started([partial(services.drafter, draft, cores=options.drafter_cores)])
             await client.drafters.attach(where, label(name))
         tokens = [token for text in held_out_prompts(64) for token in await client.tokenize(text)]
@@ -92,9 +127,17 @@ async def compare(address: str, options: argparse.Namespace, services: Services)
             ]
             if options.control:
                 arrangements.append(Arrangement(row(context, CONTROL), client, plain))
+                beside = BesideNeighbour(row(context, BESIDE), client, plain, cores=tuple(options.drafter_cores))
+                arrangements.append(beside)
             texts = texts_of(tokens, number, options.prompts, context - options.max_tokens)
             comparisons.append(Comparison(arrangements, [[text] for text in texts], options.max_tokens))
         return await measure(comparisons, options.runs, warm_up=False, verbose=options.verbose)
+
+
+def sized(model: str, millions: float | None) -> Path:
+    """Returns a bundled model of a size in millions of parameters; None for its own."""
+    own = MODELS / model
+    return own if millions is None else inflated(own, millions)
 
 
 def label(name: str) -> str:
@@ -121,9 +164,11 @@ def first_token(measured: Measured, name: str, over: str) -> Spread:
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
     """Returns the figures to print."""
+    target, draft = options.target_millions, options.draft_millions
+    size = "in its own size" if target is None else f"inflated: target {target:g} M, draft {draft:g} M parameters"
     found: dict[str, object] = {
-        "pair": f"bundled, in its own size, the target stretched to a context of {CONTEXT:,} tokens, the draft model "
-        "with 2,048, bfloat16, 1 thread each",
+        "pair": f"bundled, {size}, the target stretched to a context of {CONTEXT:,} tokens, the draft model with "
+        "2,048, bfloat16, 1 thread each",
         "cores": f"verifying on {options.verifier_cores}, drafting on {options.drafter_cores}, the client on any",
         "requests": f"{options.prompts} texts a context, one at a time, the last {options.max_tokens} tokens generated",
     }
@@ -135,12 +180,12 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
             stream.first_token_seconds for run in measured.batches[plain] for batch in run for stream in batch.streams
         ]
         found[f"{plain}, first token, s"] = Spread.of(firsts)
-        for name in [*options.drafters, *([CONTROL] if options.control else [])]:
+        for name in [*options.drafters, *([CONTROL, BESIDE] if options.control else [])]:
             each = row(context, name)
             rate, first = measured.ratio(each, plain), first_token(measured, each, plain)
             found[f"{each} / plain"] = rate
             found[f"{each} / plain, first token"] = first
-            if name == CONTROL:
+            if name in (CONTROL, BESIDE):
                 continue
             slow += [each] if rate.median < GOAL else []
             late += [each] if first.median > FIRST_GOAL else []
@@ -164,13 +209,19 @@ def main() -> None:
         default=[MODEL, "local:draft", "local:ngram"],
         help="drafters to measure, comma-separated",
     )
-    parser.add_argument("--control", action="store_true", help="measure plain decoding twice")
+    parser.add_argument("--target-millions", type=float, help="inflate the target to so many million parameters")
+    parser.add_argument("--draft-millions", type=float, help="the same for the draft model")
+    parser.add_argument(
+        "--control", action="store_true", help="measure plain decoding again, also beside an unrelated program"
+    )
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     add_run_options(parser, prompts=1, max_tokens=128)
     options = parser.parse_args()
     if max(options.contexts) > CONTEXT or min(options.contexts) <= options.max_tokens:
         parser.error(f"--contexts: must be above --max-tokens and at most {CONTEXT}")
+    if (options.target_millions is None) != (options.draft_millions is None):
+        parser.error("--target-millions and --draft-millions: must be given together")
     sys.exit(measure_and_report("long_context", run, figures, options))
 
 
