@@ -212,6 +212,14 @@ class KvCache:
         serve.
         """
         size = math.prod(shape)
+        return self._held(name, size, like)[:size].view(shape)
+
+    def scratch_address(self, name: str, size: int, like: torch.Tensor) -> int:
+        """Returns the address of such memory of `size` elements, without making a tensor of it."""
+        address: int = self._held(name, size, like).data_ptr()
+        return address
+
+    def _held(self, name: str, size: int, like: torch.Tensor) -> torch.Tensor:
         held = self._scratch.get(name)
         if held is None or held.numel() < size:
             # Large allocations are page-aligned. Matrix kernels that read several of them at once run a third faster if
@@ -219,7 +227,7 @@ class KvCache:
             offset = _STAGGER * (1 + len(self._scratch))
             held = torch.empty(size + offset, dtype=like.dtype, device=like.device)[offset:]
             self._scratch[name] = held
-        return held[:size].view(shape)
+        return held
 
     def layer(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns a layer's key and value tensors, created on first use for `key` and `value` [kv_heads, tokens, dim].

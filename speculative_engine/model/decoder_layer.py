@@ -182,18 +182,16 @@ class CompiledLayer:
         lanes, threads = batch.slot_lanes, torch.get_num_threads()
         size = ScratchSize.of(lanes, room.shared)
         single = hidden.new_empty(0, dtype=torch.float32)
-        normed = cache.scratch("normed", (rows, room.inputs), single)
-        product = cache.scratch("product", (rows, room.product), single)
-        gated = cache.scratch("gated", (rows, room.gated), single)
-        query = cache.scratch("query", (rows, room.heads), single)
-        attended = cache.scratch("attended", (rows, room.heads), single)
-        scores = cache.scratch("row scores", (threads, size.scores), single)
-        working = cache.scratch("working", (rows, room.inputs), single)
+        sizes = {
+            "normed": rows * room.inputs, "product": rows * room.product, "gated": rows * room.gated,
+            "query": rows * room.heads, "attended": rows * room.heads, "row scores": threads * size.scores,
+            "working": rows * room.inputs,
+        }  # fmt: skip
         about = Pass(
             hidden.data_ptr(), shared.values.data_ptr(), pointer(cosines), pointer(sines),
             batch.slots.data_ptr(), lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data,
             lanes.counts.ctypes.data,
-            *(each.data_ptr() for each in (normed, product, gated, query, attended, scores, working)),
+            *(cache.scratch_address(name, count, single) for name, count in sizes.items()),
             rows, cache.capacity + 1, size.longest, len(lanes.lanes), size.scores,
             threads, 0,
         )  # fmt: skip

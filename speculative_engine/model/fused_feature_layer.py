@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
+from speculative_engine.model.decoder_layer import ResidualStream
 from speculative_engine.model.fused_layer import FusedLayer, normed
 from speculative_engine.model.layer_parts import Angles
 from speculative_engine.model.layer_reading import Blocks
@@ -44,9 +45,11 @@ class FusedFeatureLayer(FusedLayer):
         if self.compiled is not None:
             self.compiled.forward(hidden, angles, under_way, features.unsqueeze(0))
         else:
-            self._read_features(hidden, angles, features)
+            self._read_features(hidden, angles, under_way, features)
 
-    def _read_features(self, hidden: torch.Tensor, angles: Angles | None, features: torch.Tensor) -> None:
+    def _read_features(
+        self, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass, features: torch.Tensor
+    ) -> None:
         """Runs the layer as separate operations."""
         parts = self._parts.features
         assert parts is not None, "such a layer has a norm of features"
@@ -57,3 +60,4 @@ class FusedFeatureLayer(FusedLayer):
         embedded = normed(hidden[0].float(), self._norms[0])
         self._in_parts(residual, angles, torch.cat([embedded, inputs], dim=1))
         hidden[0].copy_(residual)
+        under_way.shared = ResidualStream(hidden, residual, [])

@@ -53,7 +53,7 @@ class FusedNorm(nn.Module):
         if isinstance(stream, ResidualStream) and stream.hidden is inputs:
             whole, dtype = stream.values.unsqueeze(0), torch.float32
         if wanted is not None:
-            whole = whole[:, wanted]
+            whole = whole.index_select(1, wanted)
         rows = whole.reshape(-1, whole.shape[-1]).float().contiguous()
         return rms_norm(rows, self.factors, self.eps, dtype).view(whole.shape)
 

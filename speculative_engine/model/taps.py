@@ -36,7 +36,7 @@ class SlotStates:
 
     def write(self, slots: torch.Tensor, states: torch.Tensor) -> None:
         """Keeps states [rows, width] as those of slots, int64 [rows]."""
-        self._states[slots] = states.to(self._states.dtype)
+        self._states.index_copy_(0, slots, states.to(self._states.dtype))
         self._known[slots.numpy()] = True
 
     def forget(self, slots: np.ndarray) -> None:

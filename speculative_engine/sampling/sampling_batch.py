@@ -95,7 +95,9 @@ class SamplingBatch:
         ).to(device)
 
     def to(self, device: torch.device | str) -> "SamplingBatch":
-        """The same rows on a device, by one copy."""
+        """The same rows on a device, by one copy; those rows themselves if they are there."""
+        if torch.device(device).type == "cpu" and self.seeds.device.type == "cpu":
+            return self
         hosts = [self.seeds, self.positions, self.temperatures, self.greedy, self.log_min_p]
         seeds, positions, temperatures, greedy, log_min_p = to_device_together(hosts, device)
         return replace(

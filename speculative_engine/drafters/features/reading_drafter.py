@@ -178,7 +178,7 @@ class ReadingDrafter(DraftModelDrafter):
             features[first : first + len(read)] = read
         if self._fed:
             rows, parents = np.array(self._fed, dtype=np.int64).T
-            features[torch.from_numpy(rows.copy())] = self._states.read(parents.copy())
+            features.index_copy_(0, torch.from_numpy(rows.copy()), self._states.read(parents.copy()))
         self._read.clear()
         self._fed.clear()
         batch.features, batch.taps = features, (self._own,)

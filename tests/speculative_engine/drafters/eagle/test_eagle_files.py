@@ -191,19 +191,29 @@ def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [{}, {"norm_before_residual": True}])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_the_compiled_layer_computes_what_the_library_does(tmp_path: Path, kind: str, flags: dict[str, bool]) -> None:
-    """In bfloat16 the layer runs in compiled parts; the error is that of rounding."""
+    """In bfloat16 the layer is one compiled call; the error is that of rounding."""
     config = eagle_config(kind, **flags)
     config.layers.head_dim = 64
     directory = write_eagle(tmp_path, config)
-    found = []
-    for dtype in (torch.float32, torch.bfloat16):
-        model = PackedModel(load_eagle(directory, SHAPE, dtype).model, 32, row_exact=False)
-        builder = BatchBuilder()
-        slots = model.pool.take(9)
-        rows = [builder.add_row(7 + at, at, int(slots[at]), wants_logits=True) for at in range(9)]
-        builder.add_lane(slots[:0], rows)
-        batch = builder.build(model.group_size, model.device)
-        torch.manual_seed(2)
-        batch.features = torch.randn(9, 64).to(dtype)
-        found.append(model.forward(batch).float())
-    assert ((found[0] - found[1]).abs().max() / found[0].std()).item() < 0.1
+    expected = logits_of(PackedModel(load_eagle(directory, SHAPE, torch.float32).model, 32, row_exact=False))
+    model = PackedModel(load_eagle(directory, SHAPE, torch.bfloat16).model, 32, row_exact=False)
+    found = logits_of(model)
+    assert ((found - expected).abs().max() / expected.std()).item() < 0.1
+    (layer,) = model.model.model.layers
+    if layer.compiled is None:
+        pytest.skip("this processor has no compiled products: the layer has run in parts")
+    layer.compiled = None
+    assert torch.equal(logits_of(model), found)
+
+
+def logits_of(model: PackedModel) -> torch.Tensor:
+    """Logits of nine rows that read random features."""
+    builder = BatchBuilder()
+    slots = model.pool.take(9)
+    rows = [builder.add_row(7 + at, at, int(slots[at]), wants_logits=True) for at in range(9)]
+    builder.add_lane(slots[:0], rows)
+    batch = builder.build(model.group_size, model.device)
+    batch.features = torch.randn(9, 64, generator=torch.Generator().manual_seed(2)).to(model.dtype)
+    logits = model.forward(batch).float()
+    model.pool.give_back(slots)
+    return logits
