@@ -196,6 +196,8 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
             )
     found[f"rows below {GOAL:g} of plain"] = ", ".join(slow) or "none"
     found[f"rows with a first token later than {FIRST_GOAL:g} of plain"] = ", ".join(late) or "none"
+    if target is not None:  # figures of another size have names of their own
+        found = {f"{target:g} M, {name}" if name.startswith("context") else name: each for name, each in found.items()}
     return found | measured.figures()
 
 
