@@ -47,6 +47,7 @@ PLAIN, CONTROL, BESIDE = "plain", "plain again", "plain beside another program"
 MODEL = "model"
 GOAL, FIRST_GOAL = 0.97, 1.05
 _TREE_ROOM = 512
+_START_SECONDS = 120.0
 _NEIGHBOUR = """
 import os, sys, torch
 os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
@@ -71,10 +72,13 @@ class BesideNeighbour(Arrangement):
         neighbour = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         try:
             assert neighbour.stdout is not None
-            await neighbour.stdout.readline()
+            async with asyncio.timeout(_START_SECONDS):
+                if not await neighbour.stdout.readline():
+                    raise RuntimeError("the program beside plain decoding did not start")
             return await super().run(prompts, max_tokens)
         finally:
-            neighbour.kill()
+            if neighbour.returncode is None:
+                neighbour.kill()
             await neighbour.wait()
 
 
@@ -106,8 +110,8 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 async def compare(address: str, options: argparse.Namespace, services: Services) -> Measured:
     """Measures the drafters of a verifier."""
     async with AsyncClient(address, timeout=600.0) as client:
+        draft = sized("draft", options.draft_millions)
         for name in options.drafters:
-            draft = sized("draft", options.draft_millions)
             where = f"{name}?model={draft}" if name == "local:draft" else name
             if name == MODEL:
                 (where,) = await started([partial(services.drafter, draft, cores=options.drafter_cores)])

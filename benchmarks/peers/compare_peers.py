@@ -71,6 +71,7 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
                 all_peers.enter(peer, method, prompts[: options.choosing_prompts])
         for number in range(options.runs):
             all_peers.run(number)
+        # "two services" and "plain" may not have been asked for.
         ours = [each.name for each in all_peers.contestants if each.peer == "draftwire"]
         figured = next((name for name in ("draftwire two services", *ours[1:]) if name in ours), ours[0])
         found = figures(all_peers.contestants, ours[0], figured)

@@ -5,24 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import PreTrainedConfig
 
 from speculative_engine.model.decoder_layer import ResidualStream
 from speculative_engine.model.fused_layer import FusedLayer, normed
 from speculative_engine.model.layer_parts import Angles
-from speculative_engine.model.layer_reading import Blocks
-from speculative_engine.model.linear.linear_weight import MakeLinear
 from speculative_engine.model.packed_attention import ForwardPass, current_pass
 
 
 class FusedFeatureLayer(FusedLayer):
-    """A fused layer that reads features (`drafters/eagle/eagle_model.py`)."""
-
-    def __init__(self, layer: nn.Module, config: PreTrainedConfig, blocks: Blocks, make_linear: MakeLinear):
-        assert blocks.attention, "see supported_blocks"
-        assert blocks.forward, "see supported_blocks"
-        super().__init__(layer, config, blocks, make_linear)
+    """A fused layer that reads features (`drafters/eagle/eagle_model.py`). All of its blocks are fused, see
+    `supported_blocks`."""
 
     def forward(
         self, hidden_states: torch.Tensor, *args: Any, position_embeddings: Angles | None = None, **kwargs: Any

@@ -11,7 +11,7 @@ from speculative_engine.kernels.library import BF16, library
 from speculative_engine.model.decoder_layer import CompiledLayer, Room
 from speculative_engine.model.fused_feature_layer import FusedFeatureLayer
 from speculative_engine.model.fused_layer import FusedLayer, FusedNorm
-from speculative_engine.model.layer_reading import kind_of, supported_blocks
+from speculative_engine.model.layer_reading import kind_of, reads_features, supported_blocks
 from speculative_engine.model.linear.linear_weight import MakeLinear
 from speculative_engine.model.rotary_angles import RotaryAngles, has_fixed_frequencies
 
@@ -35,7 +35,7 @@ def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
     kind = kind_of(layers[0])
     for index, (layer, supported) in enumerate(zip(layers, blocks, strict=True)):
         assert supported is not None
-        make_layer = FusedFeatureLayer if hasattr(layer, "hidden_norm") else FusedLayer
+        make_layer = FusedFeatureLayer if reads_features(layer) else FusedLayer
         layers[index] = make_layer(layer, decoder.config, supported, make_linear)
     _share_room(layer.compiled for layer in layers)
     setattr(decoder, kind.last_norm, FusedNorm(getattr(decoder, kind.last_norm), kind.adds_one))

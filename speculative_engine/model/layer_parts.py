@@ -96,7 +96,7 @@ class TokenParts:
 
 @dataclass(frozen=True, slots=True)
 class FeatureParts:
-    """What the first layer of an EAGLE-3 network does with features (`drafters/eagle/eagle_model.py`)."""
+    """The reading of features by the first layer of an EAGLE-3 network (`drafters/eagle/eagle_model.py`)."""
 
     norm: Norm
     normed_residual: bool

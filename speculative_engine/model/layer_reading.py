@@ -50,6 +50,11 @@ def kind_of(layer: nn.Module) -> LayerKind:
     return KINDS[type(layer).__name__]
 
 
+def reads_features(layer: nn.Module) -> bool:
+    """Returns whether a layer is the first one of an EAGLE-3 network."""
+    return hasattr(layer, "hidden_norm")
+
+
 def supported_blocks(layer: nn.Module) -> Blocks | None:
     """The blocks of a decoder layer that compiled code supports; None if it does not know the layer or its norms."""
     if type(layer).__name__ not in KINDS:
@@ -66,7 +71,7 @@ def supported_blocks(layer: nn.Module) -> Blocks | None:
     if (
         any(norm.weight.numel() % LANES for norm in norms)
         # Of layers that read features, transformers' code of a block would not get them.
-        or (hasattr(layer, "hidden_norm") and not (blocks.attention and blocks.forward))
+        or (reads_features(layer) and not (blocks.attention and blocks.forward))
         or len({_eps_of(norm) for norm in norms}) != 1
         or (tokens is not None and (not blocks.forward or tokens.out_features % LANES or _gate_of(layer) is None))
     ):
@@ -115,7 +120,7 @@ def eps_of_norm(norm: nn.Module) -> float:
 
 def _norm_names(layer: nn.Module, kind: LayerKind) -> list[str]:
     last = "post_per_layer_input_norm" if hasattr(layer, "per_layer_input_gate") else None
-    features = "hidden_norm" if hasattr(layer, "hidden_norm") else None
+    features = "hidden_norm" if reads_features(layer) else None
     names = kind.input_norm, kind.output_norm, kind.attended_norm, kind.forwarded_norm, last, features
     return [name for name in names if name is not None]
 
@@ -250,8 +255,10 @@ def _token_parts(layer: nn.Module, kind: LayerKind, make_linear: MakeLinear) -> 
 
 
 def _feature_parts(layer: nn.Module, kind: LayerKind) -> FeatureParts | None:
-    norm = read_norm(layer, "hidden_norm" if hasattr(layer, "hidden_norm") else None, kind)
-    return None if norm is None else FeatureParts(norm, bool(layer.norm_before_residual))
+    if not reads_features(layer):
+        return None
+    norm = layer.hidden_norm
+    return FeatureParts((weight_of_norm(norm, kind.adds_one), _eps_of(norm)), bool(layer.norm_before_residual))
 
 
 def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:

@@ -35,7 +35,7 @@ class DraftingAccount:
     thread, or those of its messages, and the seconds of the rows it added. At a balance of zero the drafter is paused.
     During the pause only the allowance is added, and a share of the reserve: what the drafter once saved beyond the
     maximum balance. The pause ends when the balance covers a trial. So after any number of steps a drafter has cost at
-    most the allowance, its first balance and the last drafting.
+    most the allowance, its first balance and the last drafting, beyond what it has saved.
     """
 
     def __init__(self, balance: float = START_BALANCE) -> None:
