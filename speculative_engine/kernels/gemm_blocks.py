@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import nn
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.huge_pages import empty_in_huge_pages
@@ -23,6 +24,7 @@ BLOCK = 32
 """Inputs per block."""
 SUPERBLOCK = 256
 """Inputs per superblock of the types whose names end in k."""
+_BLOCKS = SUPERBLOCK // BLOCK
 _GROUP = 16
 """Outputs per group of a packed weight; the last group is padded with zeros."""
 _STEP = 4
@@ -40,9 +42,8 @@ class BlockFormat:
     size: int
     """Bytes per unit."""
     parts: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
-    """Splits units, uint8 [outputs, units, size], into the parts of a packed weight: lines of quants, each with one
-    byte per input [outputs, blocks, lines, inputs of a line], and the rest [outputs, blocks or superblocks, bytes per
-    output of each of one or two fields, element size]."""
+    """Splits units, uint8 [outputs, units, size], into the parts of a packed weight's superblocks, in their order:
+    [outputs, blocks or superblocks, fields or lines, bytes per output]."""
 
 
 def _lines(units: torch.Tensor) -> torch.Tensor:
@@ -56,15 +57,15 @@ def _fields(*fields: torch.Tensor) -> torch.Tensor:
 
 
 def _q8_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _lines(units[..., 2:]), _fields(units[..., :2])
+    return _fields(units[..., :2]), _lines(units[..., 2:])
 
 
 def _q4_0(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _lines(units[..., 2:]), _fields(units[..., :2])
+    return _fields(units[..., :2]), _lines(units[..., 2:])
 
 
 def _mxfp4(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _lines(units[..., 1:]), _fields(units[..., :1])
+    return _fields(units[..., :1]), _lines(units[..., 1:])
 
 
 def _nibbles(values: torch.Tensor) -> torch.Tensor:
@@ -75,7 +76,7 @@ def _nibbles(values: torch.Tensor) -> torch.Tensor:
 
 def _in_blocks(units: torch.Tensor) -> torch.Tensor:
     """[outputs, superblocks, 256, ...] -> [outputs, blocks, 32, ...]"""
-    return units.unflatten(2, (8, BLOCK)).flatten(1, 2)
+    return units.unflatten(2, (_BLOCKS, BLOCK)).flatten(1, 2)
 
 
 def _scales_k(packed: torch.Tensor) -> torch.Tensor:
@@ -96,7 +97,7 @@ def _chunks(quants: torch.Tensor) -> torch.Tensor:
 
 def _q4_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     values = _in_blocks(_chunks(units[..., 16:]))
-    return _nibbles(values), _scales_k(units[..., 4:16]), _fields(units[..., :2], units[..., 2:4])
+    return _scales_k(units[..., 4:16]), _fields(units[..., :2], units[..., 2:4]), _nibbles(values)
 
 
 def _q5_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -105,7 +106,8 @@ def _q5_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     bits = units[..., 16:48, None] >> torch.arange(8, dtype=torch.uint8) & 1
     fifth = bits.transpose(2, 3).flatten(1, 2).unflatten(-1, (8, _STEP))
     high = (fifth << torch.arange(8, dtype=torch.uint8)[:, None]).sum(2, dtype=torch.uint8)
-    return _nibbles(values), high[:, :, None], _scales_k(units[..., 4:16]), _fields(units[..., :2], units[..., 2:4])
+    supers = _fields(units[..., :2], units[..., 2:4])
+    return _scales_k(units[..., 4:16]), supers, high[:, :, None], _nibbles(values)
 
 
 def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -115,7 +117,8 @@ def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     upper = _in_blocks((moved & 3).flatten(2)).unflatten(-1, (2, 4, _STEP))
     high = (upper << torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]).sum(3, dtype=torch.uint8)
     scales = units[..., 192:208].unflatten(-1, (8, 2)).flatten(1, 2)
-    return _nibbles(_in_blocks(low)), high, scales[..., None], _fields(units[..., 208:])
+    supers = _fields(units[..., 208:], torch.zeros_like(units[..., 208:]))  # so that quants begin with a cache line
+    return scales[..., None], supers, high, _nibbles(_in_blocks(low))
 
 
 FORMATS: dict[BlockType, BlockFormat] = {
@@ -128,23 +131,34 @@ FORMATS: dict[BlockType, BlockFormat] = {
 }
 
 
+def _grouped(form: BlockFormat, weight: torch.Tensor) -> torch.Tensor:
+    """Packs outputs, uint8 [a multiple of _GROUP, bytes of a row]: uint8 [groups, bytes]."""
+    units = weight.unflatten(1, (-1, form.size))
+    blocks = units.shape[1] * form.inputs // BLOCK
+    missing = -blocks % _BLOCKS
+    parts = []
+    for part in form.parts(units):
+        grouped = part.unflatten(0, (-1, _GROUP)).permute(0, 2, 3, 1, 4)  # [groups, blocks, lines, 16, bytes]
+        if part.shape[1] == blocks:
+            padded = nn.functional.pad(grouped, (0, 0, 0, 0, 0, 0, 0, missing))
+            grouped = padded.unflatten(1, (-1, _BLOCKS))
+        parts.append(grouped.flatten(2))
+    groups = torch.cat(parts, 2).flatten(1)
+    return groups[:, : groups.shape[1] - missing * parts[-1].shape[2] // _BLOCKS]
+
+
 def packed(kind: BlockType, weight: torch.Tensor) -> torch.Tensor:
     """Packs a weight, uint8 [outputs, bytes of a row], as `csrc/gemm_blocks.c` describes: uint8 [groups, bytes]."""
     form = FORMATS[kind]
     outputs, width = weight.shape
-    of_unit = sum(part.nbytes for part in form.parts(weight.new_zeros(1, 1, form.size)))
-    found = empty_in_huge_pages((-(-outputs // _GROUP), _GROUP * width // form.size * of_unit), torch.uint8)
+    size = _grouped(form, weight.new_zeros(_GROUP, width)).shape[1]
+    found = empty_in_huge_pages((-(-outputs // _GROUP), size), torch.uint8)
     # Few outputs at a time: unpacked values take much more memory than the weight.
     step = max(1, _BYTES_AT_ONCE // (_GROUP * width)) * _GROUP
     for first in range(0, outputs, step):
         some = weight[first : first + step]
-        missing = -len(some) % _GROUP
-        if missing:
-            some = torch.cat([some, some.new_zeros(missing, width)])
-        parts = form.parts(some.unflatten(1, (-1, form.size)))
-        grouped = [part.unflatten(0, (-1, _GROUP)) for part in parts]  # [groups, 16, blocks, lines or fields, bytes]
-        groups = found[first // _GROUP : (first + len(some)) // _GROUP]
-        torch.cat([part.permute(0, 2, 3, 1, 4).flatten(1) for part in grouped], 1, out=groups)
+        some = nn.functional.pad(some, (0, 0, 0, -len(some) % _GROUP))
+        found[first // _GROUP : (first + len(some)) // _GROUP] = _grouped(form, some)
     return found
 
 

@@ -5,19 +5,21 @@
  * fused multiply-add of float32 per block (two where blocks have a least value). A row's bits therefore depend neither
  * on the other rows nor on the kind of vectors: all kinds, and plain C, give the same.
  *
- * A packed weight is divided into groups of 16 outputs. A group consists of parts that each cover all its blocks, in
- * this order; see packed_group for their sizes:
+ * A packed weight is divided into groups of 16 outputs, a group into superblocks of 256 inputs, which lie in the order in
+ * which they are read: a processor then reads a group as one stream. A superblock consists of these parts, each of them
+ * for its 8 blocks, of which the last superblock's quants may have fewer:
  *
+ *   scales  16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the superblock's
+ *           (Q4_K, Q5_K), or 16 scales of the first and 16 of the second half of a block (Q6_K), in 8 bits
+ *   supers  of the whole superblock: 16 float16 scales, then 16 units of least values (Q4_K, Q5_K) or nothing (Q6_K)
+ *   high    the fifth bit (Q5_K): a line per block, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines
+ *           per block, for steps 0 to 3 and 4 to 7, two bits per step
  *   quants  the low 4 bits, or all 8. A line of 64 bytes holds STEP inputs of each of 16 outputs. A block of 8-bit
  *           weights has 8 lines, for steps 0 to 7; of others 4, which hold step s in the low halves of the bytes and
  *           step s + 4 in the high halves.
- *   high    the fifth bit (Q5_K): a line per block, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines
- *           per block, for steps 0 to 3 and 4 to 7, two bits per step
- *   scales  of a block: 16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the
- *           superblock's (Q4_K, Q5_K), or 16 scales of its first and 16 of its second half (Q6_K), in 8 bits; of a group
- *           of inputs: 16 float32 (GROUP4, GROUP8)
- *   supers  of a superblock of 256 inputs: 16 float16 scales (Q6_K), and 16 units of least values (Q4_K, Q5_K); of a
- *           group of inputs: 16 zero points (GROUP4, GROUP8), between 0 and the largest integer
+ *
+ * GROUP4 and GROUP8 have quants alone there. Behind all superblocks of a group follow their scales, 16 float32 per group
+ * of inputs, and their zero points, 16 per group of inputs, between 0 and the largest integer.
  *
  * GROUP4 and GROUP8 are integers with a float32 scale and a zero point per group of any number of blocks, such as all
  * inputs; those of 8 bits are stored less 128. The other formats are those of GGUF
@@ -35,6 +37,7 @@
 #define BLOCK 32            /* inputs */
 #define STEP 4              /* inputs that are multiplied at once */
 #define STEPS (BLOCK / STEP)
+#define SUPERBLOCK 8        /* blocks */
 #define LINE 64             /* bytes */
 #define LEAST_BYTES 131072  /* of weight; with less, waking a thread costs more than it saves */
 #define LEAST_ROUNDED 32768 /* elements, likewise */
@@ -52,12 +55,16 @@
 /* The value that stands for zero in unsigned weights. */
 #define ZERO_OF(TYPE) ((TYPE) == Q4_0_WEIGHT ? 8 : (TYPE) == Q6_K_WEIGHT ? 32 : (TYPE) == MXFP4_WEIGHT ? 12 : 0)
 
+typedef int32_t ivec8 __attribute__((vector_size(2 * LANES), aligned(4)));
+typedef int8_t i8vec __attribute__((vector_size(LANES), aligned(1)));
+
 /* Twice the values of MXFP4, plus 12. */
 #define MXFP4_VALUES 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
 
+/* The parts of a superblock of one group of outputs. */
 typedef struct {
-    const uint8_t *quants, *high, *scales, *supers;
-    uint32_t per_scale; /* blocks per group of inputs, of GROUP4 and GROUP8 */
+    const uint8_t *first, *quants, *high, *scales, *supers;
+    uint32_t before, per_scale; /* of GROUP4 and GROUP8: blocks before this one, and per group of inputs */
 } Packed;
 
 /* The rows as they are multiplied, in the working memory. Each part has an entry per row and block. */
@@ -81,64 +88,112 @@ INLINE Rounded rounded_from(Rounded x, int64_t at) {
     return (Rounded){x.quants + at * BLOCK, x.units + at, x.shares + at, x.sums + 2 * at, x.starts + 2 * at};
 }
 
-/* Returns the parts of a group of outputs. */
-INLINE Packed packed_group(const Gemm *p, int64_t group, int type) {
-    const int64_t blocks = p->inputs / BLOCK, supers = blocks / 8;
-    const int64_t parts = IN_GROUPS(type) ? p->inputs / p->group : 0;
-    const int64_t of_super = type == Q6_K_WEIGHT ? 32 : WITH_LEAST(type) ? 64 : 0;
-    const int64_t quants = blocks * (EIGHT_BITS(type) ? 512 : 256);
-    const int64_t high = blocks * (type == Q5_K_WEIGHT ? 64 : type == Q6_K_WEIGHT ? 128 : 0);
-    const int64_t scales = IN_GROUPS(type) ? parts * 64 : blocks * (type == MXFP4_WEIGHT ? 16 : 32);
-    const int64_t last = IN_GROUPS(type) ? parts * 16 : supers * of_super;
-    const uint8_t *first = (const uint8_t *)p->weight + group * (quants + high + scales + last);
-    return (Packed){first, first + quants, first + quants + high, first + quants + high + scales,
-                    IN_GROUPS(type) ? (uint32_t)(p->group / BLOCK) : 0};
+/* The bytes of a block's quants. */
+INLINE int64_t quant_bytes(int type) { return (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE; }
+
+/* The bytes of a superblock's scales, of its supers, and of its high bits. */
+INLINE int64_t scale_bytes(int type) { return IN_GROUPS(type) ? 0 : SUPERBLOCK * (type == MXFP4_WEIGHT ? GROUP : 2 * GROUP); }
+INLINE int64_t super_bytes(int type) { return IN_SUPERS(type) ? LINE : 0; }
+INLINE int64_t high_bytes(int type) { return SUPERBLOCK * LINE * (type == Q5_K_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
+
+/* The bytes of a whole superblock. */
+INLINE int64_t superblock_bytes(int type) {
+    return scale_bytes(type) + super_bytes(type) + high_bytes(type) + SUPERBLOCK * quant_bytes(type);
 }
 
-/* Rounds a block of a row, whose first element is `at`. A block with an infinite element or one that is not a number gets the unit NaN. The loops
- * are over integers where they reduce, so that compilers turn them into vectors. */
-INLINE void round_block(const Gemm *p, int64_t at, Rounded to, int zero) {
-    float x[BLOCK], most;
-    uint32_t largest = 0; /* sizes are ordered as their bits are */
-    for (int i = 0; i < BLOCK; i++) x[i] = element_of_rows(p, at + i);
-    for (int i = 0; i < BLOCK; i++) {
-        uint32_t size;
-        memcpy(&size, x + i, sizeof size);
-        size &= 0x7fffffff;
-        largest = size > largest ? size : largest;
+/* Returns the parts of the superblock of a group of outputs that begins with block `before`. */
+INLINE Packed packed_superblock(const Gemm *p, int64_t group, int64_t before, int type) {
+    const int64_t blocks = p->inputs / BLOCK, missing = -blocks & (SUPERBLOCK - 1);
+    const int64_t parts = IN_GROUPS(type) ? p->inputs / p->group : 0;
+    const int64_t size = (blocks + missing) / SUPERBLOCK * superblock_bytes(type) - missing * quant_bytes(type);
+    const uint8_t *first = (const uint8_t *)p->weight + group * (size + parts * 5 * GROUP), *behind = first + size;
+    const uint8_t *at = first + before / SUPERBLOCK * superblock_bytes(type);
+    Packed w = {.first = at, .scales = at, .supers = at + scale_bytes(type)};
+    w.high = w.supers + super_bytes(type);
+    w.quants = w.high + high_bytes(type);
+    if (IN_GROUPS(type)) {
+        w.scales = behind, w.supers = behind + parts * 4 * GROUP;
+        w.before = (uint32_t)before, w.per_scale = (uint32_t)(p->group / BLOCK);
     }
+    return w;
+}
+
+/* Returns the larger elements of two vectors of integers. */
+#define LARGER(A, B) (((A) & ((A) > (B))) | ((B) & ((A) <= (B))))
+
+/* Returns the largest of 16 integers. */
+INLINE int32_t largest_of_ivec(ivec x) {
+    ivec8 a, b;
+    memcpy(&a, &x, sizeof a);
+    memcpy(&b, (char *)&x + sizeof a, sizeof b);
+    a = LARGER(a, b);
+    ivec4 c, d;
+    memcpy(&c, &a, sizeof c);
+    memcpy(&d, (char *)&a + sizeof c, sizeof d);
+    c = LARGER(c, d);
+    const int32_t left = c[0] > c[1] ? c[0] : c[1], right = c[2] > c[3] ? c[2] : c[3];
+    return left > right ? left : right;
+}
+
+/* Returns the sum of 16 integers. */
+INLINE int32_t sum_of_ivec(ivec x) {
+    ivec8 a, b;
+    memcpy(&a, &x, sizeof a);
+    memcpy(&b, (char *)&x + sizeof a, sizeof b);
+    a += b;
+    ivec4 c, d;
+    memcpy(&c, &a, sizeof c);
+    memcpy(&d, (char *)&a + sizeof c, sizeof d);
+    c += d;
+    return c[0] + c[1] + c[2] + c[3];
+}
+
+/* Rounds a block of a row, given by halves. A block with an infinite element or one that is not a number gets the unit
+ * NaN. */
+INLINE void round_block(vec left, vec right, Rounded to, int zero, int halves) {
+    const ivec sizes = (ivec)left & 0x7fffffff, others = (ivec)right & 0x7fffffff; /* are ordered as their bits are */
+    const int32_t largest = largest_of_ivec(LARGER(sizes, others));
     if (largest >= 0x7f800000) {
         memset(to.quants, 0, BLOCK);
         *to.units = *to.shares = NAN, to.sums[0] = to.sums[1] = 0, to.starts[0] = to.starts[1] = 0;
         return;
     }
+    float most;
     memcpy(&most, &largest, sizeof most);
     float per_unit = most > 0 ? 127.0f / most : 0;
     if (per_unit > FLT_MAX) per_unit = FLT_MAX; /* of a block of tiny elements */
     *to.units = most / 127.0f;
-    int32_t whole[BLOCK], left = 0, right = 0;
     /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
-    for (int i = 0; i < BLOCK; i++) whole[i] = (int32_t)((x[i] * per_unit + 12582912.0f) - 12582912.0f);
-    for (int i = 0; i < BLOCK; i++) to.quants[i] = (int8_t)whole[i];
-    for (int i = 0; i < BLOCK / 2; i++) left += whole[i], right += whole[i + BLOCK / 2];
-    to.sums[0] = (float)(left + right), to.sums[1] = (float)right;
+    const ivec first = __builtin_convertvector((left * per_unit + 12582912.0f) - 12582912.0f, ivec);
+    const ivec second = __builtin_convertvector((right * per_unit + 12582912.0f) - 12582912.0f, ivec);
+    const i8vec quants[] = {__builtin_convertvector(first, i8vec), __builtin_convertvector(second, i8vec)};
+    memcpy(to.quants, quants, sizeof quants);
+    const int32_t of_all = sum_of_ivec(first + second), of_right = sum_of_ivec(second);
+    to.sums[0] = (float)of_all, to.sums[1] = (float)of_right;
     *to.shares = to.sums[0] * *to.units;
-    to.starts[0] = -zero * (p->type == Q6_K_WEIGHT ? left : left + right), to.starts[1] = -zero * right;
+    to.starts[0] = -zero * (halves ? of_all - of_right : of_all), to.starts[1] = -zero * of_right;
+}
+
+INLINE void round_blocks_of(const Gemm *p, int64_t first, int64_t last, int most, int zero, int bf16) {
+    const int64_t blocks = (p->row_count + most - 1) / most, across = p->inputs / BLOCK;
+    const Rounded into = rounded_rows(p);
+    const int halves = p->type == Q6_K_WEIGHT;
+    for (int64_t block = first; block < last; block++) {
+        const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t b = 0; b < across; b++) {
+                const int64_t at = (begin + r) * p->inputs + b * BLOCK;
+                const vec left = load_vec(p->rows, at, bf16), right = load_vec(p->rows, at + LANES, bf16);
+                round_block(left, right, rounded_from(into, begin * across + b * count + r), zero, halves);
+            }
+    }
 }
 
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
  * [inputs / BLOCK, rows of the block, BLOCK]. zero: what stands for zero in the weights, where sums begin with its share */
 INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most, int zero) {
-    const int64_t blocks = (p->row_count + most - 1) / most, across = p->inputs / BLOCK;
-    const Rounded into = rounded_rows(p);
-    for (int64_t block = first; block < last; block++) {
-        const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
-        for (int64_t r = 0; r < count; r++)
-            for (int64_t b = 0; b < across; b++) {
-                const int64_t to = begin * across + b * count + r;
-                round_block(p, (begin + r) * p->inputs + b * BLOCK, rounded_from(into, to), zero);
-            }
-    }
+    if (p->wide_rows) round_blocks_of(p, first, last, most, zero, 0);
+    else round_blocks_of(p, first, last, most, zero, 1);
 }
 
 static void run(const Gemm *p, Task round_rows, Task multiply, int64_t most, int32_t threads) {
@@ -191,14 +246,14 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
     (void)thread_id;
     for (int64_t group = first; group < last; group++)
         for (int64_t row = 0; row < p->row_count; row++) {
-            const Packed w = packed_group(p, group, type);
             float totals[GROUP] = {0};
-            for (int64_t block = 0; block < blocks; block++)
+            for (int64_t all = 0; all < blocks; all++) {
+                const int64_t at = row * blocks + all, block = all % SUPERBLOCK;
+                const Packed w = packed_superblock(p, group, all - block, type);
                 for (int o = 0; o < GROUP; o++) {
-                    const int64_t at = row * blocks + block;
                     const float unit = x.units[at];
                     const int32_t of_all = (int32_t)x.sums[2 * at], of_right = (int32_t)x.sums[2 * at + 1];
-                    const uint8_t *scales = w.scales + block * 32, *supers;
+                    const uint8_t *scales = w.scales + block * 32;
                     int32_t left = -zero * (of_all - of_right), right = -zero * of_right, sum;
                     for (int step = 0; step < STEPS; step++)
                         for (int i = 0; i < STEP; i++) {
@@ -208,26 +263,26 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
                     sum = left + right;
                     float scale;
                     if (IN_GROUPS(type)) {
-                        const int64_t place = block / w.per_scale * GROUP + o;
+                        const int64_t place = (w.before + block) / w.per_scale * GROUP + o;
                         memcpy(&scale, w.scales + 4 * place, sizeof scale);
                         sum -= (w.supers[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
                     } else if (type == MXFP4_WEIGHT) {
                         scale = half_of_power(w.scales[block * GROUP + o]);
                     } else if (type == Q6_K_WEIGHT) {
-                        scale = float_of_half(w.supers + block / 8 * 32 + 2 * o);
+                        scale = float_of_half(w.supers + 2 * o);
                         sum = (int8_t)scales[o] * left + (int8_t)scales[GROUP + o] * right;
                     } else if (WITH_LEAST(type)) {
-                        scale = float_of_half(w.supers + block / 8 * 64 + 2 * o) * (float)scales[o];
+                        scale = float_of_half(w.supers + 2 * o) * (float)scales[o];
                     } else {
                         scale = float_of_half(scales + 2 * o);
                     }
                     totals[o] = fmaf(scale * unit, (float)sum, totals[o]);
                     if (WITH_LEAST(type)) {
-                        supers = w.supers + block / 8 * 64 + 32 + 2 * o;
-                        const float least = float_of_half(supers) * (float)scales[GROUP + o];
+                        const float least = float_of_half(w.supers + 32 + 2 * o) * (float)scales[GROUP + o];
                         totals[o] = fmaf(-least, x.shares[at], totals[o]);
                     }
                 }
+            }
             store_sums(p, row, group * GROUP, totals);
         }
 }
@@ -247,7 +302,8 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_TARGET __attribute__((target("avx2,fma,f16c")))
 #define BLOCK_ROWS 16
 #define BLOCK_STREAMS 4
-#define BLOCK_AHEAD 0
+#define BLOCK_AHEAD 2048
+#define BLOCK_AHEAD_OF_ONE 0
 #define BLOCK_MADDUBS 1
 #include "gemm_blocks_256.h"
 #include "gemm_blocks.h"
@@ -256,7 +312,8 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_TARGET __attribute__((target("avx2,fma,f16c,avxvnni")))
 #define BLOCK_ROWS 16
 #define BLOCK_STREAMS 4
-#define BLOCK_AHEAD 0
+#define BLOCK_AHEAD 2048
+#define BLOCK_AHEAD_OF_ONE 0
 #define BLOCK_MADDUBS 0
 #define BLOCK_DOT _mm256_dpbusd_avx_epi32
 #include "gemm_blocks_256.h"
@@ -267,7 +324,8 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_TARGET __attribute__((target("avx2,fma,f16c,avx512vl,avx512vnni")))
 #define BLOCK_ROWS 16
 #define BLOCK_STREAMS 4
-#define BLOCK_AHEAD 0
+#define BLOCK_AHEAD 2048
+#define BLOCK_AHEAD_OF_ONE 0
 #define BLOCK_MADDUBS 0
 #define BLOCK_DOT _mm256_dpbusd_epi32
 #include "gemm_blocks_256.h"
@@ -279,6 +337,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_ROWS 8
 #define BLOCK_STREAMS 4
 #define BLOCK_AHEAD 2048
+#define BLOCK_AHEAD_OF_ONE 1024
 #define BLOCK_MADDUBS 0
 #define BLOCK_INT __m512i
 #define BLOCK_FLOAT __m512

@@ -7,7 +7,8 @@
  *   BLOCK_ROWS            rows that are multiplied while a block of weights is in registers
  *   BLOCK_STREAMS         groups of outputs that are read side by side, where the processor reads several streams
  *                         faster than one
- *   BLOCK_AHEAD           bytes ahead of which weights are prefetched; 0 where that makes the processor's own
+ *   BLOCK_AHEAD           bytes ahead of which weights are prefetched for several rows, and
+ *   BLOCK_AHEAD_OF_ONE    for one, which passes them sooner; 0 where that makes the processor's own
  *                         prefetching slower
  *   BLOCK_MADDUBS         1 where pairs of products are summed in 16 bits, which must not saturate; 0 where four
  *                         products are added to a sum of 32 bits
@@ -84,9 +85,9 @@ typedef struct {
     BLOCK_FLOAT least; /* unit of least values, of Q4_K and Q5_K */
 } BLOCK_NAME(Supers);
 
-BLOCK_INLINE BLOCK_NAME(Supers) BLOCK_NAME(supers_of)(const Packed *w, int64_t block, int v, int type) {
+BLOCK_INLINE BLOCK_NAME(Supers) BLOCK_NAME(supers_of)(const Packed *w, int v, int type) {
     BLOCK_NAME(Supers) of = {BLOCK_FLOATS(0), BLOCK_FLOATS(0)};
-    const uint8_t *supers = w->supers + block / 8 * (type == Q6_K_WEIGHT ? 32 : 64) + v * 2 * BLOCK_LANES;
+    const uint8_t *supers = w->supers + v * 2 * BLOCK_LANES;
     if (IN_SUPERS(type)) of.scale = BLOCK_HALVES(supers);
     if (WITH_LEAST(type)) of.least = BLOCK_HALVES(supers + 32);
     return of;
@@ -105,7 +106,7 @@ BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, BLOCK_N
     const uint8_t *scales = w->scales + block * 32;
     BLOCK_NAME(Factors) of;
     if (IN_GROUPS(type)) {
-        const int64_t at = (uint32_t)block / w->per_scale * GROUP + v * BLOCK_LANES;
+        const int64_t at = (w->before + (uint32_t)block) / w->per_scale * GROUP + v * BLOCK_LANES;
         const int moved = type == GROUP8_WEIGHT && BLOCK_MADDUBS ? 128 : 0;
         of.scale = BLOCK_LOAD_FLOATS(w->scales + at * 4);
         of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->supers + at)));
@@ -182,50 +183,61 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers
     }
 }
 
-/* Multiplies `count` rows by `groups` groups of outputs, constants in each inlined copy as `type` is. */
-BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int groups, int64_t row, int count, int type) {
-    const int64_t blocks = p->inputs / BLOCK;
-    const int bytes = EIGHT_BITS(type) ? STEPS * LINE : STEPS / 2 * LINE;
-    Packed w[BLOCK_STREAMS];
-    BLOCK_NAME(Supers) supers[BLOCK_STREAMS][BLOCK_VECTORS];
+/* Multiplies `count` rows by `streams` groups of outputs, `apart` from each other; `count`, `streams` and `type` are
+ * constants in each inlined copy. */
+BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apart, int streams, int64_t row, int count,
+                                       int type) {
+    const int64_t blocks = p->inputs / BLOCK, lines = superblock_bytes(type) / 64;
     BLOCK_FLOAT totals[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS];
-    for (int g = 0; g < groups; g++) {
-        w[g] = packed_group(p, group + g, type);
+    for (int g = 0; g < streams; g++)
         for (int i = 0; i < count * BLOCK_VECTORS; i++) totals[g][i] = BLOCK_FLOATS(0);
-    }
     const Rounded rounded = rounded_rows(p);
-    for (int64_t block = 0; block < blocks; block++) {
-        const Rounded x = rounded_from(rounded, row * blocks + block * count);
-        for (int g = 0; g < groups; g++) {
-            if (block % 8 == 0)
-                for (int v = 0; v < BLOCK_VECTORS; v++) supers[g][v] = BLOCK_NAME(supers_of)(w + g, block, v, type);
-            if (BLOCK_AHEAD)
-                for (int line = 0; line < bytes; line += 64)
-                    __builtin_prefetch(w[g].quants + block * bytes + line + BLOCK_AHEAD, 0, 2);
-            BLOCK_NAME(add_block)(w + g, supers[g], totals[g], x, block, count, type);
+    for (int64_t before = 0; before < blocks; before += SUPERBLOCK) {
+        const int64_t left = blocks - before, here = left < SUPERBLOCK ? left : SUPERBLOCK;
+        Packed w[BLOCK_STREAMS];
+        BLOCK_NAME(Supers) supers[BLOCK_STREAMS][BLOCK_VECTORS];
+        for (int g = 0; g < streams; g++) {
+            w[g] = packed_superblock(p, group + g * apart, before, type);
+            for (int v = 0; v < BLOCK_VECTORS; v++) supers[g][v] = BLOCK_NAME(supers_of)(w + g, v, type);
+        }
+        for (int64_t block = 0; block < here; block++) {
+            const Rounded x = rounded_from(rounded, row * blocks + (before + block) * count);
+            for (int g = 0; g < streams; g++) {
+                if (BLOCK_AHEAD) /* the block's share of the superblock */
+                    for (int64_t i = lines * block / SUPERBLOCK; i < lines * (block + 1) / SUPERBLOCK; i++)
+                        __builtin_prefetch(w[g].first + 64 * i + (count == 1 ? BLOCK_AHEAD_OF_ONE : BLOCK_AHEAD), 0, 2);
+                BLOCK_NAME(add_block)(w + g, supers[g], totals[g], x, block, count, type);
+            }
         }
     }
-    for (int g = 0; g < groups; g++)
+    for (int g = 0; g < streams; g++)
         for (int r = 0; r < count; r++) {
             float sums[GROUP];
             for (int v = 0; v < BLOCK_VECTORS; v++)
                 BLOCK_STORE(sums + v * BLOCK_LANES, totals[g][r * BLOCK_VECTORS + v]);
-            store_sums(p, row + r, (group + g) * GROUP, sums);
+            store_sums(p, row + r, (group + g * apart) * GROUP, sums);
         }
 }
 
-BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t first, int64_t last, int type) {
+/* Multiplies all rows by `streams` groups of outputs, `apart` from each other. */
+BLOCK_INLINE void BLOCK_NAME(all_rows)(const Gemm *p, int64_t group, int64_t apart, int streams, int type) {
     const int64_t blocks = (p->row_count + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    for (int64_t group = first, next; group < last; group = next) {
-        next = last - group >= BLOCK_STREAMS ? group + BLOCK_STREAMS : group + 1;
-        for (int64_t block = 0, row = 0, end; block < blocks; block++, row = end) {
-            end = p->row_count * (block + 1) / blocks;
-            const int count = (int)(end - row);
-            if (next - group == 1) BLOCK_NAME(multiply)(p, group, 1, row, count, type);
-            else if (count == 1) BLOCK_NAME(multiply)(p, group, BLOCK_STREAMS, row, 1, type);
-            else BLOCK_NAME(multiply)(p, group, BLOCK_STREAMS, row, count, type);
-        }
+    for (int64_t block = 0, row = 0, end; block < blocks; block++, row = end) {
+        end = p->row_count * (block + 1) / blocks;
+        const int count = (int)(end - row);
+        if (count == 1) BLOCK_NAME(multiply)(p, group, apart, streams, row, 1, type);
+        else BLOCK_NAME(multiply)(p, group, apart, streams, row, count, type);
     }
+}
+
+/* Multiplies all rows by groups `first` to `last` - 1. BLOCK_STREAMS of these groups are read side by side, each from its
+ * own share of them, so that every stream goes through memory in order. */
+BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t first, int64_t last, int type) {
+    const int64_t apart = (last - first) / BLOCK_STREAMS;
+    for (int64_t group = first; group < first + apart; group++)
+        BLOCK_NAME(all_rows)(p, group, apart, BLOCK_STREAMS, type);
+    for (int64_t group = first + BLOCK_STREAMS * apart; group < last; group++)
+        BLOCK_NAME(all_rows)(p, group, 0, 1, type);
 }
 
 #define BLOCK_TASK(NAME, TYPE)                                                                                         \
@@ -253,6 +265,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_ADD
 #undef BLOCK_ADD16
 #undef BLOCK_AHEAD
+#undef BLOCK_AHEAD_OF_ONE
 #undef BLOCK_AND
 #undef BLOCK_BYTES
 #undef BLOCK_DOT

@@ -12,6 +12,7 @@
 #define AMX_ROWS 16
 /* Rows from which tiles are faster than AVX-512's code, as measured: the sooner, the more that code unpacks and scales. */
 #define AMX_LEAST_ROWS(TYPE) (WITH_LEAST(TYPE) ? 4 : (TYPE) == Q6_K_WEIGHT ? 6 : 9)
+#define AMX_AHEAD 4096    /* bytes ahead of which weights are prefetched */
 #define LEAD 4            /* blocks that are unpacked ahead: tiles cannot be loaded from stores still in flight */
 #define RING 8            /* unpacked blocks that are kept */
 
@@ -23,17 +24,21 @@ AMX_TILE_INLINE void shape_block(int count) {
     TILE_SHAPE(&shapes);
 }
 
-AMX_TILE_INLINE void unpack_block(const Packed *w, int64_t block, uint8_t *into, int type) {
-    const int bytes = EIGHT_BITS(type) ? STEPS * LINE : STEPS / 2 * LINE;
-    for (int line = 0; line < bytes; line += 64) __builtin_prefetch(w->quants + block * bytes + line + 4096, 0, 2);
+/* Unpacks a block of a group of outputs, and prefetches its share of a superblock ahead. */
+AMX_TILE_INLINE void unpack_block(const Gemm *p, int64_t group, int64_t block, uint8_t *into, int type) {
+    const int64_t at = block % SUPERBLOCK, lines = superblock_bytes(type) / 64;
+    const Packed w = packed_superblock(p, group, block - at, type);
+    for (int64_t i = lines * at / SUPERBLOCK; i < lines * (at + 1) / SUPERBLOCK; i++)
+        __builtin_prefetch(w.first + 64 * i + AMX_AHEAD, 0, 2);
     for (int step = 0; step < STEPS; step++)
-        _mm512_store_si512(into + step * LINE, vnni_weights_of(w, block, step, 0, type));
+        _mm512_store_si512(into + step * LINE, vnni_weights_of(&w, at, step, 0, type));
 }
 
-/* Adds a block's sums to the totals of `count` rows. x: of the first row; those of the next rows follow */
+/* Adds a block's sums to the totals of `count` rows. block: within the superblock w. x: of the first row; those of the
+ * next rows follow */
 AMX_TILE_INLINE void add_tile(const Packed *w, __m512 *totals, Rounded x, int64_t block, const int32_t *whole,
                               const int32_t *right, int count, int type) {
-    const vnni_Factors factors = vnni_factors_of(w, vnni_supers_of(w, block, 0, type), block, 0, type);
+    const vnni_Factors factors = vnni_factors_of(w, vnni_supers_of(w, 0, type), block, 0, type);
     for (int r = 0; r < count; r++) {
         __m512i second = _mm512_load_si512(whole + r * GROUP), first = second;
         if (type == Q6_K_WEIGHT) {
@@ -50,16 +55,15 @@ AMX_TILE_INLINE void add_tile(const Packed *w, __m512 *totals, Rounded x, int64_
 /* Multiplies `count` rows by a group of outputs. The sums of a block are added while the next block is multiplied. */
 AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int count, int type) {
     const int64_t blocks = p->inputs / BLOCK;
-    const Packed w = packed_group(p, group, type);
     const Rounded rounded = rounded_rows(p);
     uint8_t unpacked[RING][STEPS * LINE] __attribute__((aligned(64)));
     int32_t whole[2][AMX_ROWS * GROUP] __attribute__((aligned(64)));
     int32_t right[2][AMX_ROWS * GROUP] __attribute__((aligned(64)));
     __m512 totals[AMX_ROWS];
     for (int r = 0; r < count; r++) totals[r] = _mm512_setzero_ps();
-    for (int64_t block = 0; block < LEAD && block < blocks; block++) unpack_block(&w, block, unpacked[block], type);
+    for (int64_t block = 0; block < LEAD && block < blocks; block++) unpack_block(p, group, block, unpacked[block], type);
     for (int64_t block = 0; block <= blocks; block++) {
-        if (block + LEAD < blocks) unpack_block(&w, block + LEAD, unpacked[(block + LEAD) % RING], type);
+        if (block + LEAD < blocks) unpack_block(p, group, block + LEAD, unpacked[(block + LEAD) % RING], type);
         if (block < blocks) {
             const int8_t *quants = rounded.quants + (row * blocks + block * count) * BLOCK;
             const uint8_t *weights = unpacked[block % RING];
@@ -77,9 +81,10 @@ AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int
             }
         }
         if (block) {
-            const int64_t last = block - 1;
+            const int64_t last = block - 1, at = last % SUPERBLOCK;
+            const Packed w = packed_superblock(p, group, last - at, type);
             const Rounded x = rounded_from(rounded, row * blocks + last * count);
-            add_tile(&w, totals, x, last, whole[last % 2], right[last % 2], count, type);
+            add_tile(&w, totals, x, at, whole[last % 2], right[last % 2], count, type);
         }
     }
     for (int r = 0; r < count; r++) {

@@ -98,22 +98,19 @@ NEON_INLINE int32x4_t NEON_NAME(bytes)(const uint8_t *from, int is_signed) {
     return vld1q_s32(found);
 }
 
-/* Adds a block's products to the totals of `count` rows. */
-NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_t *totals, int64_t row, int64_t block,
-                                      int count, int type) {
-    const int64_t first = row * (p->inputs / BLOCK) + block * count;
-    const Rounded rounded = rounded_rows(p);
-    const float *units = rounded.units + first, *shares = rounded.shares + first, *sums_of_x = rounded.sums + 2 * first;
+/* Adds a block's products to the totals of `count` rows. block: within the superblock w. x: of the first row; those of
+ * the next rows follow */
+NEON_INLINE void NEON_NAME(add_block)(const Packed *w, float32x4_t *totals, Rounded x, int64_t block, int count, int type) {
     const uint8_t *scales = w->scales + block * 32;
     const int zero = ZERO_OF(type);
     int32x4_t whole[NEON_ROWS * NEON_VECTORS];
     for (int i = 0; i < count * NEON_VECTORS; i++) whole[i] = vdupq_n_s32(0);
     for (int half = 0; half < 2; half++) {
         int32x4_t sums[NEON_ROWS * NEON_VECTORS];
-        NEON_NAME(sum_half)(w, block, half, rounded.quants + first * BLOCK, count, type, sums);
+        NEON_NAME(sum_half)(w, block, half, x.quants, count, type, sums);
         for (int r = 0; r < count; r++) {
-            const int32_t of_right = (int32_t)sums_of_x[2 * r + 1];
-            const int32x4_t off = vdupq_n_s32(zero * (half ? of_right : (int32_t)sums_of_x[2 * r] - of_right));
+            const int32_t of_right = (int32_t)x.sums[2 * r + 1];
+            const int32x4_t off = vdupq_n_s32(zero * (half ? of_right : (int32_t)x.sums[2 * r] - of_right));
             for (int v = 0; v < NEON_VECTORS; v++) {
                 const int i = r * NEON_VECTORS + v;
                 const int32x4_t sum = vsubq_s32(sums[i], off);
@@ -126,22 +123,22 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
     for (int v = 0; v < NEON_VECTORS; v++) {
         float32x4_t scale, least = vdupq_n_f32(0);
         if (IN_GROUPS(type)) {
-            const int64_t place = block / w->per_scale * GROUP + 4 * v;
+            const int64_t place = (w->before + (uint32_t)block) / w->per_scale * GROUP + 4 * v;
             const int32x4_t stored_less = vdupq_n_s32(type == GROUP8_WEIGHT ? 128 : 0);
             const int32x4_t zeros = vsubq_s32(NEON_NAME(bytes)(w->supers + place, 0), stored_less);
             scale = vld1q_f32((const float *)w->scales + place);
             for (int r = 0; r < count; r++) {
                 int32x4_t *sum = whole + r * NEON_VECTORS + v;
-                *sum = vmlsq_s32(*sum, zeros, vdupq_n_s32((int32_t)sums_of_x[2 * r]));
+                *sum = vmlsq_s32(*sum, zeros, vdupq_n_s32((int32_t)x.sums[2 * r]));
             }
         } else if (type == MXFP4_WEIGHT) {
             float found[4];
             for (int i = 0; i < 4; i++) found[i] = half_of_power(w->scales[block * GROUP + 4 * v + i]);
             scale = vld1q_f32(found);
         } else if (type == Q6_K_WEIGHT) {
-            scale = NEON_NAME(halves)(w->supers + block / 8 * 32 + 8 * v);
+            scale = NEON_NAME(halves)(w->supers + 8 * v);
         } else if (WITH_LEAST(type)) {
-            const uint8_t *supers = w->supers + block / 8 * 64 + 8 * v;
+            const uint8_t *supers = w->supers + 8 * v;
             scale = vmulq_f32(NEON_NAME(halves)(supers), vcvtq_f32_s32(NEON_NAME(bytes)(scales + 4 * v, 0)));
             const int32x4_t of_block = NEON_NAME(bytes)(scales + GROUP + 4 * v, 0);
             least = vmulq_f32(NEON_NAME(halves)(supers + 32), vcvtq_f32_s32(of_block));
@@ -150,25 +147,26 @@ NEON_INLINE void NEON_NAME(add_block)(const Gemm *p, const Packed *w, float32x4_
         }
         for (int r = 0; r < count; r++) {
             float32x4_t *total = totals + r * NEON_VECTORS + v;
-            const float32x4_t unit = vdupq_n_f32(units[r]), sum = vcvtq_f32_s32(whole[r * NEON_VECTORS + v]);
+            const float32x4_t unit = vdupq_n_f32(x.units[r]), sum = vcvtq_f32_s32(whole[r * NEON_VECTORS + v]);
             *total = vfmaq_f32(*total, vmulq_f32(scale, unit), sum);
             if (WITH_LEAST(type))
-                *total = vfmsq_f32(*total, least, vdupq_n_f32(shares[r]));
+                *total = vfmsq_f32(*total, least, vdupq_n_f32(x.shares[r]));
         }
     }
 }
 
 /* Multiplies `count` rows, a constant in each inlined copy as `type` is, by a group of outputs. */
 NEON_INLINE void NEON_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, int count, int type) {
-    const int64_t blocks = p->inputs / BLOCK;
-    const int bytes = (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE;
-    const Packed w = packed_group(p, group, type);
+    const int64_t blocks = p->inputs / BLOCK, lines = superblock_bytes(type) / 64;
+    const Rounded rounded = rounded_rows(p);
     float32x4_t totals[NEON_ROWS * NEON_VECTORS];
     for (int i = 0; i < count * NEON_VECTORS; i++) totals[i] = vdupq_n_f32(0);
-    for (int64_t block = 0; block < blocks; block++) {
-        for (int at = 0; at < bytes; at += 64)
-            __builtin_prefetch(w.quants + block * bytes + at + NEON_AHEAD, 0, 2);
-        NEON_NAME(add_block)(p, &w, totals, row, block, count, type);
+    for (int64_t all = 0; all < blocks; all++) {
+        const int64_t block = all % SUPERBLOCK;
+        const Packed w = packed_superblock(p, group, all - block, type);
+        for (int64_t i = lines * block / SUPERBLOCK; i < lines * (block + 1) / SUPERBLOCK; i++)
+            __builtin_prefetch(w.first + 64 * i + NEON_AHEAD, 0, 2);
+        NEON_NAME(add_block)(&w, totals, rounded_from(rounded, row * blocks + all * count), block, count, type);
     }
     for (int r = 0; r < count; r++) {
         float sums[GROUP];
