@@ -64,9 +64,8 @@ static int may_use_tiles(void) { return 0; }
 
 #endif
 
-#define PACED_ROWS 3               /* at most; more rows are slow enough by themselves */
-#define PACE 4                     /* pairs of inputs that are loaded at once */
-#define PACED_PREFETCH_BYTES 16384 /* prefetch distance */
+#define SIDE_BY_SIDE 2 /* groups of outputs that are read side by side for few rows */
+#define SIDE_ROWS 6    /* at most */
 
 /* Kept, since hypervisors take long to answer cpuid. */
 int draftwire_has_avx_vnni(void) {
@@ -190,37 +189,35 @@ AMX static void amx_groups(const void *call, int64_t first, int64_t last, int32_
 
 AVX_INLINE __m512bh load_bf16(const uint16_t *at) { return (__m512bh)_mm512_loadu_si512(at); }
 
-/* Adds the products of all inputs, for few rows. Few rows are multiplied so fast that loads of data still in flight
- * would crowd out prefetches: on a Zen 4, one row read memory at two thirds of the speed of six. PACE pairs are
- * therefore loaded while the previous PACE pairs are multiplied, and the fence holds back later instructions until
- * those loads are done. */
-AVX_INLINE void add_paced(__m512 *left, __m512 *right, const uint16_t *weight, const uint16_t *rows, int64_t inputs,
-                          int count) {
-    __m512bh first[PACE], second[PACE], next_first[PACE], next_second[PACE];
-    for (int i = 0; i < PACE; i++) {
-        first[i] = load_bf16(weight + i * PAIR);
-        second[i] = load_bf16(weight + i * PAIR + TILE_ELEMENTS);
-    }
-    for (int64_t k = 0; k < inputs; k += INPUT_BLOCK, weight += 2 * TILE_ELEMENTS) {
-        for (int pair = 0; pair < TILE; pair += PACE) {
-            const uint16_t *at = weight + pair * PAIR;
-            const uint16_t *next = at + PACE * PAIR;
-            if (pair + PACE == TILE) /* after the last block, any valid address */
-                next = k + INPUT_BLOCK < inputs ? weight + 2 * TILE_ELEMENTS : at;
-            _mm_lfence();
-            for (int i = 0; i < PACE; i++) {
-                _mm_prefetch((const char *)(at + i * PAIR) + PACED_PREFETCH_BYTES, _MM_HINT_T1);
-                _mm_prefetch((const char *)(at + i * PAIR + TILE_ELEMENTS) + PACED_PREFETCH_BYTES, _MM_HINT_T1);
+/* Multiplies all rows, `count` of them, by SIDE_BY_SIDE groups of outputs, `apart` from each other. Few rows are
+ * multiplied so fast that a core waits for memory, which it reads faster in several streams and without prefetches of
+ * ours. */
+AVX_INLINE void avx_rows_side_by_side(const Gemm *p, int64_t group, int64_t apart, int count) {
+    const int64_t inputs = p->inputs, size = OUTPUT_GROUP * inputs;
+    const uint16_t *weight = (const uint16_t *)p->weight + group * size, *rows = p->rows;
+    __m512 sums[2][SIDE_BY_SIDE][SIDE_ROWS];
+    for (int t = 0; t < 2; t++)
+        for (int s = 0; s < SIDE_BY_SIDE; s++)
+            for (int r = 0; r < count; r++) sums[t][s][r] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < inputs; k += INPUT_BLOCK)
+        for (int t = 0; t < 2; t++, weight += TILE_ELEMENTS)
+            for (int pair = 0; pair < TILE; pair++) {
+                __m512bh given[SIDE_ROWS];
+                for (int r = 0; r < count; r++) {
+                    int32_t both;
+                    memcpy(&both, rows + r * inputs + k + 2 * pair, sizeof both);
+                    given[r] = (__m512bh)_mm512_set1_epi32(both);
+                }
+                for (int s = 0; s < SIDE_BY_SIDE; s++) {
+                    const uint16_t *at = weight + s * apart * size + pair * PAIR;
+                    for (int r = 0; r < count; r++)
+                        sums[t][s][r] = _mm512_dpbf16_ps(sums[t][s][r], load_bf16(at), given[r]);
+                }
             }
-            for (int i = 0; i < PACE; i++) {
-                next_first[i] = load_bf16(next + i * PAIR);
-                next_second[i] = load_bf16(next + i * PAIR + TILE_ELEMENTS);
-            }
-            for (int i = 0; i < PACE; i++)
-                add_pair(left, right, first[i], second[i], rows + k + 2 * (pair + i), inputs, count);
-            for (int i = 0; i < PACE; i++) first[i] = next_first[i], second[i] = next_second[i];
-        }
-    }
+    for (int t = 0; t < 2; t++)
+        for (int s = 0; s < SIDE_BY_SIDE; s++)
+            for (int r = 0; r < count; r++)
+                store_vector(p, r, (group + s * apart) * OUTPUT_GROUP + t * TILE, sums[t][s][r]);
 }
 
 /* Multiplies `count` rows, a constant in each inlined copy, by one group of outputs. A single block of rows prefetches
@@ -234,23 +231,18 @@ AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, i
     const char *next = (const char *)(weight + OUTPUT_GROUP * inputs) + block * (inputs / INPUT_BLOCK) * lines * 64;
     __m512 left[AVX_ROWS], right[AVX_ROWS];
     for (int r = 0; r < count; r++) left[r] = right[r] = _mm512_setzero_ps();
-    if (blocks == 1 && count <= PACED_ROWS) {
-        add_paced(left, right, weight, rows, inputs, count);
-    } else {
-        for (int64_t k = 0; k < inputs; k += INPUT_BLOCK, weight += 2 * TILE_ELEMENTS) {
-            for (int pair = 0; pair < TILE; pair++) {
-                const uint16_t *at = weight + pair * PAIR;
-                if (blocks == 1) {
-                    _mm_prefetch((const char *)at + PREFETCH_BYTES, _MM_HINT_T1);
-                    _mm_prefetch((const char *)(at + TILE_ELEMENTS) + PREFETCH_BYTES, _MM_HINT_T1);
-                } else if (pair < lines) {
-                    _mm_prefetch(next, _MM_HINT_T1);
-                    next += 64;
-                }
-                add_pair(left, right, load_bf16(at), load_bf16(at + TILE_ELEMENTS), rows + k + 2 * pair, inputs, count);
+    for (int64_t k = 0; k < inputs; k += INPUT_BLOCK, weight += 2 * TILE_ELEMENTS)
+        for (int pair = 0; pair < TILE; pair++) {
+            const uint16_t *at = weight + pair * PAIR;
+            if (blocks == 1) {
+                _mm_prefetch((const char *)at + PREFETCH_BYTES, _MM_HINT_T1);
+                _mm_prefetch((const char *)(at + TILE_ELEMENTS) + PREFETCH_BYTES, _MM_HINT_T1);
+            } else if (pair < lines) {
+                _mm_prefetch(next, _MM_HINT_T1);
+                next += 64;
             }
+            add_pair(left, right, load_bf16(at), load_bf16(at + TILE_ELEMENTS), rows + k + 2 * pair, inputs, count);
         }
-    }
     for (int r = 0; r < count; r++) {
         store_vector(p, row + r, group * OUTPUT_GROUP, left[r]);
         store_vector(p, row + r, group * OUTPUT_GROUP + TILE, right[r]);
@@ -260,6 +252,19 @@ AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, i
 AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Gemm *p = call;
     (void)thread_id;
+    if (p->row_count <= SIDE_ROWS) {
+        /* Each stream goes through its own share of the groups. */
+        const int64_t apart = (last - first) / SIDE_BY_SIDE, end = first + apart;
+        for (int64_t group = first; group < end; group++) switch (p->row_count) {
+                case 1: avx_rows_side_by_side(p, group, apart, 1); break;
+                case 2: avx_rows_side_by_side(p, group, apart, 2); break;
+                case 3: avx_rows_side_by_side(p, group, apart, 3); break;
+                case 4: avx_rows_side_by_side(p, group, apart, 4); break;
+                case 5: avx_rows_side_by_side(p, group, apart, 5); break;
+                case 6: avx_rows_side_by_side(p, group, apart, 6); break;
+            }
+        first += SIDE_BY_SIDE * apart;
+    }
     for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);
 }
 
