@@ -107,7 +107,7 @@ def _q5_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     fifth = bits.transpose(2, 3).flatten(1, 2).unflatten(-1, (8, _STEP))
     high = (fifth << torch.arange(8, dtype=torch.uint8)[:, None]).sum(2, dtype=torch.uint8)
     supers = _fields(units[..., :2], units[..., 2:4])
-    return _scales_k(units[..., 4:16]), supers, high[:, :, None], _nibbles(values)
+    return _scales_k(units[..., 4:16]), supers, torch.cat([high[:, :, None], _nibbles(values)], 2)
 
 
 def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -118,7 +118,7 @@ def _q6_k(units: torch.Tensor) -> tuple[torch.Tensor, ...]:
     high = (upper << torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]).sum(3, dtype=torch.uint8)
     scales = units[..., 192:208].unflatten(-1, (8, 2)).flatten(1, 2)
     supers = _fields(units[..., 208:], torch.zeros_like(units[..., 208:]))  # so that quants begin with a cache line
-    return scales[..., None], supers, high, _nibbles(_in_blocks(low))
+    return scales[..., None], supers, torch.cat([high, _nibbles(_in_blocks(low))], 2)
 
 
 FORMATS: dict[BlockType, BlockFormat] = {

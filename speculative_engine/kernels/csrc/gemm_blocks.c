@@ -12,11 +12,10 @@
  *   scales  16 float16 (Q8_0, Q4_0), 16 exponents (MXFP4), 16 scales and 16 least values in units of the superblock's
  *           (Q4_K, Q5_K), or 16 scales of the first and 16 of the second half of a block (Q6_K), in 8 bits
  *   supers  of the whole superblock: 16 float16 scales, then 16 units of least values (Q4_K, Q5_K) or nothing (Q6_K)
- *   high    the fifth bit (Q5_K): a line per block, whose bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines
- *           per block, for steps 0 to 3 and 4 to 7, two bits per step
- *   quants  the low 4 bits, or all 8. A line of 64 bytes holds STEP inputs of each of 16 outputs. A block of 8-bit
- *           weights has 8 lines, for steps 0 to 7; of others 4, which hold step s in the low halves of the bytes and
- *           step s + 4 in the high halves.
+ *   quants  of each block its high bits, then the low 4 bits or all 8. A line of 64 bytes holds STEP inputs of each of 16
+ *           outputs. A block of 8-bit weights has 8 lines, for steps 0 to 7; of others 4, which hold step s in the low
+ *           halves of the bytes and step s + 4 in the high halves. The high bits are the fifth ones (Q5_K): a line, whose
+ *           bit s belongs to step s; or bits 5 and 6 (Q6_K): two lines, for steps 0 to 3 and 4 to 7, two bits per step.
  *
  * GROUP4 and GROUP8 have quants alone there. Behind all superblocks of a group follow their scales, 16 float32 per group
  * of inputs, and their zero points, 16 per group of inputs, between 0 and the largest integer.
@@ -63,7 +62,7 @@ typedef int8_t i8vec __attribute__((vector_size(LANES), aligned(1)));
 
 /* The parts of a superblock of one group of outputs. */
 typedef struct {
-    const uint8_t *first, *quants, *high, *scales, *supers;
+    const uint8_t *first, *quants, *scales, *supers;
     uint32_t before, per_scale; /* of GROUP4 and GROUP8: blocks before this one, and per group of inputs */
 } Packed;
 
@@ -88,17 +87,17 @@ INLINE Rounded rounded_from(Rounded x, int64_t at) {
     return (Rounded){x.quants + at * BLOCK, x.units + at, x.shares + at, x.sums + 2 * at, x.starts + 2 * at};
 }
 
-/* The bytes of a block's quants. */
-INLINE int64_t quant_bytes(int type) { return (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE; }
+/* The bytes of a block's high bits, and of all its quants. */
+INLINE int64_t high_bytes(int type) { return LINE * (type == Q5_K_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
+INLINE int64_t quant_bytes(int type) { return high_bytes(type) + (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE; }
 
-/* The bytes of a superblock's scales, of its supers, and of its high bits. */
+/* The bytes of a superblock's scales, and of its supers. */
 INLINE int64_t scale_bytes(int type) { return IN_GROUPS(type) ? 0 : SUPERBLOCK * (type == MXFP4_WEIGHT ? GROUP : 2 * GROUP); }
 INLINE int64_t super_bytes(int type) { return IN_SUPERS(type) ? LINE : 0; }
-INLINE int64_t high_bytes(int type) { return SUPERBLOCK * LINE * (type == Q5_K_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
 
 /* The bytes of a whole superblock. */
 INLINE int64_t superblock_bytes(int type) {
-    return scale_bytes(type) + super_bytes(type) + high_bytes(type) + SUPERBLOCK * quant_bytes(type);
+    return scale_bytes(type) + super_bytes(type) + SUPERBLOCK * quant_bytes(type);
 }
 
 /* Returns the parts of the superblock of a group of outputs that begins with block `before`. */
@@ -109,8 +108,7 @@ INLINE Packed packed_superblock(const Gemm *p, int64_t group, int64_t before, in
     const uint8_t *first = (const uint8_t *)p->weight + group * (size + parts * 5 * GROUP), *behind = first + size;
     const uint8_t *at = first + before / SUPERBLOCK * superblock_bytes(type);
     Packed w = {.first = at, .scales = at, .supers = at + scale_bytes(type)};
-    w.high = w.supers + super_bytes(type);
-    w.quants = w.high + high_bytes(type);
+    w.quants = w.supers + super_bytes(type);
     if (IN_GROUPS(type)) {
         w.scales = behind, w.supers = behind + parts * 4 * GROUP;
         w.before = (uint32_t)before, w.per_scale = (uint32_t)(p->group / BLOCK);
@@ -230,11 +228,12 @@ static float half_of_power(uint8_t exponent) {
 static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, int type) {
     static const uint8_t values[16] = {MXFP4_VALUES};
     const int at = o * STEP + i;
-    if (EIGHT_BITS(type)) return (int8_t)w->quants[(block * STEPS + step) * LINE + at];
-    const int low = w->quants[(block * STEPS / 2 + step % 4) * LINE + at] >> (step < 4 ? 0 : 4) & 15;
+    const uint8_t *high = w->quants + block * quant_bytes(type) + at, *quants = high + high_bytes(type);
+    if (EIGHT_BITS(type)) return (int8_t)quants[step * LINE];
+    const int low = quants[step % 4 * LINE] >> (step < 4 ? 0 : 4) & 15;
     if (type == MXFP4_WEIGHT) return values[low];
-    if (type == Q5_K_WEIGHT) return low | (w->high[block * LINE + at] >> step & 1) << 4;
-    if (type == Q6_K_WEIGHT) return low | (w->high[(2 * block + step / 4) * LINE + at] >> 2 * (step % 4) & 3) << 4;
+    if (type == Q5_K_WEIGHT) return low | (*high >> step & 1) << 4;
+    if (type == Q6_K_WEIGHT) return low | (high[step / 4 * LINE] >> 2 * (step % 4) & 3) << 4;
     return low;
 }
 

@@ -20,21 +20,21 @@
 /* Returns the unsigned weights of a step of a block: STEP inputs of each output of vector v. Weights of 8 bits are
  * signed where BLOCK_MADDUBS is set. */
 BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
-    const int at = v * 4 * BLOCK_LANES;
+    const uint8_t *high = w->quants + block * quant_bytes(type) + v * 4 * BLOCK_LANES, *quants = high + high_bytes(type);
     if (EIGHT_BITS(type)) {
-        const BLOCK_INT bytes = BLOCK_LOAD(w->quants + (block * STEPS + step) * LINE + at);
+        const BLOCK_INT bytes = BLOCK_LOAD(quants + step * LINE);
         return BLOCK_MADDUBS ? bytes : BLOCK_XOR(bytes, BLOCK_BYTES(-128));
     }
-    const BLOCK_INT both = BLOCK_LOAD(w->quants + (block * STEPS / 2 + step % 4) * LINE + at);
+    const BLOCK_INT both = BLOCK_LOAD(quants + step % 4 * LINE);
     const BLOCK_INT low = BLOCK_AND(step < 4 ? both : BLOCK_RIGHT(both, 4), BLOCK_BYTES(15));
     if (type == MXFP4_WEIGHT) return BLOCK_LOOK_UP(low);
     if (type == Q5_K_WEIGHT) {
-        const BLOCK_INT bits = BLOCK_LOAD(w->high + block * LINE + at);
+        const BLOCK_INT bits = BLOCK_LOAD(high);
         const BLOCK_INT moved = step <= 4 ? BLOCK_LEFT(bits, 4 - step) : BLOCK_RIGHT(bits, step - 4);
         return BLOCK_OR(low, BLOCK_AND(moved, BLOCK_BYTES(16)));
     }
     if (type == Q6_K_WEIGHT) {
-        const BLOCK_INT bits = BLOCK_LOAD(w->high + (2 * block + step / 4) * LINE + at);
+        const BLOCK_INT bits = BLOCK_LOAD(high + step / 4 * LINE);
         const int place = 4 - 2 * (step % 4);
         const BLOCK_INT moved = place >= 0 ? BLOCK_LEFT(bits, place) : BLOCK_RIGHT(bits, -place);
         return BLOCK_OR(low, BLOCK_AND(moved, BLOCK_BYTES(48)));

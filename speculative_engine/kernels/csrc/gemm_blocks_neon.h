@@ -15,18 +15,18 @@
 
 /* Returns the weights of a step of a block: STEP inputs of each output of vector v, zero not yet subtracted. */
 NEON_INLINE int8x16_t NEON_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
-    const int at = 16 * v;
-    if (EIGHT_BITS(type)) return vld1q_s8((const int8_t *)w->quants + (block * STEPS + step) * LINE + at);
-    const uint8x16_t both = vld1q_u8(w->quants + (block * STEPS / 2 + step % 4) * LINE + at);
+    const uint8_t *high = w->quants + block * quant_bytes(type) + 16 * v, *quants = high + high_bytes(type);
+    if (EIGHT_BITS(type)) return vld1q_s8((const int8_t *)quants + step * LINE);
+    const uint8x16_t both = vld1q_u8(quants + step % 4 * LINE);
     uint8x16_t low = step < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
     if (type == MXFP4_WEIGHT) {
         static const uint8_t values[16] = {MXFP4_VALUES};
         low = vqtbl1q_u8(vld1q_u8(values), low);
     } else if (type == Q5_K_WEIGHT) {
-        const uint8x16_t bits = vld1q_u8(w->high + block * LINE + at);
+        const uint8x16_t bits = vld1q_u8(high);
         low = vorrq_u8(low, vandq_u8(vshlq_u8(bits, vdupq_n_s8((int8_t)(4 - step))), vdupq_n_u8(16)));
     } else if (type == Q6_K_WEIGHT) {
-        const uint8x16_t bits = vld1q_u8(w->high + (2 * block + step / 4) * LINE + at);
+        const uint8x16_t bits = vld1q_u8(high + step / 4 * LINE);
         low = vorrq_u8(low, vandq_u8(vshlq_u8(bits, vdupq_n_s8((int8_t)(4 - 2 * (step % 4)))), vdupq_n_u8(48)));
     }
     return vreinterpretq_s8_u8(low);
