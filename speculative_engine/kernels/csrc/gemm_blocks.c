@@ -194,11 +194,13 @@ INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most, i
     else round_blocks_of(p, first, last, most, zero, 1);
 }
 
-static void run(const Gemm *p, Task round_rows, Task multiply, int64_t most, int32_t threads) {
-    const int64_t groups = (p->outputs + GROUP - 1) / GROUP, blocks = (p->row_count + most - 1) / most;
-    const int64_t rounded = most * p->inputs, work = GROUP * p->inputs * (blocks ? blocks : 1);
+/* Rounds all rows, and multiplies them by all groups of outputs. most: rows that are rounded together. beside: groups that
+ * are multiplied side by side; the units that `multiply` takes are so many groups */
+static void run(const Gemm *p, Task round_rows, Task multiply, int64_t most, int64_t beside, int32_t threads) {
+    const int64_t units = (p->outputs + beside * GROUP - 1) / (beside * GROUP), blocks = (p->row_count + most - 1) / most;
+    const int64_t rounded = most * p->inputs, work = beside * GROUP * p->inputs * (blocks ? blocks : 1);
     draftwire_parallel_for(round_rows, p, blocks, (LEAST_ROUNDED + rounded - 1) / rounded, threads);
-    draftwire_parallel_for(multiply, p, groups, (LEAST_BYTES + work - 1) / work, threads);
+    draftwire_parallel_for(multiply, p, units, (LEAST_BYTES + work - 1) / work, threads);
 }
 
 /* Plain C, one row at a time, for processors without the vectors below. */
@@ -411,14 +413,14 @@ void multiply_blocks(const Gemm *p, int32_t kind, int32_t threads) {
     else if (kind >= AVX512VNNI_GEMM) vnni_gemm(p, threads);
     else if (kind == AVXVNNI_GEMM) draftwire_has_avx_vnni() ? avxvnni_gemm(p, threads) : vnni256_gemm(p, threads);
     else if (kind >= AVX2_GEMM) avx2_gemm(p, threads);
-    else run(p, plain_round_rows, plain_groups, 1, threads);
+    else run(p, plain_round_rows, plain_groups, 1, 1, threads);
 #elif defined(__aarch64__)
     if (kind == I8MM_GEMM) i8mm_gemm(p, threads);
     else if (kind == DOTPROD_GEMM) dotprod_gemm(p, threads);
     else if (kind == NEON_GEMM) neon_gemm(p, threads);
-    else run(p, plain_round_rows, plain_groups, 1, threads);
+    else run(p, plain_round_rows, plain_groups, 1, 1, threads);
 #else
     (void)kind;
-    run(p, plain_round_rows, plain_groups, 1, threads);
+    run(p, plain_round_rows, plain_groups, 1, 1, threads);
 #endif
 }

@@ -230,10 +230,11 @@ BLOCK_INLINE void BLOCK_NAME(all_rows)(const Gemm *p, int64_t group, int64_t apa
     }
 }
 
-/* Multiplies all rows by groups `first` to `last` - 1. BLOCK_STREAMS of these groups are read side by side, each from its
- * own share of them, so that every stream goes through memory in order. */
-BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t first, int64_t last, int type) {
-    const int64_t apart = (last - first) / BLOCK_STREAMS;
+/* Multiplies all rows by groups BLOCK_STREAMS * `from` to BLOCK_STREAMS * `to` - 1. BLOCK_STREAMS of these groups are read
+ * side by side, each from its own share of them, so that every stream goes through memory in order. */
+BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t from, int64_t to, int type) {
+    const int64_t first = BLOCK_STREAMS * from, all = (p->outputs + GROUP - 1) / GROUP;
+    const int64_t last = BLOCK_STREAMS * to < all ? BLOCK_STREAMS * to : all, apart = (last - first) / BLOCK_STREAMS;
     for (int64_t group = first; group < first + apart; group++)
         BLOCK_NAME(all_rows)(p, group, apart, BLOCK_STREAMS, type);
     for (int64_t group = first + BLOCK_STREAMS * apart; group < last; group++)
@@ -258,7 +259,7 @@ BLOCK_TARGET static void BLOCK_NAME(round_rows)(const void *call, int64_t first,
 
 static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {EVERY_BLOCK_TYPE(BLOCK_ENTRY)};
-    run(p, BLOCK_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], BLOCK_ROWS, threads);
+    run(p, BLOCK_NAME(round_rows), tasks[p->type - Q8_0_WEIGHT], BLOCK_ROWS, BLOCK_STREAMS, threads);
 }
 
 #undef BLOCK_ABS

@@ -127,5 +127,5 @@ AMX_TARGET static void amx_round_rows(const void *call, int64_t first, int64_t l
 static void amx_gemm(const Gemm *p, int32_t threads) {
     static const Task tasks[] = {EVERY_BLOCK_TYPE(AMX_ENTRY)};
     if (p->row_count < AMX_LEAST_ROWS(p->type)) return vnni_gemm(p, threads);
-    run(p, amx_round_rows, tasks[p->type - Q8_0_WEIGHT], AMX_ROWS, threads);
+    run(p, amx_round_rows, tasks[p->type - Q8_0_WEIGHT], AMX_ROWS, 1, threads);
 }
