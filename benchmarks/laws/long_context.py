@@ -48,6 +48,7 @@ MODEL = "model"
 GOAL, FIRST_GOAL = 0.97, 1.05
 _TREE_ROOM = 512
 _START_SECONDS = 120.0
+_REQUEST_SECONDS = 3600.0  # a prompt of 32,768 tokens takes an inflated target more than ten minutes
 _NEIGHBOUR = """
 import os, sys, torch
 os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
@@ -109,7 +110,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 
 async def compare(address: str, options: argparse.Namespace, services: Services) -> Measured:
     """Measures the drafters of a verifier."""
-    async with AsyncClient(address, timeout=600.0) as client:
+    async with AsyncClient(address, timeout=_REQUEST_SECONDS) as client:
         draft = sized("draft", options.draft_millions)
         for name in options.drafters:
             where = f"{name}?model={draft}" if name == "local:draft" else name

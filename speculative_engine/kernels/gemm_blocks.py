@@ -15,7 +15,8 @@ from torch import nn
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.huge_pages import empty_in_huge_pages
-from speculative_engine.kernels.library import library
+from speculative_engine.kernels.library import library, loaded
+from speculative_engine.kernels.structs import WEIGHT_TYPES
 
 BlockType = Literal["q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4"]
 """The types of weights in blocks."""
@@ -159,6 +160,18 @@ def packed(kind: BlockType, weight: torch.Tensor) -> torch.Tensor:
         some = weight[first : first + step]
         some = nn.functional.pad(some, (0, 0, 0, -len(some) % _GROUP))
         found[first // _GROUP : (first + len(some)) // _GROUP] = _grouped(form, some)
+    return found
+
+
+def block_values(kind: BlockType, weight: torch.Tensor) -> torch.Tensor:
+    """The values of a weight, uint8 [outputs, bytes of a row]: bfloat16 [outputs, inputs]. Needs the library."""
+    form = FORMATS[kind]
+    weight = weight.contiguous()
+    units = weight.numel() // form.size
+    found = torch.empty(len(weight), weight.shape[1] // form.size * form.inputs, dtype=torch.bfloat16)
+    loaded().draftwire_block_values(
+        weight.data_ptr(), found.data_ptr(), units, form.size, form.inputs, WEIGHT_TYPES.index(kind)
+    )
     return found
 
 

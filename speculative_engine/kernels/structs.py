@@ -114,6 +114,12 @@ class Pass(ctypes.Structure):
     )
 
 
+class LayerCall(ctypes.Structure):
+    """A layer of a pass, with its keys and values."""
+
+    _fields_ = _fields(POINTER, "layer keys values")
+
+
 class Recurrence(ctypes.Structure):
     """Recurrent layers over the token trees of a batch."""
 
@@ -174,7 +180,7 @@ GATES = ("silu", "gelu_tanh")
 """What gates are activated by; the index is the library's number."""
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
-    Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, Recurrence,
+    Gemm, Rope, KvRows, Angles, Attention, Linear, ExpertRows, Layer, Pass, LayerCall, Recurrence,
     DeltaNet, StoredRows, Filters, Sample
 )  # fmt: skip
 """The structs whose sizes are compared, in any order."""

@@ -10,7 +10,7 @@ from Python takes microseconds, and many more right after a step has read a mode
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ import torch
 from speculative_engine.kernels.attention import ScratchSize
 from speculative_engine.kernels.kv_rows import KV_TYPES
 from speculative_engine.kernels.library import gemm_kind, loaded
-from speculative_engine.kernels.structs import GATES, Layer, Linear, Pass
+from speculative_engine.kernels.structs import GATES, Layer, LayerCall, Linear, Pass
 from speculative_engine.model.delta_block import DeltaBlock
 from speculative_engine.model.layer_parts import Angles, LayerParts, Norm
 from speculative_engine.model.linear.linear_structs import LinearStructs, are_compiled, pointer
@@ -128,6 +128,8 @@ class CompiledLayer:
             parts.features is not None and parts.features.normed_residual, gemm_kind(),
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
+        self.is_alone = net is None and attention is not None and parts.tokens is None and parts.features is None
+        """Whether it is one of the layers that `run_together` takes."""
         self._like: torch.Tensor | None = None
         if attention is not None:
             self._like = torch.empty(attention.kv_heads, 0, attention.dim, dtype=parts.dtype)
@@ -145,18 +147,9 @@ class CompiledLayer:
         beside: what the layer reads beside the residual stream, [1, rows, inputs]: features, or inputs that depend on
         the tokens' ids; None if it reads neither.
         """
-        shared = self._shared(hidden, under_way)
-        attention, keys, values = self._parts.attention, None, None
-        kv_type = 0
-        if attention is not None:
-            assert self._like is not None
-            keys, values = under_way.cache.layer(attention.kv_layer, self._like, self._like)
-            kv_type = KV_TYPES[keys.dtype]
-        call = shared.call(angles)
-        if call is None:
-            call = self._call(shared, angles, under_way)
-            shared.calls.append(call)
-        call.about.kv_type = kv_type
+        keys, values = self._keys_and_values(under_way)
+        call = self._call_of(hidden, angles, under_way)
+        call.about.kv_type = 0 if keys is None else KV_TYPES[keys.dtype]
         if beside is not None:
             assert beside.dtype == torch.bfloat16
             assert beside.stride(2) == 1
@@ -166,6 +159,21 @@ class CompiledLayer:
             self._address, call.address, pointer(keys), pointer(values), pointer(beside),
             0 if beside is None else beside.stride(1),
         )  # fmt: skip
+
+    def _keys_and_values(self, under_way: ForwardPass) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:
+        attention = self._parts.attention
+        if attention is None:
+            return None, None
+        assert self._like is not None
+        return under_way.cache.layer(attention.kv_layer, self._like, self._like)
+
+    def _call_of(self, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass) -> _Call:
+        shared = self._shared(hidden, under_way)
+        call = shared.call(angles)
+        if call is None:
+            call = self._call(shared, angles, under_way)
+            shared.calls.append(call)
+        return call
 
     def _shared(self, hidden: torch.Tensor, under_way: ForwardPass) -> ResidualStream:
         shared = under_way.shared
@@ -196,6 +204,22 @@ class CompiledLayer:
             threads, 0,
         )  # fmt: skip
         return _Call(angles, (cosines, sines, batch), about, ctypes.addressof(about))
+
+
+def run_together(
+    layers: Sequence[CompiledLayer], hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass
+) -> None:
+    """Does what `forward` of each layer does, in one call; of layers that are alone. Other threads have Python's
+    interpreter lock meanwhile."""
+    first = layers[0]
+    call = first._call_of(hidden, angles, under_way)
+    calls = (LayerCall * len(layers))()
+    for each, layer in zip(calls, layers, strict=True):
+        keys, values = layer._keys_and_values(under_way)
+        assert keys is not None and values is not None
+        each.layer, each.keys, each.values = layer._address, keys.data_ptr(), values.data_ptr()
+        call.about.kv_type = KV_TYPES[keys.dtype]
+    loaded().draftwire_decoder_layers(ctypes.addressof(calls), len(layers), call.address)
 
 
 def _eps(norms: Iterable[Norm | None]) -> float:

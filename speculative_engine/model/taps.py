@@ -8,7 +8,7 @@ and never read again when the token is rolled back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -111,6 +111,11 @@ class TapReading:
             self._read.append((tap, whole))
             for layer, part in zip(tap.layers, whole.split(width, dim=1), strict=True):
                 self._places.setdefault(layer, []).append(part)
+
+    @property
+    def layers(self) -> Collection[int]:
+        """The layers whose inputs are read; the number of layers stands for what leaves the last one."""
+        return self._places.keys()
 
     def take(self, layer: int, hidden: torch.Tensor) -> None:
         """Copies the states that enter a layer, [1, rows, width], if a tap reads there. The copy is needed: layers may

@@ -11,8 +11,8 @@
 
 static const StructSize structs[] = {
     SIZE_OF(Gemm), SIZE_OF(Rope), SIZE_OF(KvRows), SIZE_OF(Angles), SIZE_OF(Attention), SIZE_OF(Linear),
-    SIZE_OF(ExpertRows), SIZE_OF(Layer), SIZE_OF(Pass), SIZE_OF(Recurrence), SIZE_OF(DeltaNet), SIZE_OF(StoredRows),
-    SIZE_OF(Filters), SIZE_OF(Sample), {NULL, 0},
+    SIZE_OF(ExpertRows), SIZE_OF(Layer), SIZE_OF(Pass), SIZE_OF(LayerCall), SIZE_OF(Recurrence), SIZE_OF(DeltaNet),
+    SIZE_OF(StoredRows), SIZE_OF(Filters), SIZE_OF(Sample), {NULL, 0},
 };
 
 const Abi *draftwire_abi(void) {

@@ -145,3 +145,8 @@ void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, v
     if (layer->gate_and_up.outputs) feed_forward(layer, pass);
     if (layer->token_gate.outputs) add_tokens(layer, pass, beside, stride);
 }
+
+void draftwire_decoder_layers(const LayerCall *calls, int64_t count, const Pass *pass) {
+    for (const LayerCall *call = calls; call < calls + count; call++)
+        draftwire_decoder_layer(call->layer, pass, call->keys, call->values, NULL, 0);
+}

@@ -24,6 +24,7 @@
  * inputs; those of 8 bits are stored less 128. The other formats are those of GGUF
  * (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
  */
+#include "block_scales.h"
 #include "gemm.h"
 #include "thread_pool.h"
 #include "vectors.h"
@@ -204,27 +205,6 @@ static void run(const Gemm *p, Task round_rows, Task multiply, int64_t most, int
 }
 
 /* Plain C, one row at a time, for processors without the vectors below. */
-
-static float float_of_half(const uint8_t *from) {
-    uint16_t half;
-    memcpy(&half, from, sizeof half);
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
-    const float small = (float)fraction * 0x1p-24f;
-    uint32_t bits = (exponent + (exponent == 31 ? 224 : 112)) << 23 | fraction << 13;
-    if (!exponent) memcpy(&bits, &small, sizeof bits);
-    bits |= sign;
-    float found;
-    memcpy(&found, &bits, sizeof found);
-    return found;
-}
-
-/* Half of 2 to the power of (exponent - 127). */
-static float half_of_power(uint8_t exponent) {
-    const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (uint32_t)(exponent - 1) << 23;
-    float found;
-    memcpy(&found, &bits, sizeof found);
-    return found;
-}
 
 /* Returns the weight of input `i` of a step for output `o` of a group; unsigned, except for 8 bits. */
 static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, int type) {

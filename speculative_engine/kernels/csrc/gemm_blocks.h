@@ -7,9 +7,9 @@
  *   BLOCK_ROWS            rows that are multiplied while a block of weights is in registers
  *   BLOCK_STREAMS         groups of outputs that are read side by side, where the processor reads several streams
  *                         faster than one
- *   BLOCK_AHEAD           bytes ahead of which weights are prefetched for several rows, and
- *   BLOCK_AHEAD_OF_ONE    for one, which passes them sooner; 0 where that makes the processor's own
- *                         prefetching slower
+ *   BLOCK_AHEAD           bytes ahead of which weights are prefetched for several rows; 0 where the processor's own
+ *                         prefetching is faster
+ *   BLOCK_AHEAD_OF_ONE    the same for one row
  *   BLOCK_MADDUBS         1 where pairs of products are summed in 16 bits, which must not saturate; 0 where four
  *                         products are added to a sum of 32 bits
  *   BLOCK_INT, BLOCK_FLOAT and the operations on them
@@ -188,6 +188,7 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers
 BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apart, int streams, int64_t row, int count,
                                        int type) {
     const int64_t blocks = p->inputs / BLOCK, lines = superblock_bytes(type) / 64;
+    const int64_t ahead = count == 1 ? BLOCK_AHEAD_OF_ONE : BLOCK_AHEAD;
     BLOCK_FLOAT totals[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS];
     for (int g = 0; g < streams; g++)
         for (int i = 0; i < count * BLOCK_VECTORS; i++) totals[g][i] = BLOCK_FLOATS(0);
@@ -203,9 +204,9 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apa
         for (int64_t block = 0; block < here; block++) {
             const Rounded x = rounded_from(rounded, row * blocks + (before + block) * count);
             for (int g = 0; g < streams; g++) {
-                if (BLOCK_AHEAD) /* the block's share of the superblock */
+                if (ahead) /* the block's share of the superblock */
                     for (int64_t i = lines * block / SUPERBLOCK; i < lines * (block + 1) / SUPERBLOCK; i++)
-                        __builtin_prefetch(w[g].first + 64 * i + (count == 1 ? BLOCK_AHEAD_OF_ONE : BLOCK_AHEAD), 0, 2);
+                        __builtin_prefetch(w[g].first + 64 * i + ahead, 0, 2);
                 BLOCK_NAME(add_block)(w + g, supers[g], totals[g], x, block, count, type);
             }
         }

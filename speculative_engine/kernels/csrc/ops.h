@@ -45,6 +45,10 @@ int32_t draftwire_gemm_kinds(void);
 /* kind: one that this processor supports; AVX512BF16_GEMM or AMX_GEMM for INT8_WEIGHT */
 void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 
+/* The values of units of a weight in blocks, of `size` bytes and `inputs` values each: to, bfloat16 [units, inputs]. type: one
+ * of Q8_0_WEIGHT to MXFP4_WEIGHT */
+void draftwire_block_values(const uint8_t *from, uint16_t *to, int64_t units, int64_t size, int64_t inputs, int32_t type);
+
 /* out [rows, width] = weight [width] * from [rows, width] / root mean square of the row. from_bf16, weight_bf16 and
  * out_bf16 are of these tensors. Beside bfloat16 weights `from` may be float32, and then `out` as well */
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
@@ -224,6 +228,15 @@ typedef struct {
  * bfloat16, in rows of `stride` elements: features, or else the inputs of the third block; NULL if it reads neither */
 void draftwire_decoder_layer(const Layer *layer, const Pass *pass, void *keys, void *values, const uint16_t *beside,
                              int64_t stride);
+
+/* A layer of a pass, with its keys and values. */
+typedef struct {
+    const Layer *layer;
+    void *keys, *values; /* as for draftwire_decoder_layer */
+} LayerCall;
+
+/* Runs `count` layers that read nothing beside the residual stream, one after the other. */
+void draftwire_decoder_layers(const LayerCall *calls, int64_t count, const Pass *pass);
 
 /* How an element of a recurrent state decays: by a factor of its head or its head's key, by a factor of its value, or by
  * e^(step of its value * its own rate), where the value is multiplied by the step as well. MEAN_DECAYS: the result is the

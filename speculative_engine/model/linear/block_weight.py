@@ -9,7 +9,14 @@ import numpy as np
 import torch
 
 from speculative_engine.kernels.compiled_product import CompiledProduct
-from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm, can_multiply_blocks
+from speculative_engine.kernels.gemm_blocks import (
+    FORMATS,
+    BlockType,
+    CompiledBlockGemm,
+    block_values,
+    can_multiply_blocks,
+)
+from speculative_engine.kernels.library import library
 from speculative_engine.kernels.huge_pages import empty_in_huge_pages, stacked_in_huge_pages
 from speculative_engine.model.linear.linear_weight import QuantisedWeight
 
@@ -34,6 +41,8 @@ def in_blocks(weight: torch.Tensor, kind: BlockType) -> torch.Tensor:
 
 def from_blocks(weight: torch.Tensor, kind: BlockType) -> torch.Tensor:
     """The values of a weight in blocks, uint8 [outputs, bytes of a row]: bfloat16 [outputs, inputs]."""
+    if library() is not None:
+        return block_values(kind, weight)
     quants, block_type = _library(kind)
     form = FORMATS[kind]
     outputs, width = weight.shape

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm, can_multiply_blocks
+from speculative_engine.kernels.gemm_blocks import (
+    FORMATS,
+    BlockType,
+    CompiledBlockGemm,
+    block_values,
+    can_multiply_blocks,
+)
 from speculative_engine.kernels.library import LIBRARY
 from tests.harness.engine.random_blocks import random_blocks, values
 from tests.harness.kernels.gemm_kinds import each_kind
@@ -137,3 +143,11 @@ def test_where_it_can_be_had() -> None:
 def test_sizes_are_those_of_gguf(weights: BlockType) -> None:
     form = FORMATS[weights]
     assert gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[weights.upper()]] == (form.inputs, form.size)
+
+
+@pytest.mark.parametrize("weights", TYPES)
+def test_values_are_those_of_the_reference(weights: BlockType) -> None:
+    raw = random_blocks(weights, 7, 1536)
+    assert torch.equal(block_values(weights, raw), values(weights, raw).to(torch.bfloat16))
+    some = raw[torch.tensor([4, 0])]
+    assert torch.equal(block_values(weights, some), values(weights, some).to(torch.bfloat16))
