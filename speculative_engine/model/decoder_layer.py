@@ -216,7 +216,8 @@ def run_together(
     calls = (LayerCall * len(layers))()
     for each, layer in zip(calls, layers, strict=True):
         keys, values = layer._keys_and_values(under_way)
-        assert keys is not None and values is not None
+        assert keys is not None, "is_alone says so"
+        assert values is not None
         each.layer, each.keys, each.values = layer._address, keys.data_ptr(), values.data_ptr()
         call.about.kv_type = KV_TYPES[keys.dtype]
     loaded().draftwire_decoder_layers(ctypes.addressof(calls), len(layers), call.address)

@@ -16,8 +16,8 @@ from speculative_engine.kernels.gemm_blocks import (
     block_values,
     can_multiply_blocks,
 )
-from speculative_engine.kernels.library import library
 from speculative_engine.kernels.huge_pages import empty_in_huge_pages, stacked_in_huge_pages
+from speculative_engine.kernels.library import library
 from speculative_engine.model.linear.linear_weight import QuantisedWeight
 
 _VALUES_AT_ONCE = 1 << 18
