@@ -255,7 +255,8 @@ AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_
     if (p->row_count <= SIDE_ROWS) {
         /* Each stream goes through its own share of the groups. */
         const int64_t apart = (last - first) / SIDE_BY_SIDE, end = first + apart;
-        for (int64_t group = first; group < end; group++) switch (p->row_count) {
+        for (int64_t group = first; group < end; group++) {
+            switch (p->row_count) {
                 case 1: avx_rows_side_by_side(p, group, apart, 1); break;
                 case 2: avx_rows_side_by_side(p, group, apart, 2); break;
                 case 3: avx_rows_side_by_side(p, group, apart, 3); break;
@@ -263,6 +264,7 @@ AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_
                 case 5: avx_rows_side_by_side(p, group, apart, 5); break;
                 case 6: avx_rows_side_by_side(p, group, apart, 6); break;
             }
+        }
         first += SIDE_BY_SIDE * apart;
     }
     for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);

@@ -183,8 +183,8 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers
     }
 }
 
-/* Multiplies `count` rows by `streams` groups of outputs, `apart` from each other; `count`, `streams` and `type` are
- * constants in each inlined copy. */
+/* Multiplies `count` rows by `streams` groups of outputs, `apart` from each other. `streams` and `type` are constants in
+ * each inlined copy, and so is a count of one; other counts are slower as constants. */
 BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apart, int streams, int64_t row, int count,
                                        int type) {
     const int64_t blocks = p->inputs / BLOCK, lines = superblock_bytes(type) / 64;
