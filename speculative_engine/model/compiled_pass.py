@@ -60,7 +60,7 @@ class CompiledPass:
 
     def _run(self, begin: int, end: int, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass) -> None:
         layers = self._layers[begin:end]
-        compiled = [layer.compiled for layer in layers if layer.compiled is not None and layer.compiled.is_alone]
+        compiled = [layer.compiled for layer in layers if layer.compiled is not None and layer.compiled.is_plain]
         if len(compiled) == len(layers):
             run_together(compiled, hidden, angles, under_way)
             return

@@ -128,8 +128,8 @@ class CompiledLayer:
             parts.features is not None and parts.features.normed_residual, gemm_kind(),
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
-        self.is_alone = net is None and attention is not None and parts.tokens is None and parts.features is None
-        """Whether it is one of the layers that `run_together` takes."""
+        self.is_plain = net is None and attention is not None and parts.tokens is None and parts.features is None
+        """Plain layers have attention and read the residual stream alone; `run_together` takes them."""
         self._like: torch.Tensor | None = None
         if attention is not None:
             self._like = torch.empty(attention.kv_heads, 0, attention.dim, dtype=parts.dtype)
@@ -209,14 +209,13 @@ class CompiledLayer:
 def run_together(
     layers: Sequence[CompiledLayer], hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass
 ) -> None:
-    """Does what `forward` of each layer does, in one call; of layers that are alone. Other threads have Python's
-    interpreter lock meanwhile."""
-    first = layers[0]
-    call = first._call_of(hidden, angles, under_way)
+    """Runs plain layers one after the other, as `forward` does, in one call, during which other threads may have Python's
+    interpreter lock."""
+    call = layers[0]._call_of(hidden, angles, under_way)
     calls = (LayerCall * len(layers))()
     for each, layer in zip(calls, layers, strict=True):
         keys, values = layer._keys_and_values(under_way)
-        assert keys is not None, "is_alone says so"
+        assert keys is not None, "plain layers have attention"
         assert values is not None
         each.layer, each.keys, each.values = layer._address, keys.data_ptr(), values.data_ptr()
         call.about.kv_type = KV_TYPES[keys.dtype]

@@ -45,6 +45,17 @@ def test_it_is_a_product(weights: BlockType, rows: int, outputs: int, inputs: in
     assert ((found.double() - expected).abs() <= allowed).all()
 
 
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("weights", [each for each, form in FORMATS.items() if form.inputs == 32])
+@pytest.mark.parametrize("inputs", [32, 224, 352])
+def test_inputs_may_end_within_a_superblock(weights: BlockType, inputs: int) -> None:
+    given, weight = random_rows(3, inputs), random_blocks(weights, 100, inputs)
+    longer = torch.zeros(3, inputs + 256, dtype=given.dtype)
+    longer[:, :inputs] = given
+    padded = torch.cat([weight, random_blocks(weights, 100, 256)], 1)  # multiplied by zeros
+    assert torch.equal(CompiledBlockGemm(weights, weight)(given), CompiledBlockGemm(weights, padded)(longer))
+
+
 @pytest.mark.parametrize("weights", TYPES)
 @pytest.mark.parametrize("byte", [None, 0x00, 0x7F, 0x80, 0xFF])
 def test_all_kernels_give_the_same_bits(weights: BlockType, byte: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
