@@ -209,7 +209,7 @@ class CompiledLayer:
 def run_together(
     layers: Sequence[CompiledLayer], hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass
 ) -> None:
-    """Runs plain layers one after the other, as `forward` does, in one call, during which other threads may have Python's
+    """Runs plain layers one after the other, as `forward` does, in one call. Meanwhile other threads may have Python's
     interpreter lock."""
     call = layers[0]._call_of(hidden, angles, under_way)
     calls = (LayerCall * len(layers))()

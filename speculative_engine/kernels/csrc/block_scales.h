@@ -11,14 +11,7 @@
 INLINE float float_of_half(const uint8_t *from) {
     uint16_t half;
     memcpy(&half, from, sizeof half);
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
-    const float small = (float)fraction * 0x1p-24f;
-    uint32_t bits = (exponent + (exponent == 31 ? 224 : 112)) << 23 | fraction << 13;
-    if (!exponent) memcpy(&bits, &small, sizeof bits);
-    bits |= sign;
-    float found;
-    memcpy(&found, &bits, sizeof found);
-    return found;
+    return widen_half4((half4){half, half, half, half})[0];
 }
 
 /* Half of 2 to the power of (exponent - 127). */

@@ -93,7 +93,9 @@ INLINE int64_t high_bytes(int type) { return LINE * (type == Q5_K_WEIGHT ? 1 : t
 INLINE int64_t quant_bytes(int type) { return high_bytes(type) + (EIGHT_BITS(type) ? STEPS : STEPS / 2) * LINE; }
 
 /* The bytes of a superblock's scales, and of its supers. */
-INLINE int64_t scale_bytes(int type) { return IN_GROUPS(type) ? 0 : SUPERBLOCK * (type == MXFP4_WEIGHT ? GROUP : 2 * GROUP); }
+INLINE int64_t scale_bytes(int type) {
+    return IN_GROUPS(type) ? 0 : SUPERBLOCK * (type == MXFP4_WEIGHT ? GROUP : 2 * GROUP);
+}
 INLINE int64_t super_bytes(int type) { return IN_SUPERS(type) ? LINE : 0; }
 
 /* The bytes of a whole superblock. */
@@ -115,6 +117,13 @@ INLINE Packed packed_superblock(const Gemm *p, int64_t group, int64_t before, in
         w.before = (uint32_t)before, w.per_scale = (uint32_t)(p->group / BLOCK);
     }
     return w;
+}
+
+/* Prefetches a block's share of a superblock that lies `ahead` bytes behind w. */
+INLINE void prefetch_share(const Packed *w, int64_t block, int64_t ahead, int type) {
+    const int64_t lines = superblock_bytes(type) / 64;
+    for (int64_t i = lines * block / SUPERBLOCK; i < lines * (block + 1) / SUPERBLOCK; i++)
+        __builtin_prefetch(w->first + 64 * i + ahead, 0, 2);
 }
 
 /* Returns the larger elements of two vectors of integers. */

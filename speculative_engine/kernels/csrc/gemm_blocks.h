@@ -187,7 +187,7 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers
  * each inlined copy, and so is a count of one; other counts are slower as constants. */
 BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apart, int streams, int64_t row, int count,
                                        int type) {
-    const int64_t blocks = p->inputs / BLOCK, lines = superblock_bytes(type) / 64;
+    const int64_t blocks = p->inputs / BLOCK;
     const int64_t ahead = count == 1 ? BLOCK_AHEAD_OF_ONE : BLOCK_AHEAD;
     BLOCK_FLOAT totals[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS];
     for (int g = 0; g < streams; g++)
@@ -204,9 +204,7 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apa
         for (int64_t block = 0; block < here; block++) {
             const Rounded x = rounded_from(rounded, row * blocks + (before + block) * count);
             for (int g = 0; g < streams; g++) {
-                if (ahead) /* the block's share of the superblock */
-                    for (int64_t i = lines * block / SUPERBLOCK; i < lines * (block + 1) / SUPERBLOCK; i++)
-                        __builtin_prefetch(w[g].first + 64 * i + ahead, 0, 2);
+                if (ahead) prefetch_share(w + g, block, ahead, type);
                 BLOCK_NAME(add_block)(w + g, supers[g], totals[g], x, block, count, type);
             }
         }

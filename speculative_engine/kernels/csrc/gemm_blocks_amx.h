@@ -26,10 +26,9 @@ AMX_TILE_INLINE void shape_block(int count) {
 
 /* Unpacks a block of a group of outputs, and prefetches its share of a superblock ahead. */
 AMX_TILE_INLINE void unpack_block(const Gemm *p, int64_t group, int64_t block, uint8_t *into, int type) {
-    const int64_t at = block % SUPERBLOCK, lines = superblock_bytes(type) / 64;
+    const int64_t at = block % SUPERBLOCK;
     const Packed w = packed_superblock(p, group, block - at, type);
-    for (int64_t i = lines * at / SUPERBLOCK; i < lines * (at + 1) / SUPERBLOCK; i++)
-        __builtin_prefetch(w.first + 64 * i + AMX_AHEAD, 0, 2);
+    prefetch_share(&w, at, AMX_AHEAD, type);
     for (int step = 0; step < STEPS; step++)
         _mm512_store_si512(into + step * LINE, vnni_weights_of(&w, at, step, 0, type));
 }

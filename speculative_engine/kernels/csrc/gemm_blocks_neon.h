@@ -157,15 +157,14 @@ NEON_INLINE void NEON_NAME(add_block)(const Packed *w, float32x4_t *totals, Roun
 
 /* Multiplies `count` rows, a constant in each inlined copy as `type` is, by a group of outputs. */
 NEON_INLINE void NEON_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, int count, int type) {
-    const int64_t blocks = p->inputs / BLOCK, lines = superblock_bytes(type) / 64;
+    const int64_t blocks = p->inputs / BLOCK;
     const Rounded rounded = rounded_rows(p);
     float32x4_t totals[NEON_ROWS * NEON_VECTORS];
     for (int i = 0; i < count * NEON_VECTORS; i++) totals[i] = vdupq_n_f32(0);
     for (int64_t all = 0; all < blocks; all++) {
         const int64_t block = all % SUPERBLOCK;
         const Packed w = packed_superblock(p, group, all - block, type);
-        for (int64_t i = lines * block / SUPERBLOCK; i < lines * (block + 1) / SUPERBLOCK; i++)
-            __builtin_prefetch(w.first + 64 * i + NEON_AHEAD, 0, 2);
+        prefetch_share(&w, block, NEON_AHEAD, type);
         NEON_NAME(add_block)(&w, totals, rounded_from(rounded, row * blocks + all * count), block, count, type);
     }
     for (int r = 0; r < count; r++) {
