@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,24 +22,54 @@ _FEATURES = {
     "sve": "SVE",
 }
 """Instruction sets that decide which kernels run, by their names in Linux."""
+_ZEN_MODELS = {
+    23: [(0x30, "Zen"), (0x50, "Zen 2"), (0x60, "Zen"), (0x100, "Zen 2")],
+    25: [(0x10, "Zen 3"), (0x20, "Zen 4"), (0x60, "Zen 3"), (0x100, "Zen 4")],
+    26: [(0x50, "Zen 5"), (0x60, "Zen 6"), (0x80, "Zen 5"), (0x100, "Zen 6")],
+}
+"""AMD's cores by family: each name holds for the models below its bound (Linux, `arch/x86/kernel/cpu/amd.c`)."""
+
+_INTEL_PRODUCTS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16, no AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
+"""The names of Intel's cores here: the widest of these that a processor has."""
 
 
 def cpu_name() -> str:
-    """Returns the processor's model name as Linux reports it; elsewhere what Python knows."""
-    if _CPUINFO.exists():
-        for line in _CPUINFO.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    """Returns the processor's model name as Linux reports it, with the kind of core that decides its figures.
+
+    Virtual machines often report "AMD EPYC" or "Intel Xeon" alone. The kind of core is appended in parentheses: AMD's
+    by family and model, Intel's by its instruction sets. Elsewhere than on Linux, what Python knows.
+    """
+    facts = _cpu_facts(_CPUINFO.read_text()) if _CPUINFO.exists() else {}
+    if "model name" not in facts:
+        return platform.processor() or platform.machine()
+    return named_with_core(facts)
+
+
+def named_with_core(facts: Mapping[str, str]) -> str:
+    """Returns a processor's name with its kind of core, from the fields of `/proc/cpuinfo`."""
+    name, vendor = facts["model name"], facts.get("vendor_id")
+    if vendor == "AuthenticAMD":
+        models = _ZEN_MODELS.get(int(facts["cpu family"]), [])
+        core = next((core for bound, core in models if int(facts["model"]) < bound), "")
+    elif vendor == "GenuineIntel":
+        flags = facts["flags"].split()
+        core = next((core for flag, core in _INTEL_PRODUCTS.items() if flag in flags), "")
+    else:
+        core = ""
+    return f"{name} ({core})" if core else name
 
 
 def cpu_features() -> list[str]:
     """Returns the processor's instruction sets that matter to kernels; empty where Linux does not list them."""
-    if not _CPUINFO.exists():
-        return []
-    listed = [line for line in _CPUINFO.read_text().splitlines() if line.startswith(("flags", "Features"))]
-    flags = set(listed[0].split(":", 1)[1].split()) if listed else set()
+    facts = _cpu_facts(_CPUINFO.read_text()) if _CPUINFO.exists() else {}
+    flags = facts.get("flags", facts.get("Features", "")).split()
     return [name for flag, name in _FEATURES.items() if flag in flags]
+
+
+def _cpu_facts(text: str) -> dict[str, str]:
+    """The fields of the first processor in `/proc/cpuinfo`."""
+    lines = (line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, value in lines}
 
 
 def _git(*arguments: str) -> str:
