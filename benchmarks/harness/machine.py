@@ -68,7 +68,7 @@ def cpu_features() -> list[str]:
 
 def _cpu_facts(text: str) -> dict[str, str]:
     """The fields of the first processor in `/proc/cpuinfo`."""
-    lines = (line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line)
+    lines = (line.split(":", 1) for line in text.split("\n\n", maxsplit=1)[0].splitlines() if ":" in line)
     return {name.strip(): value.strip() for name, value in lines}
 
 
