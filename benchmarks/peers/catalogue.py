@@ -100,9 +100,15 @@ def peers(threads: int, llama_cpp: str = "", *, eagle: bool = False) -> tuple[Pe
     eagle: whether there is an EAGLE-3 drafter.
     """
     counts = range(1, threads + 1)
-    drafters = [f"EAGLE-3, {kind}" for kind in EAGLE_WEIGHTS]
-    our_settings = tuple({"verifier threads": count, "drafters": [name]} for count in counts for name in drafters)
-    our_eagle = (Method("EAGLE-3", our_settings), _ours("EAGLE-3 in a service", counts, "EAGLE-3 service"))
+    heads = [f"EAGLE-3, {kind}" for kind in EAGLE_WEIGHTS]
+    our_eagle = (
+        Method("EAGLE-3", tuple({"verifier threads": count, "drafters": [name]} for count in counts for name in heads)),
+        Method(
+            "EAGLE-3 and prompt lookup",
+            tuple({"verifier threads": count, "drafters": ["local:ngram", name]} for count in counts for name in heads),
+        ),
+        _ours("EAGLE-3 in a service", counts, "EAGLE-3 service"),
+    )
     trees = ({"num_assistant_tokens": nodes, "tree_depth": 3, "branching_factor": 3} for nodes in (4, 8))
     their_eagle = (Method("EAGLE-3", _for_each_isa(*_drafting(1, 2, 3), *trees)),)
     ours = Peer(

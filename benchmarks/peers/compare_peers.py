@@ -115,6 +115,10 @@ def main() -> None:
     parser.add_argument("--drafter-core", type=int, default=1, help="core of our drafter's host")
     add_report_options(parser)
     options = parser.parse_args()
+    known = {method.name for peer in peers(options.threads, eagle=True) for method in peer.methods}
+    for asked in filter(None, options.methods.split(",")):
+        if not any(name.startswith(asked) for name in known):
+            parser.error(f"--methods: no method begins with {asked!r}; there are {', '.join(sorted(known))}")
     try:
         if options.llama_cpp or options.weights.startswith("q4_k"):
             for program in ("llama-server", "llama-quantize"):

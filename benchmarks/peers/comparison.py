@@ -27,6 +27,11 @@ class Contestant:
     """Timings of each run, one per prompt."""
     failure: str | None = None
 
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.name.removeprefix(f"{self.peer} ")
+
 
 def described(setting: Mapping[str, object]) -> str:
     """Describes a setting in words."""
@@ -59,8 +64,8 @@ def _ratio(ours: Contestant, other: Contestant) -> Spread:
 
 
 def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dict[str, object]:
-    """Returns the figures of one arrangement: rates, settings, agreement with `reference`, and `ours` over everybody
-    else.
+    """Returns the figures of one arrangement: rates, settings, agreement with `reference`, `ours` over everybody else,
+    and our other methods over those that they extend: "EAGLE-3 and prompt lookup" over a peer's "EAGLE-3".
 
     reference and ours are names of contestants. Raises KeyError if one is missing.
     """
@@ -85,17 +90,22 @@ def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dic
         rivals = [each for each in others if each.precise]
         ahead = [each.name for each in rivals if _ratio(named[ours], each).median < 1]
         shown["ahead of us"] = ", ".join(ahead) or "nobody with the same precision"
+    for mine in contestants:
+        if mine.peer == named[ours].peer and mine.name != ours and mine.failure is None:
+            extended = [each for each in contestants if each.peer != mine.peer and each.failure is None]
+            extended = [each for each in extended if mine.method.startswith(f"{each.method} and ")]
+            shown |= {f"{mine.name} / {each.name}": _ratio(mine, each) for each in extended}
     if named[reference].failure is None:
         plain = [each for each in contestants if each.name.endswith(" plain") and each.failure is None]
         shown |= {
             f"{reference} / {each.name}": _ratio(named[reference], each) for each in plain if each.name != reference
         }
     fastest = _fastest_speculation(contestants)
-    mine = next((each for each in fastest if each.peer == named[ours].peer), None)
+    our_best = next((each for each in fastest if each.peer == named[ours].peer), None)
     return shown | {
-        f"{mine.peer} best speculation / {each.peer} best speculation": _ratio(mine, each)
+        f"{our_best.peer} best speculation / {each.peer} best speculation": _ratio(our_best, each)
         for each in fastest
-        if mine is not None and each is not mine
+        if our_best is not None and each is not our_best
     }
 
 

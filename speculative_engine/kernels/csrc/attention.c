@@ -75,7 +75,9 @@ static int64_t first_seen(const Attention *a, int64_t count) {
 #define ATTEND_NAME(NAME) avx512_##NAME
 #define ATTEND_TARGET __attribute__((target("avx512f")))
 #define ATTEND_WIDTH 16
+#define ATTEND_KEYS 2
 #define ATTEND_CHUNKS 4
+#define ATTEND_WIDEN(X) _mm512_cvtepu16_epi32((__m256i)(X))
 #define ATTEND_SIGNED(FROM) (avx512_signed)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))
 #define ATTEND_HALF(X) (avx512_floats)_mm512_cvtph_ps((__m256i)(X))
 #define ATTEND_FMA(A, B, C) (avx512_floats)_mm512_fmadd_ps((__m512)(A), (__m512)(B), (__m512)(C))
@@ -84,7 +86,9 @@ static int64_t first_seen(const Attention *a, int64_t count) {
 #define ATTEND_NAME(NAME) avx2_##NAME
 #define ATTEND_TARGET __attribute__((target("avx2,fma,f16c")))
 #define ATTEND_WIDTH 8
+#define ATTEND_KEYS 2
 #define ATTEND_CHUNKS 2
+#define ATTEND_WIDEN(X) _mm256_cvtepu16_epi32((__m128i)(X))
 #define ATTEND_SIGNED(FROM) (avx2_signed)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
 #define ATTEND_HALF(X) (avx2_floats)_mm256_cvtph_ps((__m128i)(X))
 #define ATTEND_FMA(A, B, C) (avx2_floats)_mm256_fmadd_ps((__m256)(A), (__m256)(B), (__m256)(C))
@@ -95,7 +99,9 @@ static int64_t first_seen(const Attention *a, int64_t count) {
 #define ATTEND_NAME(NAME) baseline_##NAME
 #define ATTEND_TARGET
 #define ATTEND_WIDTH 4
+#define ATTEND_KEYS 4
 #define ATTEND_CHUNKS 4
+#define ATTEND_WIDEN(X) __builtin_convertvector(X, baseline_ints)
 #define ATTEND_SIGNED signed_vec4
 #define ATTEND_HALF widen_half4
 #define ATTEND_FMA fma_vec4

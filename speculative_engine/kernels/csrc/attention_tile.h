@@ -3,7 +3,9 @@
  *   ATTEND_NAME(NAME)     the name of a function or type for this kind
  *   ATTEND_TARGET         the instructions that it uses
  *   ATTEND_WIDTH          floats per vector
+ *   ATTEND_KEYS           vectors of keys that are scored at once
  *   ATTEND_CHUNKS         vectors of value elements that are summed at once
+ *   ATTEND_WIDEN(X)       a vector of 16-bit integers, widened to 32 bits
  *   ATTEND_SIGNED(FROM)   a vector of 8-bit integers in memory, widened to 32 bits
  *   ATTEND_HALF(X)        a vector of float16 numbers, widened
  *   ATTEND_FMA(A, B, C)   A * B + C, rounded once
@@ -65,12 +67,12 @@ ATTEND_INLINE FLOATS ATTEND_NAME(key_scales)(const Attention *a, const int64_t *
     return scales;
 }
 
-/* Loads LANES keys, transposed: out[d * ATTEND_VECTORS + v] holds dimension d of the keys of vector v. Keys beyond
+/* Loads `vectors` of keys, transposed: out[d * vectors + v] holds dimension d of the keys of vector v. Keys beyond
  * `count` are zeros. Those in 16 bits are transposed as pairs of dimensions, those in 8 bits by four. */
 ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *seen, int64_t base, int64_t count,
-                                          int type, FLOATS *out) {
+                                          int vectors, int type, FLOATS *out) {
     const int64_t size = kv_element_size(type), words = a->key_dim * size / 4; /* of 4 bytes, per key */
-    for (int v = 0; v < ATTEND_VECTORS; v++)
+    for (int v = 0; v < vectors; v++)
         for (int64_t word = 0; word < words; word += ATTEND_WIDTH) {
             const int64_t left = words - word; /* 8 at least */
             INTS rows[ATTEND_WIDTH];
@@ -85,21 +87,21 @@ ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *see
             ATTEND_NAME(transpose)(rows);
             FLOATS scales = {0};
             for (int i = 0; i < ATTEND_WIDTH && i < left; i++) {
-                FLOATS *to = out + (word + i) * (4 / size) * ATTEND_VECTORS + v;
+                FLOATS *to = out + (word + i) * (4 / size) * vectors + v;
                 if (type == Q8_0_KV) {
                     const int64_t element = (word + i) * 4;
                     if (i == 0 || element % KV_BLOCK == 0)
                         scales = ATTEND_NAME(key_scales)(a, seen, base, v * ATTEND_WIDTH, count, element / KV_BLOCK);
                     for (int k = 0; k < 4; k++) {
                         const SIGNED quants = (SIGNED)(rows[i] << (24 - 8 * k)) >> 24;
-                        to[k * ATTEND_VECTORS] = __builtin_convertvector(quants, FLOATS) * scales;
+                        to[k * vectors] = __builtin_convertvector(quants, FLOATS) * scales;
                     }
                 } else if (type == F16_KV) {
                     to[0] = ATTEND_HALF(__builtin_convertvector(rows[i] & 0xffff, BITS));
-                    to[ATTEND_VECTORS] = ATTEND_HALF(__builtin_convertvector(rows[i] >> 16, BITS));
+                    to[vectors] = ATTEND_HALF(__builtin_convertvector(rows[i] >> 16, BITS));
                 } else if (type == BF16_KV) {
                     to[0] = (FLOATS)(rows[i] << 16);
-                    to[ATTEND_VECTORS] = (FLOATS)(rows[i] & 0xffff0000);
+                    to[vectors] = (FLOATS)(rows[i] & 0xffff0000);
                 } else {
                     to[0] = (FLOATS)rows[i];
                 }
@@ -107,20 +109,36 @@ ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *see
         }
 }
 
-/* Computes the scores of `count` heads, a constant in each inlined copy, for LANES transposed keys. */
-ATTEND_INLINE void ATTEND_NAME(score)(const Head *heads, int count, const FLOATS *keys, int64_t dim, int64_t position) {
-    FLOATS sums[GROUP * ATTEND_VECTORS];
-    for (int i = 0; i < count * ATTEND_VECTORS; i++) sums[i] = (FLOATS){0};
+/* Computes the scores of `count` heads for `vectors` of transposed keys. Both are constants in each inlined copy. */
+ATTEND_INLINE void ATTEND_NAME(score)(const Head *heads, int count, const FLOATS *keys, int vectors, int64_t dim,
+                                      int64_t position) {
+    FLOATS sums[GROUP * ATTEND_KEYS];
+    for (int i = 0; i < count * vectors; i++) sums[i] = (FLOATS){0};
     for (int64_t d = 0; d < dim; d++)
         for (int i = 0; i < count; i++) {
             const FLOATS element = heads[i].query[d] - (FLOATS){0};
-            for (int v = 0; v < ATTEND_VECTORS; v++) {
-                FLOATS *sum = sums + i * ATTEND_VECTORS + v;
-                *sum = ATTEND_FMA(keys[d * ATTEND_VECTORS + v], element, *sum);
+            for (int v = 0; v < vectors; v++) {
+                FLOATS *sum = sums + i * vectors + v;
+                *sum = ATTEND_FMA(keys[d * vectors + v], element, *sum);
             }
         }
     for (int i = 0; i < count; i++)
-        memcpy(heads[i].weights + position, sums + i * ATTEND_VECTORS, LANES * sizeof(float));
+        memcpy(heads[i].weights + position, sums + i * vectors, (size_t)vectors * sizeof(FLOATS));
+}
+
+/* Computes the scores of all heads of a tile for `vectors` of keys, a constant in each inlined copy. left: keys from
+ * `position` on */
+ATTEND_INLINE void ATTEND_NAME(score_all)(const Attention *a, const int64_t *seen, int64_t base, int64_t position,
+                                          int64_t left, const Head *heads, int64_t count, int vectors, int type) {
+    FLOATS keys[MOST_DIM * ATTEND_KEYS];
+    const int64_t most = vectors * ATTEND_WIDTH;
+    if (left >= most) ATTEND_NAME(load_keys)(a, seen + position, base, most, vectors, type, keys);
+    else ATTEND_NAME(load_keys)(a, seen + position, base, left, vectors, type, keys);
+    int64_t i = 0;
+    for (; i + GROUP <= count; i += GROUP)
+        ATTEND_NAME(score)(heads + i, GROUP, keys, vectors, a->key_dim, position);
+    for (; i + 2 <= count; i += 2) ATTEND_NAME(score)(heads + i, 2, keys, vectors, a->key_dim, position);
+    if (i < count) ATTEND_NAME(score)(heads + i, 1, keys, vectors, a->key_dim, position);
 }
 
 /* Loads a vector of a row of values of `dim` elements, from one on. */
@@ -133,7 +151,7 @@ ATTEND_INLINE FLOATS ATTEND_NAME(load)(const uint8_t *row, int64_t dim, int64_t 
         BITS bits;
         memcpy(&bits, row + 2 * element, sizeof bits);
         if (type == F16_KV) return ATTEND_HALF(bits);
-        return (FLOATS)(__builtin_convertvector(bits, INTS) << 16);
+        return (FLOATS)((INTS)ATTEND_WIDEN(bits) << 16);
     }
     FLOATS whole;
     memcpy(&whole, row + 4 * element, sizeof whole);
@@ -205,15 +223,10 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
             a->out + (row * a->kv_heads * a->shared + head) * a->value_dim,
         };
     }
-    FLOATS keys[MOST_DIM * ATTEND_VECTORS];
-    for (int64_t p = heads[0].start; p < most; p += LANES) {
-        if (most - p >= LANES) ATTEND_NAME(load_keys)(a, seen + p, base, LANES, type, keys);
-        else ATTEND_NAME(load_keys)(a, seen + p, base, most - p, type, keys);
-        int64_t i = 0;
-        for (; i + GROUP <= count; i += GROUP) ATTEND_NAME(score)(heads + i, GROUP, keys, a->key_dim, p);
-        for (; i + 2 <= count; i += 2) ATTEND_NAME(score)(heads + i, 2, keys, a->key_dim, p);
-        if (i < count) ATTEND_NAME(score)(heads + i, 1, keys, a->key_dim, p);
-    }
+    int64_t p = heads[0].start;
+    for (; most - p > LANES; p += ATTEND_KEYS * ATTEND_WIDTH)
+        ATTEND_NAME(score_all)(a, seen, base, p, most - p, heads, count, ATTEND_KEYS, type);
+    if (p < most) ATTEND_NAME(score_all)(a, seen, base, p, most - p, heads, count, ATTEND_VECTORS, type);
     for (int64_t i = 0; i < count; i++)
         softmax(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
                 a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
@@ -252,12 +265,14 @@ ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t fi
 #undef ATTEND_HALF
 #undef ATTEND_HIGH
 #undef ATTEND_INLINE
+#undef ATTEND_KEYS
 #undef ATTEND_LOW
 #undef ATTEND_NAME
 #undef ATTEND_SIGNED
 #undef ATTEND_SWAP
 #undef ATTEND_TARGET
 #undef ATTEND_VECTORS
+#undef ATTEND_WIDEN
 #undef ATTEND_WIDTH
 #undef BITS
 #undef FLOATS

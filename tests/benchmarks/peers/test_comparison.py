@@ -62,6 +62,19 @@ def test_the_best_speculation_of_each_peer_is_compared() -> None:
     assert "us best speculation / others best speculation" not in shown
 
 
+def test_a_method_of_ours_is_compared_with_the_one_that_it_extends() -> None:
+    ours, both = contestant("us EAGLE-3", 30.0), contestant("us EAGLE-3 and prompt lookup", 60.0)
+    theirs = [
+        contestant("them EAGLE-3", 40.0),
+        contestant("them EAGLE-3 and trees", 50.0),
+        contestant("them plain", 9.0),
+    ]
+    shown = figures([contestant("us plain", 20.0), ours, both, *theirs], "us plain", "us EAGLE-3")
+    assert shown["us EAGLE-3 and prompt lookup / them EAGLE-3"] == Spread(1.5, 1.5, 1.5, 1)
+    assert not {each for each in shown if each.startswith("us EAGLE-3 and prompt lookup / them EAGLE-3 and")}
+    assert "us EAGLE-3 and prompt lookup / them plain" not in shown
+
+
 def test_who_was_not_measured_is_named_with_the_reason() -> None:
     ours, plain = contestant("us two services", 40.0), contestant("us plain", 20.0)
     gone = contestant("them draft", failure="it does not load")
