@@ -22,6 +22,7 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.speed.step_share import batch_of
+from speculative_engine.kernels.block_reading import block_reading, choose_block_reading
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
@@ -131,6 +132,8 @@ def main() -> None:
     speeds: dict[str, list[float]] = {}
     for kind in options.types:
         products = products_of(kind)
+        if products[0].in_blocks:
+            choose_block_reading(products)
         size = stored_bytes(products)
         times: dict[int, list[float]] = {rows: [] for rows in options.rows}
         for run in range(options.runs + 1):
@@ -157,6 +160,7 @@ def main() -> None:
     for name, found in speeds.items():
         figures[f"{name}, GB/s"] = Spread.of([each / 1e9 for each in found])
         figures[f"{name}, share of the read bandwidth"] = Spread.of([each / most for each in found])
+    figures["weights in blocks are read"] = block_reading()
     print_report("weight products", figures, options)
 
 

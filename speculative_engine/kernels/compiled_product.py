@@ -35,6 +35,11 @@ class CompiledProduct(nn.Module):
         self.register_buffer("stored", stored, persistent=False)
         self.register_buffer("scales", scales, persistent=False)
 
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the weight is quantised in blocks (`csrc/gemm_blocks.c`)."""
+        return WEIGHT_TYPES.index("q8_0") <= self.number <= WEIGHT_TYPES.index("group8")
+
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows: bfloat16 or float32 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 or float32 [rows, outputs]"""
         rows = rows.contiguous()

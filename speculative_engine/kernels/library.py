@@ -28,6 +28,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_abi": (ctypes.POINTER(Abi), ()),
     "draftwire_vector_kind": (FLAG, ()),
     "draftwire_use_vectors": (None, (FLAG,)),
+    "draftwire_read_blocks_in_order": (None, (FLAG,)),
     "draftwire_gemm_kinds": (FLAG, ()),
     "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
     "draftwire_block_values": (None, (POINTER, POINTER, COUNT, COUNT, COUNT, FLAG)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
+from speculative_engine.kernels.block_reading import choose_block_reading
+from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.model.experts import replace_experts
 from speculative_engine.model.layer_fusion import fuse_layers
 from speculative_engine.model.linear.block_linear import maker
@@ -45,3 +47,5 @@ def use_cpu_layers(
     keep_logits_whole(model)
     if recurrent:
         tell_dtype(model)
+    products = [each for each in model.modules() if isinstance(each, CompiledProduct)]
+    choose_block_reading([each for each in products if each.in_blocks])

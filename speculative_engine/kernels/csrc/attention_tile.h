@@ -137,8 +137,9 @@ ATTEND_INLINE void ATTEND_NAME(score_all)(const Attention *a, const int64_t *see
     int64_t i = 0;
     for (; i + GROUP <= count; i += GROUP)
         ATTEND_NAME(score)(heads + i, GROUP, keys, vectors, a->key_dim, position);
-    for (; i + 2 <= count; i += 2) ATTEND_NAME(score)(heads + i, 2, keys, vectors, a->key_dim, position);
-    if (i < count) ATTEND_NAME(score)(heads + i, 1, keys, vectors, a->key_dim, position);
+    if (count - i == 3) ATTEND_NAME(score)(heads + i, 3, keys, vectors, a->key_dim, position);
+    else if (count - i == 2) ATTEND_NAME(score)(heads + i, 2, keys, vectors, a->key_dim, position);
+    else if (count - i == 1) ATTEND_NAME(score)(heads + i, 1, keys, vectors, a->key_dim, position);
 }
 
 /* Loads a vector of a row of values of `dim` elements, from one on. */
@@ -232,11 +233,9 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
                 a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
     int64_t i = 0;
     for (; i + GROUP <= count; i += GROUP) ATTEND_NAME(add_values)(a, seen, base, heads + i, GROUP, type);
-    if (count - i >= 2) {
-        ATTEND_NAME(add_values)(a, seen, base, heads + i, 2, type);
-        i += 2;
-    }
-    if (i < count) ATTEND_NAME(add_values)(a, seen, base, heads + i, 1, type);
+    if (count - i == 3) ATTEND_NAME(add_values)(a, seen, base, heads + i, 3, type);
+    else if (count - i == 2) ATTEND_NAME(add_values)(a, seen, base, heads + i, 2, type);
+    else if (count - i == 1) ATTEND_NAME(add_values)(a, seen, base, heads + i, 1, type);
 }
 
 /* Tiles are ordered by lane, and within a lane by key-value head. */

@@ -42,6 +42,11 @@
 #define LEAST_BYTES 131072  /* of weight; with less, waking a thread costs more than it saves */
 #define LEAST_ROUNDED 32768 /* elements, likewise */
 
+/* Bytes ahead of which weights are prefetched where groups are read in order. A processor that reads them faster so than
+ * side by side prefetches little by itself. */
+#define IN_ORDER_AHEAD 8192
+#define IN_ORDER_AHEAD_OF_ONE 4096
+
 /* Calls a macro with the name and the number of every type in blocks. */
 #define EVERY_BLOCK_TYPE(DO)                                                                                           \
     DO(q8_0, Q8_0_WEIGHT) DO(q4_0, Q4_0_WEIGHT) DO(q4_k, Q4_K_WEIGHT) DO(q5_k, Q5_K_WEIGHT) DO(q6_k, Q6_K_WEIGHT)       \
@@ -60,6 +65,11 @@ typedef int8_t i8vec __attribute__((vector_size(LANES), aligned(1)));
 
 /* Twice the values of MXFP4, plus 12. */
 #define MXFP4_VALUES 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
+
+/* Whether groups of outputs are read one after the other, instead of several side by side. */
+static int32_t blocks_in_order;
+
+void draftwire_read_blocks_in_order(int32_t in_order) { blocks_in_order = in_order; }
 
 /* The parts of a superblock of one group of outputs. */
 typedef struct {

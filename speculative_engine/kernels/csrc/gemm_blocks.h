@@ -5,10 +5,9 @@
  *   BLOCK_TARGET          the instructions that it uses
  *   BLOCK_LANES           outputs per vector
  *   BLOCK_ROWS            rows that are multiplied while a block of weights is in registers
- *   BLOCK_STREAMS         groups of outputs that are read side by side, where the processor reads several streams
- *                         faster than one
- *   BLOCK_AHEAD           bytes ahead of which weights are prefetched for several rows; 0 where the processor's own
- *                         prefetching is faster
+ *   BLOCK_STREAMS         groups of outputs that are read side by side, unless groups are read in order
+ *   BLOCK_AHEAD           bytes ahead of which weights are prefetched for several rows, side by side; 0 where the
+ *                         processor's own prefetching is faster
  *   BLOCK_AHEAD_OF_ONE    the same for one row
  *   BLOCK_MADDUBS         1 where pairs of products are summed in 16 bits, which must not saturate; 0 where four
  *                         products are added to a sum of 32 bits
@@ -188,7 +187,8 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers
 BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apart, int streams, int64_t row, int count,
                                        int type) {
     const int64_t blocks = p->inputs / BLOCK;
-    const int64_t ahead = count == 1 ? BLOCK_AHEAD_OF_ONE : BLOCK_AHEAD;
+    const int64_t side_by_side = count == 1 ? BLOCK_AHEAD_OF_ONE : BLOCK_AHEAD;
+    const int64_t ahead = streams > 1 ? side_by_side : count == 1 ? IN_ORDER_AHEAD_OF_ONE : IN_ORDER_AHEAD;
     BLOCK_FLOAT totals[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS];
     for (int g = 0; g < streams; g++)
         for (int i = 0; i < count * BLOCK_VECTORS; i++) totals[g][i] = BLOCK_FLOATS(0);
@@ -229,11 +229,12 @@ BLOCK_INLINE void BLOCK_NAME(all_rows)(const Gemm *p, int64_t group, int64_t apa
     }
 }
 
-/* Multiplies all rows by groups BLOCK_STREAMS * `from` to BLOCK_STREAMS * `to` - 1. BLOCK_STREAMS of these groups are read
- * side by side, each from its own share of them, so that every stream goes through memory in order. */
+/* Multiplies all rows by groups BLOCK_STREAMS * `from` to BLOCK_STREAMS * `to` - 1. Side by side, BLOCK_STREAMS of these
+ * groups are read at once, each from its own share of them, so that every stream goes through memory in order. */
 BLOCK_INLINE void BLOCK_NAME(groups)(const Gemm *p, int64_t from, int64_t to, int type) {
     const int64_t first = BLOCK_STREAMS * from, all = (p->outputs + GROUP - 1) / GROUP;
-    const int64_t last = BLOCK_STREAMS * to < all ? BLOCK_STREAMS * to : all, apart = (last - first) / BLOCK_STREAMS;
+    const int64_t last = BLOCK_STREAMS * to < all ? BLOCK_STREAMS * to : all;
+    const int64_t apart = blocks_in_order ? 0 : (last - first) / BLOCK_STREAMS;
     for (int64_t group = first; group < first + apart; group++)
         BLOCK_NAME(all_rows)(p, group, apart, BLOCK_STREAMS, type);
     for (int64_t group = first + BLOCK_STREAMS * apart; group < last; group++)

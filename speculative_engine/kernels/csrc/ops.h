@@ -347,6 +347,10 @@ int32_t draftwire_vector_kind(void);
  * supports */
 void draftwire_use_vectors(int32_t kind);
 
+/* Selects how all later products read weights in blocks, which changes no result. in_order: whether groups of outputs are
+ * read one after the other, instead of several side by side */
+void draftwire_read_blocks_in_order(int32_t in_order);
+
 typedef struct {
     const char *name;
     int64_t size; /* in bytes */
