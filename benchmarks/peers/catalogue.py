@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.peers.environment import Environment
+from speculative_engine.kernels.kernel_names import Kernels
 from tests.harness.checkout import ROOT
 
 Setting = Mapping[str, object]
@@ -83,21 +84,22 @@ def _drafting(*lengths: int) -> tuple[Setting, ...]:
     return tuple({"num_assistant_tokens": length} for length in lengths)
 
 
-def _for_each_isa(*settings: Setting) -> tuple[Setting, ...]:
+def _for_each_isa(kernels: Kernels, *settings: Setting) -> tuple[Setting, ...]:
     """Returns each setting with and without AMX, where there is one: on some virtual machines OpenVINO's AMX kernels
-    divide by zero."""
-    return tuple({"isa": isa} | dict(setting) for isa in ("any", "AVX512_CORE_BF16") for setting in settings)
+    divide by zero. With the kernels "avx2", returns each limited to AVX2."""
+    isas = ("AVX2",) if kernels == "avx2" else ("any", "AVX512_CORE_BF16")
+    return tuple({"isa": isa} | dict(setting) for isa in isas for setting in settings)
 
 
 def _ours(name: str, counts: Iterable[int], *drafters: str) -> Method:
     return Method(name, tuple({"verifier threads": count, "drafters": list(drafters)} for count in counts))
 
 
-def peers(threads: int, llama_cpp: str = "", *, eagle: bool = False) -> tuple[Peer, ...]:
+def peers(threads: int, llama_cpp: str = "", *, eagle: bool = False, kernels: Kernels = "auto") -> tuple[Peer, ...]:
     """Returns all peers, this project first.
 
     threads: most threads for a target model. llama_cpp: directory of llama.cpp's programs; if empty, pip compiles them.
-    eagle: whether there is an EAGLE-3 drafter.
+    eagle: whether there is an EAGLE-3 drafter. kernels: those of our verifier; OpenVINO is limited to AVX2 with "avx2".
     """
     counts = range(1, threads + 1)
     heads = [f"EAGLE-3, {kind}" for kind in EAGLE_WEIGHTS]
@@ -110,7 +112,7 @@ def peers(threads: int, llama_cpp: str = "", *, eagle: bool = False) -> tuple[Pe
         _ours("EAGLE-3 in a service", counts, "EAGLE-3 service"),
     )
     trees = ({"num_assistant_tokens": nodes, "tree_depth": 3, "branching_factor": 3} for nodes in (4, 8))
-    their_eagle = (Method("EAGLE-3", _for_each_isa(*_drafting(1, 2, 3), *trees)),)
+    their_eagle = (Method("EAGLE-3", _for_each_isa(kernels, *_drafting(1, 2, 3), *trees)),)
     ours = Peer(
         "draftwire",
         "benchmarks.peers.runners.run_draftwire",
@@ -151,16 +153,16 @@ def peers(threads: int, llama_cpp: str = "", *, eagle: bool = False) -> tuple[Pe
         "OpenVINO GenAI",
         "benchmarks.peers.runners.run_openvino",
         (
-            Method("plain", _for_each_isa({})),
+            Method("plain", _for_each_isa(kernels, {})),
             Method(
                 "draft model",
-                _for_each_isa(*_drafting(3, 4, 5, 8), {"assistant_confidence_threshold": 0.4}),
+                _for_each_isa(kernels, *_drafting(3, 4, 5, 8), {"assistant_confidence_threshold": 0.4}),
             ),
             Method(
                 "prompt lookup",
-                _for_each_isa(*({"num_assistant_tokens": length, "max_ngram_size": 3} for length in (5, 10))),
+                _for_each_isa(kernels, *({"num_assistant_tokens": length, "max_ngram_size": 3} for length in (5, 10))),
             ),
-            Method("plain, int8 weights", _for_each_isa({}), precise=False),
+            Method("plain, int8 weights", _for_each_isa(kernels, {}), precise=False),
             *(their_eagle if eagle else ()),
         ),
         Environment(

@@ -57,7 +57,8 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
     missing: dict[str, object] = {}
     with Contest(arrangement, models, prompts, options.max_tokens) as all_peers:
         for peer in _asked_for(
-            peers(arrangement.threads, options.llama_cpp, eagle=bool(models["eagle"])), options.peers
+            peers(arrangement.threads, options.llama_cpp, eagle=bool(models["eagle"]), kernels=options.kernels),
+            options.peers,
         ):
             try:
                 if peer.environment is not None:
@@ -77,9 +78,9 @@ def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[
         found = figures(all_peers.contestants, ours[0], figured)
     size = None if options.target_millions == PAIRS["400M"][0] else f"{options.target_millions:g} M"
     family = None if options.family == "bundled" else options.family
-    place = ", ".join(
-        filter(None, (family, size, options.weights if options.weights != "bf16" else None, arrangement.name))
-    )
+    weights = None if options.weights == "bf16" else options.weights
+    kernels = None if options.kernels == "auto" else f"{options.kernels} kernels"
+    place = ", ".join(filter(None, (family, size, weights, kernels, arrangement.name)))
     return {f"{place}: {name}": value for name, value in (found | missing).items()}
 
 
@@ -109,6 +110,13 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="beginnings of names, such as vllm,openvino; all peers by default")
     parser.add_argument("--methods", default="", help="beginnings of names, such as plain,EAGLE; all by default")
     parser.add_argument("--eagle", type=Path, help="EAGLE-3 drafter of the bundled target")
+    parser.add_argument(
+        "--kernels",
+        choices=("auto", "avx2"),
+        default="auto",
+        help="avx2: as on a processor without AVX-512; our verifier and OpenVINO are limited, but not our drafter "
+        "services and llama.cpp",
+    )
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument("--threads", type=int, default=2, help="threads of each peer on one box")
     parser.add_argument("--target-core", type=int, default=0, help="core of the target's host")
@@ -132,6 +140,7 @@ def main() -> None:
         "draft": str(inflated(MODELS / draft, options.draft_millions)),
         "eagle": str(grown_eagle(options.eagle, options.target_millions)) if options.eagle else "",
         "weights": options.weights,
+        "kernels": options.kernels,
         "llama_cpp": options.llama_cpp and str(Path(options.llama_cpp).resolve()),
     }
     if options.weights != "bf16" and not options.peers:

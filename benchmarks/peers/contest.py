@@ -32,9 +32,9 @@ class Contest:
     """All peers in one arrangement."""
 
     def __init__(self, arrangement: Arrangement, models: dict[str, str], prompts: Sequence[list[int]], tokens: int):
-        """models: directories of "target", "draft" and, or empty, "eagle", the type of their "weights", and the
-        directory of llama.cpp's programs, "llama_cpp", for peers that need these. tokens: number to decode for each
-        prompt."""
+        """models: directories of "target", "draft" and, or empty, "eagle", the type of their "weights", our
+        verifier's "kernels", and the directory of llama.cpp's programs, "llama_cpp", for peers that need these. tokens:
+        number to decode for each prompt."""
         self._arrangement = arrangement
         self._models = models
         self._prompts = prompts
