@@ -304,6 +304,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_STREAMS 4
 #define BLOCK_AHEAD 2048
 #define BLOCK_AHEAD_OF_ONE 0
+#define BLOCK_WHOLE 0
 #define BLOCK_MADDUBS 1
 #include "gemm_blocks_256.h"
 #include "gemm_blocks.h"
@@ -314,6 +315,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_STREAMS 4
 #define BLOCK_AHEAD 2048
 #define BLOCK_AHEAD_OF_ONE 0
+#define BLOCK_WHOLE 0
 #define BLOCK_MADDUBS 0
 #define BLOCK_DOT _mm256_dpbusd_avx_epi32
 #include "gemm_blocks_256.h"
@@ -326,6 +328,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_STREAMS 4
 #define BLOCK_AHEAD 2048
 #define BLOCK_AHEAD_OF_ONE 0
+#define BLOCK_WHOLE 0
 #define BLOCK_MADDUBS 0
 #define BLOCK_DOT _mm256_dpbusd_epi32
 #include "gemm_blocks_256.h"
@@ -338,6 +341,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_STREAMS 4
 #define BLOCK_AHEAD 2048
 #define BLOCK_AHEAD_OF_ONE 1024
+#define BLOCK_WHOLE 1
 #define BLOCK_MADDUBS 0
 #define BLOCK_INT __m512i
 #define BLOCK_FLOAT __m512

@@ -9,6 +9,7 @@
  *   BLOCK_AHEAD           bytes ahead of which weights are prefetched for several rows, side by side; 0 where the
  *                         processor's own prefetching is faster
  *   BLOCK_AHEAD_OF_ONE    the same for one row
+ *   BLOCK_WHOLE           1 where registers hold a whole block of weights beside the totals; 0 where they hold half of it
  *   BLOCK_MADDUBS         1 where pairs of products are summed in 16 bits, which must not saturate; 0 where four
  *                         products are added to a sum of 32 bits
  *   BLOCK_INT, BLOCK_FLOAT and the operations on them
@@ -151,6 +152,26 @@ BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOC
     if (WITH_LEAST(type)) *total = BLOCK_NEGATIVE_FMA(of.least, BLOCK_FLOATS(*x.shares), *total);
 }
 
+#if BLOCK_WHOLE
+/* Adds a block's products to the totals of `count` rows. x: of the first row; the next row's quants, unit and sums
+ * follow */
+BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers) *supers, BLOCK_FLOAT *totals, Rounded x,
+                                        int64_t block, int count, int type) {
+    for (int v = 0; v < BLOCK_VECTORS; v++) {
+        BLOCK_INT weights[STEPS];
+        for (int i = 0; i < STEPS; i++) weights[i] = BLOCK_NAME(weights_of)(w, block, i, v, type);
+        const BLOCK_NAME(Factors) factors = BLOCK_NAME(factors_of)(w, supers[v], block, v, type);
+        for (int r = 0; r < count; r++) {
+            const int8_t *quants = x.quants + r * BLOCK;
+            const int32_t *starts = x.starts + 2 * r;
+            const BLOCK_INT first = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(starts, type), weights, quants, type);
+            const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NAME(start)(starts + 1, type) : first;
+            const BLOCK_INT second = BLOCK_NAME(half_sums)(begun, weights + STEPS / 2, quants + BLOCK / 2, type);
+            BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + v, first, second, rounded_from(x, r), factors, type);
+        }
+    }
+}
+#else
 /* Adds a block's products to the totals of `count` rows: first those of half the inputs, of all rows, so that weights
  * stay in registers. Several rows share what they load between vectors of outputs. x: of the first row; the next row's
  * quants, unit and sums follow */
@@ -181,6 +202,7 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers
             }
     }
 }
+#endif
 
 /* Multiplies `count` rows by `streams` groups of outputs, `apart` from each other. `streams` and `type` are constants in
  * each inlined copy, and so is a count of one; other counts are slower as constants. */
@@ -305,4 +327,5 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_TO_FLOAT
 #undef BLOCK_UNSIGNED
 #undef BLOCK_VECTORS
+#undef BLOCK_WHOLE
 #undef BLOCK_XOR
