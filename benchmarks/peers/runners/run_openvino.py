@@ -66,7 +66,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     target = _exported(order["target"], weights, order["cache"])
     # Without bfloat16 instructions it computes in float32, and refuses another type of keys and values then.
     capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    precision = "bf16" if "BF16" in capabilities else "f32"
+    precision = "bf16" if "BF16" in capabilities and isa != "AVX2" else "f32"
     properties = {
         "INFERENCE_NUM_THREADS": order["threads"],
         "NUM_STREAMS": 1,
