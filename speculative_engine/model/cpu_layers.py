@@ -23,7 +23,7 @@ def use_cpu_layers(
     model: PreTrainedModel, weights: Weights, *, row_exact: bool, fused: bool, split: bool, recurrent: bool
 ) -> None:
     """Replaces the linear layers of `model`, its experts and, if `fused`, what compiled code has of its decoder layers,
-    in place.
+    in place. Chooses how weights in blocks are read, if this process has not chosen yet.
 
     weights: what linear layers keep. row_exact: whether a row gets the same bits whatever rows share its batch. split:
     whether this is a rank's part of a model. recurrent: whether some layers have a recurrent state.
