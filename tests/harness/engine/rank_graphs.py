@@ -29,7 +29,7 @@ from speculative_engine.model.read_model import read_model
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.waiting import eventually
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1)]
@@ -154,7 +154,7 @@ def follow(model: PackedModel, ranks: RankGroup, gpu: PretendedGpu, report: Grap
 
 def main() -> None:
     """Runs one of the ranks."""
-    quicken()
+    prepare_interpreter()
     torch.set_num_threads(1)
     processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
     ranks, report = processes.ranks, GraphReport()

@@ -21,7 +21,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.read_model import read_model
 from tests.harness.engine.engines import check_against_plain, random_tokens, walk
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
 TEXTS = [random_tokens(8, seed=1), random_tokens(4, seed=2)]
 CPU = torch.device("cpu")
@@ -61,7 +61,7 @@ def report(directory: str, ranks: RankGroup) -> KernelReport:
 
 def main() -> None:
     """Runs one of the ranks."""
-    quicken()
+    prepare_interpreter()
     kernel_linear.equal_blocks = lambda *_: ROW_BLOCKS  # as tests of products find, which takes a minute here
     torch.set_num_threads(1)
     processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)

@@ -32,7 +32,7 @@ from tests.harness.engine.engines import (
 )
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
 from tests.harness.kernels.drawn import numbers_of
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
 pytest.importorskip("triton")
 
@@ -220,7 +220,7 @@ def test_reproducible_steps(gpu: PretendedGpu) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 def test_slots_are_sent_once(gpu: PretendedGpu) -> None:
     """A step that has a further whole tile of committed tokens queues a copy of its slots; those after it read that."""
-    quicken()
+    prepare_interpreter()
     moved = tiny_model("Llama", torch.float16, num_hidden_layers=1)
     to_gpu(moved)
     model = PackedModel(moved, 400)
@@ -248,7 +248,7 @@ def test_slots_are_sent_once(gpu: PretendedGpu) -> None:
 @pytest.mark.parametrize("name", ["Llama", "Phi3"])
 def test_steps_on_the_kernels_of_layers(gpu: PretendedGpu, name: str) -> None:
     """Of the whole model, or of its attention alone."""
-    quicken()
+    prepare_interpreter()
     made = tiny_model(name, torch.float16, num_hidden_layers=1)
     moved = copy.deepcopy(made)
     to_gpu(moved)

@@ -14,10 +14,10 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import random_tokens, tiny_model
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
 pytest.importorskip("triton")
-quicken()
+prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 SAMPLINGS = [SamplingParams(temperature=0.8, top_p=0.9, seed=5), SamplingParams(temperature=0.0)]

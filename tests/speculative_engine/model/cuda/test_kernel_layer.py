@@ -19,9 +19,9 @@ from speculative_engine.model.cuda.kernel_layer import KernelLayer
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import check_against_plain, error, plain_logits, random_tokens, tiny_model, walk
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
-quicken()
+prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 TEXTS = [random_tokens(14, seed=1), random_tokens(7, seed=2)]

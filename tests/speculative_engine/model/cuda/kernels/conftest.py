@@ -3,6 +3,6 @@
 import importlib.util
 
 if importlib.util.find_spec("triton"):
-    from tests.harness.kernels.quick_interpreter import quicken
+    from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
-    quicken()
+    prepare_interpreter()

@@ -15,9 +15,9 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.sampling.step_draws import StepDraws
 from tests.harness.engine.engines import random_tokens, tiny_model
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
-quicken()
+prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 

@@ -17,9 +17,9 @@ from speculative_engine.model.cuda.slots.slot_work import PART, RESIDENT, TILE_K
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import random_tokens, tiny_model, walk
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
-quicken()
+prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 CPU = torch.device("cpu")
 

@@ -23,11 +23,11 @@ from speculative_engine.model.packed_model import PackedModel, UnsupportedModelE
 from speculative_engine.model.read_model import read_model
 from speculative_engine.model.weight_names import Weights
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.models.gguf_model import write_gguf
 from tests.harness.models.quantised_checkpoint import FORMS, with_values, write_quantised
 
-quicken()
+prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32, "num_hidden_layers": 1}
