@@ -44,8 +44,8 @@
 
 /* Bytes ahead of which weights are prefetched where groups are read in order. A processor that reads them faster so than
  * side by side prefetches little by itself. */
-#define IN_ORDER_AHEAD 8192
-#define IN_ORDER_AHEAD_OF_ONE 4096
+#define IN_ORDER_AHEAD 12288
+#define IN_ORDER_AHEAD_OF_ONE 6144
 
 /* Calls a macro with the name and the number of every type in blocks. */
 #define EVERY_BLOCK_TYPE(DO)                                                                                           \
