@@ -1,7 +1,7 @@
 """Measures how fast weights of each type are read: by a product of 1 to 16 rows, and by a whole plain step.
 
     python -m benchmarks.speed.weight_products [--types bf16,q8_0,q4_k] [--rows 1,2,4,8,16] [--threads 1] [--runs 15]
-        [--steps bf16,q8_0] [--kernels avx2] [--json]
+        [--steps bf16,q8_0] [--kernels avx2] [--reading "in order"] [--json]
 
 Products are of random weights of 8192 outputs and 2048 inputs, as many as make 200 MB, so that each is read from
 memory. A plain step is one row of the bundled target, inflated (models/inflate.py), after 40 positions. Speed is the
@@ -22,7 +22,12 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
 from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.speed.step_share import batch_of
-from speculative_engine.kernels.block_reading import block_reading, choose_block_reading
+from speculative_engine.kernels.block_reading import (
+    BlockReading,
+    block_reading,
+    choose_block_reading,
+    use_block_reading,
+)
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType, CompiledBlockGemm
@@ -119,6 +124,7 @@ def main() -> None:
     parser.add_argument("--target-millions", type=float, default=400.0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--kernels", choices=get_args(Kernels), default="auto", help="those of older processors, too")
+    parser.add_argument("--reading", choices=get_args(BlockReading), help="of weights in blocks; by default the faster")
     parser.add_argument("--runs", type=int, default=15)
     add_report_options(parser)
     options = parser.parse_args()
@@ -126,13 +132,15 @@ def main() -> None:
         parser.error(f"unknown types of weights: {', '.join(sorted(unknown))}")
     use_kernels(options.kernels)
     torch.set_num_threads(options.threads)
+    if options.reading is not None:
+        use_block_reading(options.reading)
     readers = Readers()
     read: list[float] = []
     figures: dict[str, object] = {"threads": options.threads, "kernels": kernels_in_use()}
     speeds: dict[str, list[float]] = {}
     for kind in options.types:
         products = products_of(kind)
-        if products[0].in_blocks:
+        if products[0].in_blocks and options.reading is None:
             choose_block_reading(products)
         size = stored_bytes(products)
         times: dict[int, list[float]] = {rows: [] for rows in options.rows}
