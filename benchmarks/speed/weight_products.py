@@ -169,6 +169,9 @@ def main() -> None:
         figures[f"{name}, GB/s"] = Spread.of([each / 1e9 for each in found])
         figures[f"{name}, share of the read bandwidth"] = Spread.of([each / most for each in found])
     figures["weights in blocks are read"] = block_reading()
+    kernels = None if options.kernels == "auto" else f"{options.kernels} kernels"
+    if forced := ", ".join(filter(None, (kernels, options.reading))):  # such figures have names of their own
+        figures = {f"{forced}: {name}": value for name, value in figures.items()}
     print_report("weight products", figures, options)
 
 
