@@ -50,7 +50,7 @@ from tests.harness.engine.engines import (
     tiny_model,
 )
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu
-from tests.harness.kernels.quick_interpreter import quicken
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 
 ARCHITECTURES = ("Llama", "Qwen3", "Gemma2")
 SIZES = ((1, 512), (1, 32_000), (16, 1000), (64, 1000))
@@ -231,7 +231,7 @@ def main() -> None:
         parser.error("run it with TRITON_INTERPRET=1, since there is no GPU to compile for")
     if unknown := sorted(set(options.parts.split(",")) - set(PARTS)):
         parser.error(f"--parts: no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    quicken()
+    prepare_interpreter()
     log = FigureLog(options.json)
     about = machine()
     print(json.dumps({"benchmark": "counts", "machine": about}) if options.json else f"counts\n  {about}", flush=True)
