@@ -30,21 +30,26 @@ INLINE float element_of_rows(const Gemm *p, int64_t at) {
 /* Stores a row's sums of LANES outputs from `output` on, with the bias added, rounded unless `wide`. Skips outputs beyond
  * the last. */
 INLINE void store_sums(const Gemm *p, int64_t row, int64_t output, const float *sums) {
-    const int64_t left = p->outputs - output, count = left < LANES ? left : LANES, at = row * p->stride + output;
+    const int64_t left = p->outputs - output, at = row * p->stride + output;
     if (left <= 0) return;
-    uint16_t part[LANES] = {0};
     vec x;
     memcpy(&x, sums, sizeof x);
+    if (left >= LANES) { /* without calls of memcpy, which take as long as some blocks of products */
+        if (p->bias) x = x + load_vec(p->bias, output, 1);
+        store_vec(p->out, at, x, !p->wide);
+        return;
+    }
+    uint16_t part[LANES] = {0};
     if (p->bias) {
-        memcpy(part, p->bias + output, (size_t)count * sizeof *part);
+        memcpy(part, p->bias + output, (size_t)left * sizeof *part);
         x = x + load_vec(part, 0, 1);
     }
     if (p->wide) {
-        memcpy((float *)p->out + at, &x, (size_t)count * sizeof(float));
+        memcpy((float *)p->out + at, &x, (size_t)left * sizeof(float));
         return;
     }
     store_vec(part, 0, x, 1);
-    memcpy((uint16_t *)p->out + at, part, (size_t)count * sizeof *part);
+    memcpy((uint16_t *)p->out + at, part, (size_t)left * sizeof *part);
 }
 
 #endif
