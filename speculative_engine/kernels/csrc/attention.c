@@ -23,34 +23,10 @@ typedef struct {
     float *out;
 } Head;
 
-/* Replaces scores by their softmax, applying the soft cap first. Sums are over vectors from `first` on. */
-INLINE void softmax(float *scores, int64_t first, int64_t last, float softcap, const float *sink) {
-    const int64_t end = first + (last - first + LANES - 1) / LANES * LANES;
-    for (int64_t p = last; p < end; p++) scores[p] = -INFINITY;
-    vec x, tops = (vec){0} - INFINITY, parts = {0};
-    if (softcap != 0) {
-        for (int64_t p = first; p < end; p += LANES) {
-            memcpy(&x, scores + p, sizeof x);
-            x = tanh_vec(x / softcap) * softcap;
-            memcpy(scores + p, &x, sizeof x);
-        }
-        for (int64_t p = last; p < end; p++) scores[p] = -INFINITY;
-    }
-    for (int64_t p = first; p < end; p += LANES) {
-        memcpy(&x, scores + p, sizeof x);
-        tops = larger_vec(x, tops);
-    }
-    float top = largest_of_vec(tops);
-    if (sink && *sink > top) top = *sink;
-    for (int64_t p = first; p < end; p += LANES) {
-        memcpy(&x, scores + p, sizeof x);
-        x = exp_vec(x - top);
-        parts = parts + x;
-        memcpy(scores + p, &x, sizeof x);
-    }
-    float total = sum_vec(parts);
-    if (sink) total += exp_vec((vec){0} + (*sink - top))[0];
-    for (int64_t p = first; p < last; p++) scores[p] /= total;
+/* Applies a soft cap to scores, from `first` on in whole vectors. */
+INLINE void cap_scores(float *scores, int64_t first, int64_t end, float softcap) {
+    for (int64_t p = first; p < end; p += LANES)
+        store_vec(scores, p, tanh_vec(load_vec(scores, p, 0) / softcap) * softcap, 0);
 }
 
 /* Returns the number of tiles of a lane's queries per key-value head. */

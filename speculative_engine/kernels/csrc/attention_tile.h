@@ -22,6 +22,12 @@ typedef uint32_t INTS __attribute__((vector_size(4 * ATTEND_WIDTH), aligned(4)))
 typedef int32_t SIGNED __attribute__((vector_size(4 * ATTEND_WIDTH), aligned(4)));
 typedef uint16_t BITS __attribute__((vector_size(2 * ATTEND_WIDTH), aligned(2)));
 
+/* Vectors in memory of any type. GCC copies more than 16 bytes by memcpy in parts, which a load of the whole waits for. */
+typedef FLOATS ATTEND_NAME(floats_in_memory) __attribute__((may_alias));
+typedef INTS ATTEND_NAME(ints_in_memory) __attribute__((may_alias));
+#define FLOATS_AT(PLACE) (*(ATTEND_NAME(floats_in_memory) *)(PLACE))
+#define INTS_AT(PLACE) (*(const ATTEND_NAME(ints_in_memory) *)(PLACE))
+
 #if ATTEND_WIDTH == 16
 #define ATTEND_EACH(LANE, SPAN)                                                                                        \
     LANE(0, SPAN), LANE(1, SPAN), LANE(2, SPAN), LANE(3, SPAN), LANE(4, SPAN), LANE(5, SPAN), LANE(6, SPAN),           \
@@ -36,6 +42,43 @@ typedef uint16_t BITS __attribute__((vector_size(2 * ATTEND_WIDTH), aligned(2)))
 #endif
 #define ATTEND_LOW(I, SPAN) ((I) & (SPAN) ? ATTEND_WIDTH + (I) - (SPAN) : (I))
 #define ATTEND_HIGH(I, SPAN) ((I) & (SPAN) ? ATTEND_WIDTH + (I) : (I) + (SPAN))
+
+#define EXP_NAME ATTEND_NAME(exponential)
+#define EXP_TARGET ATTEND_TARGET
+#define EXP_FLOATS FLOATS
+#define EXP_INTS SIGNED
+#define EXP_SMALL(X) ((X) < (FLOATS){0} - 87)
+#include "exponential.h"
+
+/* Replaces scores by their softmax, applying the soft cap first. Sums are over LANES scores at once, from `first` on. */
+ATTEND_INLINE void ATTEND_NAME(softmax)(float *scores, int64_t first, int64_t last, float softcap, const float *sink) {
+    const int64_t end = first + (last - first + LANES - 1) / LANES * LANES;
+    if (softcap != 0) cap_scores(scores, first, end, softcap);
+    for (int64_t p = last; p < end; p++) scores[p] = -INFINITY;
+    FLOATS x, tops[ATTEND_VECTORS], parts[ATTEND_VECTORS];
+    for (int v = 0; v < ATTEND_VECTORS; v++) tops[v] = (FLOATS){0} - INFINITY, parts[v] = (FLOATS){0};
+    for (int64_t p = first; p < end; p += LANES)
+        for (int v = 0; v < ATTEND_VECTORS; v++) {
+            x = FLOATS_AT(scores + p + v * ATTEND_WIDTH);
+            const SIGNED more = x > tops[v];
+            tops[v] = (FLOATS)(((SIGNED)x & more) | ((SIGNED)tops[v] & ~more));
+        }
+    vec all;
+    memcpy(&all, tops, sizeof all);
+    float top = largest_of_vec(all);
+    if (sink && *sink > top) top = *sink;
+    for (int64_t p = first; p < end; p += LANES)
+        for (int v = 0; v < ATTEND_VECTORS; v++) {
+            x = FLOATS_AT(scores + p + v * ATTEND_WIDTH);
+            x = ATTEND_NAME(exponential)(x - top);
+            parts[v] = parts[v] + x;
+            FLOATS_AT(scores + p + v * ATTEND_WIDTH) = x;
+        }
+    memcpy(&all, parts, sizeof all);
+    float total = sum_vec(all);
+    if (sink) total += ATTEND_NAME(exponential)((FLOATS){0} + (*sink - top))[0];
+    for (int64_t p = first; p < last; p++) scores[p] /= total;
+}
 
 /* Swaps the blocks of SPAN elements off the diagonal, in each pair of rows that are SPAN apart. */
 #define ATTEND_SWAP(ROWS, SPAN)                                                                                        \
@@ -81,7 +124,7 @@ ATTEND_INLINE void ATTEND_NAME(load_keys)(const Attention *a, const int64_t *see
                 rows[i] = (INTS){0};
                 if (key >= count) continue;
                 const uint8_t *from = kv_row(a->keys, base + seen[key], a->key_dim, type) + word * 4;
-                if (left >= ATTEND_WIDTH) memcpy(rows + i, from, sizeof(INTS));
+                if (left >= ATTEND_WIDTH) rows[i] = INTS_AT(from);
                 else memcpy(rows + i, from, sizeof(INTS) / 2);
             }
             ATTEND_NAME(transpose)(rows);
@@ -123,7 +166,8 @@ ATTEND_INLINE void ATTEND_NAME(score)(const Head *heads, int count, const FLOATS
             }
         }
     for (int i = 0; i < count; i++)
-        memcpy(heads[i].weights + position, sums + i * vectors, (size_t)vectors * sizeof(FLOATS));
+        for (int v = 0; v < vectors; v++)
+            FLOATS_AT(heads[i].weights + position + v * ATTEND_WIDTH) = sums[i * vectors + v];
 }
 
 /* Computes the scores of all heads of a tile for `vectors` of keys, a constant in each inlined copy. left: keys from
@@ -154,9 +198,7 @@ ATTEND_INLINE FLOATS ATTEND_NAME(load)(const uint8_t *row, int64_t dim, int64_t 
         if (type == F16_KV) return ATTEND_HALF(bits);
         return (FLOATS)((INTS)ATTEND_WIDEN(bits) << 16);
     }
-    FLOATS whole;
-    memcpy(&whole, row + 4 * element, sizeof whole);
-    return whole;
+    return FLOATS_AT(row + 4 * element);
 }
 
 ATTEND_INLINE void ATTEND_NAME(add_range)(const Attention *a, const int64_t *seen, int64_t base, int64_t first,
@@ -194,7 +236,7 @@ ATTEND_INLINE void ATTEND_NAME(add_part)(const Attention *a, const int64_t *seen
     for (int i = 0; i < count; i++) {
         if (count > 1)
             ATTEND_NAME(add_range)(a, seen, base, some, heads[i].end, element, heads + i, 1, chunks, type, sum + i);
-        memcpy(heads[i].out + element, sum[i], (size_t)chunks * sizeof(FLOATS));
+        for (int c = 0; c < chunks; c++) FLOATS_AT(heads[i].out + element + c * ATTEND_WIDTH) = sum[i][c];
     }
 }
 
@@ -229,7 +271,7 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
         ATTEND_NAME(score_all)(a, seen, base, p, most - p, heads, count, ATTEND_KEYS, type);
     if (p < most) ATTEND_NAME(score_all)(a, seen, base, p, most - p, heads, count, ATTEND_VECTORS, type);
     for (int64_t i = 0; i < count; i++)
-        softmax(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
+        ATTEND_NAME(softmax)(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
                 a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
     int64_t i = 0;
     for (; i + GROUP <= count; i += GROUP) ATTEND_NAME(add_values)(a, seen, base, heads + i, GROUP, type);
@@ -275,5 +317,7 @@ ATTEND_TARGET static void ATTEND_NAME(attend_tiles)(const void *call, int64_t fi
 #undef ATTEND_WIDTH
 #undef BITS
 #undef FLOATS
+#undef FLOATS_AT
 #undef INTS
+#undef INTS_AT
 #undef SIGNED

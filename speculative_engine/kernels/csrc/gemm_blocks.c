@@ -60,8 +60,13 @@
 /* The value that stands for zero in unsigned weights. */
 #define ZERO_OF(TYPE) ((TYPE) == Q4_0_WEIGHT ? 8 : (TYPE) == Q6_K_WEIGHT ? 32 : (TYPE) == MXFP4_WEIGHT ? 12 : 0)
 
+#define EIGHTS (BLOCK / 8) /* vectors of eight elements per block */
+
 typedef int32_t ivec8 __attribute__((vector_size(2 * LANES), aligned(4)));
-typedef int8_t i8vec __attribute__((vector_size(LANES), aligned(1)));
+typedef uint32_t uvec8 __attribute__((vector_size(2 * LANES), aligned(4)));
+typedef int16_t i16vec8 __attribute__((vector_size(LANES), aligned(2)));
+typedef uint16_t u16vec8 __attribute__((vector_size(LANES), aligned(2)));
+typedef int8_t i8vec8 __attribute__((vector_size(LANES / 2), aligned(1)));
 
 /* Twice the values of MXFP4, plus 12. */
 #define MXFP4_VALUES 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
@@ -136,41 +141,44 @@ INLINE void prefetch_share(const Packed *w, int64_t block, int64_t ahead, int ty
         __builtin_prefetch(w->first + 64 * i + ahead, 0, 2);
 }
 
-/* Returns the larger elements of two vectors of integers. */
-#define LARGER(A, B) (((A) & ((A) > (B))) | ((B) & ((A) <= (B))))
+/* Returns the larger integers, of which none is negative. */
+#define LARGER(A, B) ((A) - (((A) - (B)) & ((A) - (B)) >> 31))
 
-/* Returns the largest of 16 integers. */
-INLINE int32_t largest_of_ivec(ivec x) {
-    ivec8 a, b;
+/* Returns the largest of 8 integers, of which none is negative. */
+INLINE int32_t largest_of_ivec8(ivec8 x) {
+    ivec4 a, b;
     memcpy(&a, &x, sizeof a);
     memcpy(&b, (char *)&x + sizeof a, sizeof b);
     a = LARGER(a, b);
-    ivec4 c, d;
-    memcpy(&c, &a, sizeof c);
-    memcpy(&d, (char *)&a + sizeof c, sizeof d);
-    c = LARGER(c, d);
-    const int32_t left = c[0] > c[1] ? c[0] : c[1], right = c[2] > c[3] ? c[2] : c[3];
+    const int32_t left = a[0] > a[1] ? a[0] : a[1], right = a[2] > a[3] ? a[2] : a[3];
     return left > right ? left : right;
 }
 
-/* Returns the sum of 16 integers. */
-INLINE int32_t sum_of_ivec(ivec x) {
-    ivec8 a, b;
+/* Returns the sum of 8 integers. */
+INLINE int32_t sum_of_ivec8(ivec8 x) {
+    ivec4 a, b;
     memcpy(&a, &x, sizeof a);
     memcpy(&b, (char *)&x + sizeof a, sizeof b);
     a += b;
-    ivec4 c, d;
-    memcpy(&c, &a, sizeof c);
-    memcpy(&d, (char *)&a + sizeof c, sizeof d);
-    c += d;
-    return c[0] + c[1] + c[2] + c[3];
+    return a[0] + a[1] + a[2] + a[3];
 }
 
-/* Rounds a block of a row, given by halves. A block with an infinite element or one that is not a number gets the unit
- * NaN. */
-INLINE void round_block(vec left, vec right, Rounded to, int zero, int halves) {
-    const ivec sizes = (ivec)left & 0x7fffffff, others = (ivec)right & 0x7fffffff; /* are ordered as their bits are */
-    const int32_t largest = largest_of_ivec(LARGER(sizes, others));
+/* Loads 8 elements, from index `at` on, as float32. */
+INLINE vec8 load_vec8(const void *from, int64_t at, int bf16) {
+    typedef vec8 vec8_in_memory __attribute__((may_alias));
+    if (!bf16) return *(const vec8_in_memory *)((const float *)from + at);
+    u16vec8 bits;
+    memcpy(&bits, (const uint16_t *)from + at, sizeof bits);
+    return (vec8)(__builtin_convertvector(bits, uvec8) << 16);
+}
+
+/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. These vectors
+ * are no wider than those of AVX2, as GCC passes wider ones through memory. */
+INLINE void round_block(const vec8 *x, Rounded to, int zero, int halves) {
+    ivec8 sizes[EIGHTS]; /* are ordered as their bits are */
+    for (int i = 0; i < EIGHTS; i++) sizes[i] = (ivec8)x[i] & 0x7fffffff;
+    const ivec8 left = LARGER(sizes[0], sizes[1]), right = LARGER(sizes[2], sizes[3]);
+    const int32_t largest = largest_of_ivec8(LARGER(left, right));
     if (largest >= 0x7f800000) {
         memset(to.quants, 0, BLOCK);
         *to.units = *to.shares = NAN, to.sums[0] = to.sums[1] = 0, to.starts[0] = to.starts[1] = 0;
@@ -181,12 +189,15 @@ INLINE void round_block(vec left, vec right, Rounded to, int zero, int halves) {
     float per_unit = most > 0 ? 127.0f / most : 0;
     if (per_unit > FLT_MAX) per_unit = FLT_MAX; /* of a block of tiny elements */
     *to.units = most / 127.0f;
-    /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
-    const ivec first = __builtin_convertvector((left * per_unit + 12582912.0f) - 12582912.0f, ivec);
-    const ivec second = __builtin_convertvector((right * per_unit + 12582912.0f) - 12582912.0f, ivec);
-    const i8vec quants[] = {__builtin_convertvector(first, i8vec), __builtin_convertvector(second, i8vec)};
-    memcpy(to.quants, quants, sizeof quants);
-    const int32_t of_all = sum_of_ivec(first + second), of_right = sum_of_ivec(second);
+    ivec8 sums[2] = {{0}, {0}}; /* of each half */
+    for (int i = 0; i < EIGHTS; i++) {
+        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
+        const ivec8 whole = __builtin_convertvector((x[i] * per_unit + 12582912.0f) - 12582912.0f, ivec8);
+        const i8vec8 quants = __builtin_convertvector(__builtin_convertvector(whole, i16vec8), i8vec8);
+        memcpy(to.quants + 8 * i, &quants, sizeof quants);
+        sums[i / (EIGHTS / 2)] += whole;
+    }
+    const int32_t of_all = sum_of_ivec8(sums[0] + sums[1]), of_right = sum_of_ivec8(sums[1]);
     to.sums[0] = (float)of_all, to.sums[1] = (float)of_right;
     *to.shares = to.sums[0] * *to.units;
     to.starts[0] = -zero * (halves ? of_all - of_right : of_all), to.starts[1] = -zero * of_right;
@@ -201,8 +212,9 @@ INLINE void round_blocks_of(const Gemm *p, int64_t first, int64_t last, int most
         for (int64_t r = 0; r < count; r++)
             for (int64_t b = 0; b < across; b++) {
                 const int64_t at = (begin + r) * p->inputs + b * BLOCK;
-                const vec left = load_vec(p->rows, at, bf16), right = load_vec(p->rows, at + LANES, bf16);
-                round_block(left, right, rounded_from(into, begin * across + b * count + r), zero, halves);
+                vec8 x[EIGHTS];
+                for (int i = 0; i < EIGHTS; i++) x[i] = load_vec8(p->rows, at + 8 * i, bf16);
+                round_block(x, rounded_from(into, begin * across + b * count + r), zero, halves);
             }
     }
 }

@@ -133,11 +133,6 @@ INLINE void advance_columns(const Recurrence *a, const Head *head, int64_t colum
         }
 }
 
-INLINE vec greater_vec(vec a, vec b) {
-    const ivec above = a > b;
-    return (vec)(((ivec)a & above) | ((ivec)b & ~above));
-}
-
 /* Updates a vector of columns of a mean (RWKV). */
 INLINE void advance_mean(const Recurrence *a, const Head *head, int64_t column) {
     const int64_t width = a->value_dim;
@@ -150,12 +145,12 @@ INLINE void advance_mean(const Recurrence *a, const Head *head, int64_t column) 
         exponent = load_vec(head->from + 2 * width, column, 0);
     }
     if (head->out) {
-        const vec own = key + bonus, top = greater_vec(exponent, own);
+        const vec own = key + bonus, top = larger_vec(exponent, own);
         const vec before = exp_vec(exponent - top), now = exp_vec(own - top);
         store_vec(head->out, column, (before * sum + now * value) / (before * weights + now), 0);
     }
     exponent = exponent + rate;
-    const vec top = greater_vec(exponent, key), before = exp_vec(exponent - top), now = exp_vec(key - top);
+    const vec top = larger_vec(exponent, key), before = exp_vec(exponent - top), now = exp_vec(key - top);
     store_vec(head->to, column, before * sum + now * value, 0);
     store_vec(head->to + width, column, before * weights + now, 0);
     store_vec(head->to + 2 * width, column, top, 0);

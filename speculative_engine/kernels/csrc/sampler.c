@@ -47,19 +47,16 @@ INLINE float logit(const Sample *call, int64_t row, int64_t token) {
     return value;
 }
 
-/* Returns all ones where x is NaN. Compilers would split `x != x` into scalar comparisons. */
-INLINE uvec is_nan(vec x) { return (uvec)(((uvec)x & 0x7fffffff) > 0x7f800000); }
-
 /* Stores the largest logit of each block. Returns the largest of all, or NaN if any logit is NaN. */
 INLINE float block_tops(const Sample *call, const Row *r, int bf16) {
     const int64_t whole = call->vocabulary / NOISE_BLOCK * NOISE_BLOCK, at = r->row * call->stride;
     float largest = -INFINITY, last = -INFINITY;
-    uvec odd = {0};
+    ivec odd = {0};
     for (int64_t begin = 0; begin < whole; begin += NOISE_BLOCK) {
         vec a = load_vec(call->logits, at + begin, bf16), b = load_vec(call->logits, at + begin + LANES, bf16);
         vec c = load_vec(call->logits, at + begin + 2 * LANES, bf16);
         vec d = load_vec(call->logits, at + begin + 3 * LANES, bf16);
-        odd |= is_nan(a) | is_nan(b) | is_nan(c) | is_nan(d);
+        odd |= is_nan_vec(a) | is_nan_vec(b) | is_nan_vec(c) | is_nan_vec(d);
         float top = largest_of_vec(larger_vec(larger_vec(a, b), larger_vec(c, d)));
         r->top[begin / NOISE_BLOCK] = top;
         if (top > largest) largest = top;

@@ -60,6 +60,21 @@ extern int32_t draftwire_vectors;
 #define CLONED_TASK(NAME)                                                                                              \
     CLONED(NAME, (const void *call, int64_t first, int64_t last, int32_t thread_id), (call, first, last, thread_id))
 
+/* Returns all ones where a < b, for integers whose difference is one as well. GCC splits comparisons of vectors that are
+ * wider than the processor's into those of single elements, but not arithmetic. */
+INLINE ivec less_ivec(ivec a, ivec b) { return (a - b) >> 31; }
+
+/* Returns `yes` where all bits of `where` are set, and `no` where none is. */
+INLINE vec select_vec(ivec where, vec yes, vec no) { return (vec)(((ivec)yes & where) | ((ivec)no & ~where)); }
+
+/* Returns the bits of the magnitudes, which are ordered as these are. */
+INLINE ivec size_bits(vec x) { return (ivec)x & 0x7fffffff; }
+
+#define INFINITE_BITS ((ivec){0} + 0x7f800000)
+
+/* Returns all ones where x is not a number. */
+INLINE ivec is_nan_vec(vec x) { return less_ivec(INFINITE_BITS, size_bits(x)); }
+
 /* Loads 16 elements, from index `at` on, as float32. */
 INLINE vec load_vec(const void *from, int64_t at, int bf16) {
     if (bf16) {
@@ -122,11 +137,9 @@ INLINE vec4 fma_vec4(vec4 a, vec4 b, vec4 c) {
 
 #endif
 
-/* Returns the larger elements, those of b where one is not a number. */
-INLINE vec larger_vec(vec a, vec b) {
-    ivec more = a > b;
-    return (vec)(((ivec)a & more) | ((ivec)b & ~more));
-}
+/* Returns the larger elements; those of either where one is not a number. The difference of unequal floats is not zero, so
+ * that its sign compares them. */
+INLINE vec larger_vec(vec a, vec b) { return select_vec((ivec)(b - a) >> 31, a, b); }
 
 INLINE float largest_of_vec(vec parts) {
     float kept[LANES];
@@ -136,51 +149,43 @@ INLINE float largest_of_vec(vec parts) {
     return kept[0];
 }
 
-/* Returns e^x for x <= 0, and 0 below -87, by Cody and Waite's range reduction and a polynomial of degree 7. The error
- * is at most 2 units in the last place. */
-INLINE vec exp_vec(vec x) {
-    const vec least = {-87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87};
-    ivec small = x < least;
-    x = (vec)(((ivec)least & small) | ((ivec)x & ~small));
-    ivec whole = __builtin_convertvector(x * 1.44269504f - 0.5f, ivec);
-    vec n = __builtin_convertvector(whole, vec);
-    vec f = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-    vec p = f * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * f * f + f + 1.0f;
-    vec power = (vec)((uvec)(whole + 127) << 23);
-    return (vec)((ivec)(p * power) & ~small);
+/* Returns all ones where x < -87. x: at most 0, or not a number */
+INLINE ivec exp_vec_vanishes(vec x) {
+    const ivec size = size_bits(x), least = size_bits((vec){0} + 87);
+    return ((least - size) & ~(INFINITE_BITS - size)) >> 31;
 }
+
+#define EXP_NAME exp_vec
+#define EXP_TARGET
+#define EXP_FLOATS vec
+#define EXP_INTS ivec
+#define EXP_SMALL exp_vec_vanishes
+#include "exponential.h"
 
 /* Returns 1 / (1 + e^-x). */
 INLINE vec sigmoid_vec(vec x) {
-    const ivec negative = x < 0;
     const vec e = exp_vec((vec)((uvec)x | 0x80000000));
-    const vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
-    return above / (1 + e);
+    return select_vec((ivec)x >> 31, e, e * 0 + 1) / (1 + e);
 }
 
 /* Returns the hyperbolic tangent: an odd polynomial of degree 11 below 0.625 (Cephes), else by e^(-2 |x|). */
 INLINE vec tanh_vec(vec x) {
     const uvec sign = (uvec)x & 0x80000000;
     const vec size = (vec)((uvec)x & 0x7fffffff), square = x * x;
-    const ivec small = size < 0.625f;
+    const ivec small = less_ivec((ivec)size, (ivec)((vec){0} + 0.625f));
     vec p = square * -5.70498872745e-3f + 2.06390887954e-2f;
     p = p * square - 5.37397155531e-2f;
     p = p * square + 1.33314422036e-1f;
     p = p * square - 3.33332819422e-1f;
     p = p * square * x + x;
     const vec e = exp_vec(size * -2), large = (vec)((uvec)((1 - e) / (1 + e)) | sign);
-    return (vec)(((ivec)p & small) | ((ivec)large & ~small));
+    return select_vec(small, p, large);
 }
 
 /* Returns the bits of x rounded to bfloat16 as torch rounds: to nearest, ties to even. */
 INLINE uvec bf16_bits(vec x) {
     uvec bits = (uvec)x, odd = (bits >> 16) & 1;
-    uvec nan = (uvec)((bits & 0x7fffffff) > 0x7f800000);
+    const uvec nan = (uvec)is_nan_vec(x);
     return (((bits + 0x7fff + odd) >> 16) & ~nan) | (0x7fc0 & nan);
 }
 
@@ -196,8 +201,9 @@ INLINE vec4 widen_half4(half4 half) {
 
 /* Returns the bits of x rounded to float16, to nearest, ties to even, and to its range: at most 65504 in magnitude. */
 INLINE uvec half_bits(vec x) {
-    const uvec size = (uvec)x & 0x7fffffff, sign = (uvec)x >> 16 & 0x8000;
-    const uvec nan = (uvec)(size > 0x7f800000), large = (uvec)(size > 0x477fe000), tiny = (uvec)(size < 0x38800000);
+    const uvec size = (uvec)size_bits(x), sign = (uvec)x >> 16 & 0x8000, nan = (uvec)is_nan_vec(x);
+    const uvec large = (uvec)less_ivec((ivec){0} + 0x477fe000, (ivec)size);
+    const uvec tiny = (uvec)less_ivec((ivec)size, (ivec){0} + 0x38800000);
     const uvec normal = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
     /* Adding 1/2 rounds to multiples of 2^-24, the least float16. */
     const uvec subnormal = (uvec)((vec)(size & tiny) + 0.5f) - 0x3f000000;
