@@ -65,7 +65,8 @@ def _ratio(ours: Contestant, other: Contestant) -> Spread:
 
 def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dict[str, object]:
     """Returns the figures of one arrangement: rates, settings, agreement with `reference`, `ours` over everybody else,
-    and our other methods over those that they extend: "EAGLE-3 and prompt lookup" over a peer's "EAGLE-3".
+    and our other methods over a peer's same ones and over those that they extend: "EAGLE-3 and prompt lookup" over
+    "EAGLE-3", "draft model in the verifier" over "draft model".
 
     reference and ours are names of contestants. Raises KeyError if one is missing.
     """
@@ -93,7 +94,7 @@ def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dic
     for mine in contestants:
         if mine.peer == named[ours].peer and mine.name != ours and mine.failure is None:
             extended = [each for each in contestants if each.peer != mine.peer and each.failure is None]
-            extended = [each for each in extended if mine.method.startswith(f"{each.method} and ")]
+            extended = [each for each in extended if f"{mine.method} ".startswith(f"{each.method} ")]
             shown |= {f"{mine.name} / {each.name}": _ratio(mine, each) for each in extended}
     if named[reference].failure is None:
         plain = [each for each in contestants if each.name.endswith(" plain") and each.failure is None]

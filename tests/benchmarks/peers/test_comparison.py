@@ -62,6 +62,19 @@ def test_the_best_speculation_of_each_peer_is_compared() -> None:
     assert "us best speculation / others best speculation" not in shown
 
 
+def test_a_method_of_ours_is_compared_with_the_same_of_a_peer() -> None:
+    inside, lookup = contestant("us draft model in the verifier", 30.0), contestant("us prompt lookup", 60.0)
+    theirs = [contestant("them draft model", 20.0), contestant("them prompt lookup", 50.0)]
+    shown = figures(
+        [contestant("us plain", 20.0), contestant("us two services", 40.0), inside, lookup, *theirs],
+        "us plain",
+        "us two services",
+    )
+    assert shown["us draft model in the verifier / them draft model"] == Spread(1.5, 1.5, 1.5, 1)
+    assert shown["us prompt lookup / them prompt lookup"] == Spread(1.2, 1.2, 1.2, 1)
+    assert "us prompt lookup / them draft model" not in shown
+
+
 def test_a_method_of_ours_is_compared_with_the_one_that_it_extends() -> None:
     ours, both = contestant("us EAGLE-3", 30.0), contestant("us EAGLE-3 and prompt lookup", 60.0)
     theirs = [
