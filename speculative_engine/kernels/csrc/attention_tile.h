@@ -204,8 +204,11 @@ ATTEND_INLINE FLOATS ATTEND_NAME(load)(const uint8_t *row, int64_t dim, int64_t 
 ATTEND_INLINE void ATTEND_NAME(add_range)(const Attention *a, const int64_t *seen, int64_t base, int64_t first,
                                           int64_t last, int64_t element, const Head *heads, int count, int chunks,
                                           int type, FLOATS sum[GROUP][ATTEND_CHUNKS]) {
+    const int64_t ahead = kv_rows_ahead(a->value_dim, type), offset = element * kv_element_size(type);
     for (int64_t p = first; p < last; p++) {
         const uint8_t *row = kv_row(a->values, base + seen[p], a->value_dim, type);
+        if (p + ahead < last)
+            __builtin_prefetch(kv_row(a->values, base + seen[p + ahead], a->value_dim, type) + offset, 0, 3);
         for (int c = 0; c < chunks; c++) {
             const FLOATS value = ATTEND_NAME(load)(row, a->value_dim, element + c * ATTEND_WIDTH, type);
             for (int i = 0; i < count; i++) {
@@ -266,10 +269,21 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
             a->out + (row * a->kv_heads * a->shared + head) * a->value_dim,
         };
     }
-    int64_t p = heads[0].start;
-    for (; most - p > LANES; p += ATTEND_KEYS * ATTEND_WIDTH)
+    const int64_t start = heads[0].start, keys_ahead = kv_rows_ahead(a->key_dim, type);
+    int64_t p = start, fetched = p;
+    for (; most - p > LANES; p += ATTEND_KEYS * ATTEND_WIDTH) {
+        const int64_t wanted = p + ATTEND_KEYS * ATTEND_WIDTH + keys_ahead, fetch = wanted < most ? wanted : most;
+        prefetch_kv_rows(a->keys, seen, base, fetched, fetch, a->key_dim, type);
+        fetched = fetch;
         ATTEND_NAME(score_all)(a, seen, base, p, most - p, heads, count, ATTEND_KEYS, type);
+    }
     if (p < most) ATTEND_NAME(score_all)(a, seen, base, p, most - p, heads, count, ATTEND_VECTORS, type);
+    /* The first rows that are read next: of values, and of the keys of the next head, which usually follows. */
+    const int64_t values_ahead = start + kv_rows_ahead(a->value_dim, type);
+    prefetch_kv_rows(a->values, seen, base, start, values_ahead < most ? values_ahead : most, a->value_dim, type);
+    if (kv_head + 1 < a->kv_heads)
+        prefetch_kv_rows(a->keys, seen, base + a->slots, start, start + keys_ahead < most ? start + keys_ahead : most,
+                         a->key_dim, type);
     for (int64_t i = 0; i < count; i++)
         ATTEND_NAME(softmax)(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
                 a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);

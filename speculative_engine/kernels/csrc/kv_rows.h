@@ -14,13 +14,32 @@
 #include <math.h>
 
 #define KV_BLOCK 32
+#define KV_AHEAD 6144 /* bytes */
 
 /* Returns the bytes of an element, without its scale. */
 INLINE int64_t kv_element_size(int type) { return type == Q8_0_KV ? 1 : type == FLOAT32_KV ? 4 : 2; }
 
+/* Returns the bytes of a row of `dim` elements. */
+INLINE int64_t kv_row_bytes(int64_t dim, int type) {
+    return dim * kv_element_size(type) + (type == Q8_0_KV ? dim / KV_BLOCK * 2 : 0);
+}
+
 /* Returns the start of row `row` of `dim` elements. */
 INLINE uint8_t *kv_row(const void *rows, int64_t row, int64_t dim, int type) {
-    return (uint8_t *)rows + row * (dim * kv_element_size(type) + (type == Q8_0_KV ? dim / KV_BLOCK * 2 : 0));
+    return (uint8_t *)rows + row * kv_row_bytes(dim, type);
+}
+
+/* Returns how many rows are prefetched ahead. Between two layers' attention a step reads weights, so that no cache holds
+ * the rows, and they are too short and too few for the processor's own prefetching. */
+INLINE int64_t kv_rows_ahead(int64_t dim, int type) { return KV_AHEAD / kv_row_bytes(dim, type); }
+
+/* Prefetches the rows of slots `first` to `last` - 1 of those that a lane sees. */
+INLINE void prefetch_kv_rows(const void *rows, const int64_t *seen, int64_t base, int64_t first, int64_t last, int64_t dim,
+                             int type) {
+    for (int64_t p = first; p < last; p++) {
+        const uint8_t *const row = kv_row(rows, base + seen[p], dim, type);
+        for (int64_t line = 0; line < kv_row_bytes(dim, type); line += 64) __builtin_prefetch(row + line, 0, 3);
+    }
 }
 
 /* Returns the scale of a block of a Q8_0_KV row. */
