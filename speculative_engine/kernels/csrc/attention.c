@@ -23,6 +23,10 @@ typedef struct {
     float *out;
 } Head;
 
+/* Return the largest of LANES floats, and their sum. */
+INLINE float largest_of_lanes(const void *lanes) { return largest_of_vec(load_vec(lanes, 0, 0)); }
+INLINE float sum_of_lanes(const void *lanes) { return sum_vec(load_vec(lanes, 0, 0)); }
+
 /* Applies a soft cap to scores, from `first` on in whole vectors. */
 INLINE void cap_scores(float *scores, int64_t first, int64_t end, float softcap) {
     for (int64_t p = first; p < end; p += LANES)

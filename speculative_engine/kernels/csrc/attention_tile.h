@@ -63,9 +63,7 @@ ATTEND_INLINE void ATTEND_NAME(softmax)(float *scores, int64_t first, int64_t la
             const SIGNED more = x > tops[v];
             tops[v] = (FLOATS)(((SIGNED)x & more) | ((SIGNED)tops[v] & ~more));
         }
-    vec all;
-    memcpy(&all, tops, sizeof all);
-    float top = largest_of_vec(all);
+    float top = largest_of_lanes(tops);
     if (sink && *sink > top) top = *sink;
     for (int64_t p = first; p < end; p += LANES)
         for (int v = 0; v < ATTEND_VECTORS; v++) {
@@ -74,8 +72,7 @@ ATTEND_INLINE void ATTEND_NAME(softmax)(float *scores, int64_t first, int64_t la
             parts[v] = parts[v] + x;
             FLOATS_AT(scores + p + v * ATTEND_WIDTH) = x;
         }
-    memcpy(&all, parts, sizeof all);
-    float total = sum_vec(all);
+    float total = sum_of_lanes(parts);
     if (sink) total += ATTEND_NAME(exponential)((FLOATS){0} + (*sink - top))[0];
     for (int64_t p = first; p < last; p++) scores[p] /= total;
 }
