@@ -93,14 +93,9 @@ def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dic
         shown["ahead of us"] = ", ".join(ahead) or "nobody with the same precision"
     for mine in contestants:
         if mine.peer == named[ours].peer and mine.name != ours and mine.failure is None:
-            extended = [each for each in contestants if each.peer != mine.peer and each.failure is None]
-            extended = [each for each in extended if f"{mine.method} ".startswith(f"{each.method} ")]
-            shown |= {f"{mine.name} / {each.name}": _ratio(mine, each) for each in extended}
-    if named[reference].failure is None:
-        plain = [each for each in contestants if each.name.endswith(" plain") and each.failure is None]
-        shown |= {
-            f"{reference} / {each.name}": _ratio(named[reference], each) for each in plain if each.name != reference
-        }
+            theirs = [each for each in contestants if each.peer != mine.peer and each.failure is None]
+            alike = [each for each in theirs if f"{mine.method} ".startswith(f"{each.method} ")]
+            shown |= {f"{mine.name} / {each.name}": _ratio(mine, each) for each in alike}
     fastest = _fastest_speculation(contestants)
     our_best = next((each for each in fastest if each.peer == named[ours].peer), None)
     return shown | {

@@ -23,7 +23,7 @@ typedef struct {
     float *out;
 } Head;
 
-/* Return the largest of LANES floats, and their sum. */
+/* Return the largest of LANES floats, and their sum. Clang refuses `vec` as an argument of code for AVX2. */
 INLINE float largest_of_lanes(const void *lanes) { return largest_of_vec(load_vec(lanes, 0, 0)); }
 INLINE float sum_of_lanes(const void *lanes) { return sum_vec(load_vec(lanes, 0, 0)); }
 

@@ -283,7 +283,7 @@ ATTEND_INLINE void ATTEND_NAME(attend_tile)(const Attention *a, const int64_t *s
                          a->key_dim, type);
     for (int64_t i = 0; i < count; i++)
         ATTEND_NAME(softmax)(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
-                a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
+                             a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
     int64_t i = 0;
     for (; i + GROUP <= count; i += GROUP) ATTEND_NAME(add_values)(a, seen, base, heads + i, GROUP, type);
     if (count - i == 3) ATTEND_NAME(add_values)(a, seen, base, heads + i, 3, type);

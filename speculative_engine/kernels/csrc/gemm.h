@@ -34,7 +34,7 @@ INLINE void store_sums(const Gemm *p, int64_t row, int64_t output, const float *
     if (left <= 0) return;
     vec x;
     memcpy(&x, sums, sizeof x);
-    if (left >= LANES) { /* without calls of memcpy, which take as long as some blocks of products */
+    if (left >= LANES) { /* needs no copies of varying size, which are calls of memcpy */
         if (p->bias) x = x + load_vec(p->bias, output, 1);
         store_vec(p->out, at, x, !p->wide);
         return;

@@ -171,8 +171,8 @@ INLINE vec sigmoid_vec(vec x) {
 /* Returns the hyperbolic tangent: an odd polynomial of degree 11 below 0.625 (Cephes), else by e^(-2 |x|). */
 INLINE vec tanh_vec(vec x) {
     const uvec sign = (uvec)x & 0x80000000;
-    const vec size = (vec)((uvec)x & 0x7fffffff), square = x * x;
-    const ivec small = less_ivec((ivec)size, (ivec)((vec){0} + 0.625f));
+    const vec size = (vec)size_bits(x), square = x * x;
+    const ivec small = less_ivec(size_bits(x), size_bits((vec){0} + 0.625f));
     vec p = square * -5.70498872745e-3f + 2.06390887954e-2f;
     p = p * square - 5.37397155531e-2f;
     p = p * square + 1.33314422036e-1f;

@@ -8,10 +8,6 @@ from typing import Any
 import numpy as np
 
 
-def _all_of_it(tl, core):  # type: ignore[no-untyped-def]
-    """A function that sees all modules that the interpreter prepares."""
-
-
 def prepare_interpreter() -> None:
     """Prepares the interpreter once and for all of this process."""
     import triton.language as tl
@@ -20,8 +16,8 @@ def prepare_interpreter() -> None:
     prepare = interpreter._patch_lang
     if prepare is _prepared:
         return
-    # It prepares the language anew for each call of each function.
-    prepare(FunctionType(_all_of_it.__code__, {"tl": tl, "core": tl.core}))
+    # It prepares the modules that a function sees, anew for each call of each function.
+    prepare(FunctionType(prepare_interpreter.__code__, {"tl": tl, "core": tl.core}))
     interpreter._patch_lang = _prepared
     interpreter.InterpreterBuilder.create_dot = _dot
 
