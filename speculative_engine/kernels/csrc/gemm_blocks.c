@@ -134,11 +134,21 @@ INLINE Packed packed_superblock(const Gemm *p, int64_t group, int64_t before, in
     return w;
 }
 
-/* Prefetches a block's share of a superblock that lies `ahead` bytes behind w. */
+/* Returns where a block of a superblock has its quants. */
+INLINE const uint8_t *block_quants(const Packed *w, int64_t block, int type) {
+    return w->quants + block * quant_bytes(type);
+}
+
+/* Makes a compiler forget what it knows about the value of a pointer. */
+#define FORGET(POINTER) __asm__("" : "+r"(POINTER))
+
+/* Prefetches a block's share of a superblock that lies `ahead` bytes behind w: as many lines in each, of which some are
+ * the next block's. The 5 lines of 4-bit weights take less time without a loop, the 9 of 8-bit weights with one. */
 INLINE void prefetch_share(const Packed *w, int64_t block, int64_t ahead, int type) {
-    const int64_t lines = superblock_bytes(type) / 64;
-    for (int64_t i = lines * block / SUPERBLOCK; i < lines * (block + 1) / SUPERBLOCK; i++)
-        __builtin_prefetch(w->first + 64 * i + ahead, 0, 2);
+    const int64_t lines = superblock_bytes(type) / LINE, share = (lines + SUPERBLOCK - 1) / SUPERBLOCK;
+    const uint8_t *at = w->first + lines * block / SUPERBLOCK * LINE + ahead;
+#pragma GCC unroll 5
+    for (int64_t i = 0; i < share; i++) __builtin_prefetch(at + i * LINE, 0, 2);
 }
 
 /* Returns the larger integers, of which none is negative. */
@@ -241,7 +251,7 @@ static void run(const Gemm *p, Task round_rows, Task multiply, int64_t most, int
 static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, int type) {
     static const uint8_t values[16] = {MXFP4_VALUES};
     const int at = o * STEP + i;
-    const uint8_t *high = w->quants + block * quant_bytes(type) + at, *quants = high + high_bytes(type);
+    const uint8_t *high = block_quants(w, block, type) + at, *quants = high + high_bytes(type);
     if (EIGHT_BITS(type)) return (int8_t)quants[step * LINE];
     const int low = quants[step % 4 * LINE] >> (step < 4 ? 0 : 4) & 15;
     if (type == MXFP4_WEIGHT) return values[low];

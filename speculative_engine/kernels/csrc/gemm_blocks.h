@@ -18,9 +18,9 @@
 #define BLOCK_VECTORS (GROUP / BLOCK_LANES)
 
 /* Returns the unsigned weights of a step of a block: STEP inputs of each output of vector v. Weights of 8 bits are
- * signed where BLOCK_MADDUBS is set. */
-BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
-    const uint8_t *high = w->quants + block * quant_bytes(type) + v * 4 * BLOCK_LANES, *quants = high + high_bytes(type);
+ * signed where BLOCK_MADDUBS is set. of: the block's quants */
+BLOCK_INLINE BLOCK_INT BLOCK_NAME(weights_of)(const uint8_t *of, int step, int v, int type) {
+    const uint8_t *high = of + v * 4 * BLOCK_LANES, *quants = high + high_bytes(type);
     if (EIGHT_BITS(type)) {
         const BLOCK_INT bytes = BLOCK_LOAD(quants + step * LINE);
         return BLOCK_MADDUBS ? bytes : BLOCK_XOR(bytes, BLOCK_BYTES(-128));
@@ -157,16 +157,17 @@ BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOC
  * follow */
 BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers) *supers, BLOCK_FLOAT *totals, Rounded x,
                                         int64_t block, int count, int type) {
+    const uint8_t *quants = block_quants(w, block, type);
     for (int v = 0; v < BLOCK_VECTORS; v++) {
         BLOCK_INT weights[STEPS];
-        for (int i = 0; i < STEPS; i++) weights[i] = BLOCK_NAME(weights_of)(w, block, i, v, type);
+        for (int i = 0; i < STEPS; i++) weights[i] = BLOCK_NAME(weights_of)(quants, i, v, type);
         const BLOCK_NAME(Factors) factors = BLOCK_NAME(factors_of)(w, supers[v], block, v, type);
         for (int r = 0; r < count; r++) {
-            const int8_t *quants = x.quants + r * BLOCK;
+            const int8_t *given = x.quants + r * BLOCK;
             const int32_t *starts = x.starts + 2 * r;
-            const BLOCK_INT first = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(starts, type), weights, quants, type);
+            const BLOCK_INT first = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(starts, type), weights, given, type);
             const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NAME(start)(starts + 1, type) : first;
-            const BLOCK_INT second = BLOCK_NAME(half_sums)(begun, weights + STEPS / 2, quants + BLOCK / 2, type);
+            const BLOCK_INT second = BLOCK_NAME(half_sums)(begun, weights + STEPS / 2, given + BLOCK / 2, type);
             BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + v, first, second, rounded_from(x, r), factors, type);
         }
     }
@@ -174,23 +175,27 @@ BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers
 #else
 /* Adds a block's products to the totals of `count` rows: first those of half the inputs, of all rows, so that weights
  * stay in registers. Several rows share what they load between vectors of outputs. x: of the first row; the next row's
- * quants, unit and sums follow */
+ * quants, unit and sums follow. The address of the quants is forgotten before each half: a compiler that knows it keeps
+ * the bytes of the first half on the stack for the second, and an index for each load */
 BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers) *supers, BLOCK_FLOAT *totals, Rounded x,
                                         int64_t block, int count, int type) {
     const int vectors = count == 1 ? 1 : BLOCK_VECTORS;
+    const uint8_t *quants = block_quants(w, block, type);
+    FORGET(quants);
     for (int begin = 0; begin < BLOCK_VECTORS; begin += vectors) {
         BLOCK_INT first[BLOCK_ROWS][BLOCK_VECTORS], weights[BLOCK_VECTORS][STEPS / 2];
         BLOCK_NAME(Factors) factors[BLOCK_VECTORS];
         for (int v = 0; v < vectors; v++)
-            for (int i = 0; i < STEPS / 2; i++) weights[v][i] = BLOCK_NAME(weights_of)(w, block, i, begin + v, type);
+            for (int i = 0; i < STEPS / 2; i++) weights[v][i] = BLOCK_NAME(weights_of)(quants, i, begin + v, type);
         for (int r = 0; r < count; r++)
             for (int v = 0; v < vectors; v++)
                 first[r][v] = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(x.starts + 2 * r, type), weights[v],
                                                     x.quants + r * BLOCK, type);
+        FORGET(quants);
         for (int v = 0; v < vectors; v++) {
             factors[v] = BLOCK_NAME(factors_of)(w, supers[begin + v], block, begin + v, type);
             for (int i = 0; i < STEPS / 2; i++)
-                weights[v][i] = BLOCK_NAME(weights_of)(w, block, STEPS / 2 + i, begin + v, type);
+                weights[v][i] = BLOCK_NAME(weights_of)(quants, STEPS / 2 + i, begin + v, type);
         }
         for (int r = 0; r < count; r++)
             for (int v = 0; v < vectors; v++) {

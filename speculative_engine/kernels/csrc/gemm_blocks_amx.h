@@ -29,8 +29,9 @@ AMX_TILE_INLINE void unpack_block(const Gemm *p, int64_t group, int64_t block, u
     const int64_t at = block % SUPERBLOCK;
     const Packed w = packed_superblock(p, group, block - at, type);
     prefetch_share(&w, at, AMX_AHEAD, type);
+    const uint8_t *quants = block_quants(&w, at, type);
     for (int step = 0; step < STEPS; step++)
-        _mm512_store_si512(into + step * LINE, vnni_weights_of(&w, at, step, 0, type));
+        _mm512_store_si512(into + step * LINE, vnni_weights_of(quants, step, 0, type));
 }
 
 /* Adds a block's sums to the totals of `count` rows. block: within the superblock w. x: of the first row; those of the

@@ -15,7 +15,7 @@
 
 /* Returns the weights of a step of a block: STEP inputs of each output of vector v, zero not yet subtracted. */
 NEON_INLINE int8x16_t NEON_NAME(weights_of)(const Packed *w, int64_t block, int step, int v, int type) {
-    const uint8_t *high = w->quants + block * quant_bytes(type) + 16 * v, *quants = high + high_bytes(type);
+    const uint8_t *high = block_quants(w, block, type) + 16 * v, *quants = high + high_bytes(type);
     if (EIGHT_BITS(type)) return vld1q_s8((const int8_t *)quants + step * LINE);
     const uint8x16_t both = vld1q_u8(quants + step % 4 * LINE);
     uint8x16_t low = step < 4 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
