@@ -143,11 +143,14 @@ INLINE const uint8_t *block_quants(const Packed *w, int64_t block, int type) {
 #define FORGET(POINTER) __asm__("" : "+r"(POINTER))
 
 /* Prefetches a block's share of a superblock that lies `ahead` bytes behind w: as many lines in each, of which some are
- * the next block's. The 5 lines of 4-bit weights take less time without a loop, the 9 of 8-bit weights with one. */
+ * the next block's. As GCC compiles them, the 5 lines of 4-bit weights take less time without a loop, the 9 of 8-bit
+ * weights with one. */
 INLINE void prefetch_share(const Packed *w, int64_t block, int64_t ahead, int type) {
     const int64_t lines = superblock_bytes(type) / LINE, share = (lines + SUPERBLOCK - 1) / SUPERBLOCK;
     const uint8_t *at = w->first + lines * block / SUPERBLOCK * LINE + ahead;
+#ifndef __clang__
 #pragma GCC unroll 5
+#endif
     for (int64_t i = 0; i < share; i++) __builtin_prefetch(at + i * LINE, 0, 2);
 }
 
