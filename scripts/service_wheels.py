@@ -19,17 +19,22 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-THERE = {"gguf", "huggingface-hub", "numpy", "safetensors", "tokenizers", "torch", "transformers"}
-"""Requirements that are left out: transformers brings them, or (gguf) they are for CPUs only."""
+THERE = {"huggingface-hub", "numpy", "safetensors", "tokenizers", "torch", "transformers"}
+"""Requirements that are left out: transformers brings them."""
+ALONE = {"gguf"}
+"""Requirements without their own: these bring NumPy, and would hide the machine's."""
 PLATFORMS = ("manylinux2014_x86_64", *(f"manylinux_2_{version}_x86_64" for version in range(17, 32)))
 """Linux with glibc 2.31 or newer, as in Debian 11 and Ubuntu 20.04."""
 
 
-def wanted() -> list[str]:
-    """The requirements of the SDK and the services, without those that are there."""
+def wanted() -> tuple[list[str], list[str]]:
+    """The requirements of the SDK and the services, without those that are there: with their own requirements, and
+    without."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     every = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
-    return [each for each in every if re.split(r"[<>=!; \[]", each, maxsplit=1)[0] not in THERE]
+    named = {each: re.split(r"[<>=!; \[]", each, maxsplit=1)[0] for each in every}
+    whole = [each for each, name in named.items() if name not in THERE | ALONE]
+    return whole, [each for each, name in named.items() if name in ALONE]
 
 
 def main() -> None:
@@ -41,9 +46,13 @@ def main() -> None:
     platforms = [part for platform in PLATFORMS for part in ("--platform", platform)]
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--dest", str(options.directory),
-        "--python-version", options.python, *platforms, "--constraint", str(ROOT / "constraints.txt"), *wanted(),
+        "--python-version", options.python, *platforms, "--constraint", str(ROOT / "constraints.txt"),
     ]  # fmt: skip
-    sys.exit(subprocess.run(command, check=False).returncode)
+    whole, alone = wanted()
+    sys.exit(
+        subprocess.run([*command, *whole], check=False).returncode
+        or subprocess.run([*command, "--no-deps", *alone], check=False).returncode
+    )
 
 
 if __name__ == "__main__":

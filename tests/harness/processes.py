@@ -21,8 +21,11 @@ from typing import Any
 from tests.harness.checkout import ROOT
 from tests.harness.started_process import ForkedPopen, Start, receive_pid, same_imports, send_start
 
+_CHECKOUT = (str(ROOT), str(ROOT / "sdk"))
+_BEFORE = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each not in _CHECKOUT]
+"""Packages may be found by this variable alone, as those that `scripts/first_gpu.sh` extracts."""
 SERVICE_ENVIRONMENT = {
-    "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}",
+    "PYTHONPATH": os.pathsep.join([*_CHECKOUT, *_BEFORE]),
     "HF_HUB_OFFLINE": "1",
     "OMP_WAIT_POLICY": "PASSIVE",  # a service sets this itself, but in a fork OpenMP has already read it
 }

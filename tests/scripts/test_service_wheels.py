@@ -8,6 +8,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from scripts.service_wheels import wanted
+from service_runtime.process.packages import NEEDED
 from tests.harness.imports_without import problem_without
 
 MODULES = """
@@ -17,9 +18,10 @@ benchmarks.gpu.services benchmarks.laws.invariance
 
 
 def test_services_get_all_that_torch_and_transformers_do_not_bring() -> None:
-    names = {re.split(r"[<>=!; ]", each)[0] for each in wanted()}
-    assert {"grpcio", "protobuf", "pydantic", "structlog", "llguidance", "typer"} <= names
-    assert not {"torch", "transformers", "numpy", "gguf"} & names
+    whole, alone = ({re.split(r"[<>=!; ]", each)[0] for each in some} for some in wanted())
+    assert {"grpcio", "protobuf", "pydantic", "structlog", "llguidance", "typer"} <= whole
+    assert not {"torch", "transformers", "numpy"} & (whole | alone)
+    assert alone == {"gguf"}
 
 
 def closure(requirements: Iterable[str]) -> set[str]:
@@ -48,7 +50,8 @@ def closure(requirements: Iterable[str]) -> set[str]:
 
 def test_services_and_their_benchmark_need_nothing_else() -> None:
     """On a machine with torch, transformers and these wheels."""
-    there = closure([*wanted(), "torch", "transformers"])
+    whole, _ = wanted()
+    there = closure([*whole, "torch", "transformers"])
     assert {"grpcio", "structlog", "numpy", "safetensors"} <= there
     lacking = [
         module
@@ -57,3 +60,11 @@ def test_services_and_their_benchmark_need_nothing_else() -> None:
     ]
     assert {"pytest", "gguf", "hypothesis"} <= set(lacking)
     assert problem_without(" ".join(lacking), MODULES) == ""
+
+
+def test_services_start_only_with_what_is_there() -> None:
+    """What they ask for before they start is among the wheels, or what torch and transformers bring."""
+    whole, alone = wanted()
+    there = closure([*whole, "torch", "transformers"]) | {Requirement(each).name for each in alone}
+    distributions = metadata.packages_distributions()
+    assert [each for each in NEEDED if not {canonicalize_name(name) for name in distributions[each]} & there] == []
