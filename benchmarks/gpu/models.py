@@ -87,11 +87,10 @@ def grown(source: Path, parameters: int | None, layers: int | None, device: torc
     return model
 
 
-def described(model: LlamaForCausalLM) -> str:
+def described(model: PackedModel) -> str:
     """Describes a model's shape in words."""
-    shape = Shape.of(model.config)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    shape = Shape.of(model.model.config)
     return (
-        f"{parameters / 1e9:.2f} B parameters: {shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads of "
-        f"{shape.head_dim}, {shape.kv_heads} key-value heads, feed-forward {shape.mlp}, {model.dtype}"
+        f"{model.parameters / 1e9:.2f} B parameters: {shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads "
+        f"of {shape.head_dim}, {shape.kv_heads} key-value heads, feed-forward {shape.mlp}, {model.model.dtype}"
     )

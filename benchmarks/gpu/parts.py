@@ -44,7 +44,7 @@ class ModelParts:
     def check(self, name: str) -> Iterator[Figures]:
         """Compares a model's passes with the library's forwards, and captured passes with others."""
         model = self._model(name)
-        yield {name: described(model.model), f"{name}: layer kernels": model.layer_kernels}
+        yield {name: described(model), f"{name}: layer kernels": model.layer_kernels}
         report = run_self_test(model)
         yield {
             f"{name}: error against the library's forward": f"{report.error:.3g} of {report.tolerance:.3g} spreads",
@@ -75,7 +75,7 @@ class ModelParts:
         """Measures plain decoding against the roof, and with the draft. kind: "graphs" or "no graphs"."""
         target, draft = self._model("target", kind), self._model("draft", kind)
         cost = measure_step_cost(target)
-        size = sum(parameter.nbytes for parameter in target.model.parameters())
+        size = target.parameters * target.model.dtype.itemsize
         for temperature in (0.0, 1.0):
             plainly, drafting = Generator(target, cost), Generator(target, cost, draft)
             for generator in (plainly, drafting):

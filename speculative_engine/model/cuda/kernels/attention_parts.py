@@ -15,7 +15,7 @@ import triton.language as tl
 
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed
 
-OPTIONS: dict[str, Any] = {"num_warps": 8, "num_stages": 3, "enable_fp_fusion": False}
+OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
 """Products and sums are not fused, since which ones would be is the compiler's choice, anew in each kernel."""
 
 
@@ -95,10 +95,11 @@ def attention_parts_kernel(
             listed = tl.where(owner == IN_TABLES, tables, seen) + base
             if WINDOWED:
                 first = tl.maximum(first, (lowest - window + 1) // KEYS * KEYS)
+            # One tile ahead: a tile's keys are then loaded without waiting for its slots.
+            slot = tl.load(listed + first + key, mask=first + key < last, other=0).to(tl.int64)
             for begin in range(first, last, KEYS):
                 at = begin + key
                 inside = at < last
-                slot = tl.load(listed + at, mask=inside, other=0).to(tl.int64)
                 stored = tl.load(
                     keys + slot[:, None] * key_slot + kv_head * DIM + dim[None, :],
                     mask=(dim < DIM)[None, :],
@@ -109,6 +110,7 @@ def attention_parts_kernel(
                     mask=(value_dim < VALUE_DIM)[None, :],
                     other=0.0,
                 )
+                slot = tl.load(listed + at + KEYS, mask=at + KEYS < last, other=0).to(tl.int64)
                 scores = multiplied(asks, tl.trans(stored), nothing) * scaling
                 if CAPPED:
                     scores = softcap * (1.0 - 2.0 / (tl.exp(scores * (2.0 / softcap)) + 1.0))

@@ -11,7 +11,7 @@ from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
 
 BLOCK_PARTS = 16
 """Parts that are added up at once."""
-_ELEMENTS = 8192
+_ELEMENTS = 2048
 """Elements that a program adds up at once."""
 OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 

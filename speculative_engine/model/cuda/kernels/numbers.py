@@ -1,12 +1,16 @@
 """Conversions and products of numbers, with the same roundings on GPUs and in Triton's interpreter.
 
 The interpreter multiplies bfloat16 numbers as if their bits were integers, and cuts off what does not fit into them.
+The sums of its products have an order that depends on sizes; here they go along the inner dimension.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
 
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 """Whether kernels run in Triton's interpreter, on a CPU."""
@@ -32,11 +36,19 @@ def narrowed(numbers, dtype: tl.constexpr):
         return numbers.to(dtype)
 
 
-@triton.jit
-def multiplied(left, right, added):
-    """The product of two matrices plus `added`, float32: sums go along the inner dimension, 16 numbers at a time on
-    GPUs."""
-    if INTERPRETED:
-        return tl.dot(widened(left), widened(right), added, input_precision="ieee")
-    else:
+if INTERPRETED.value:
+
+    def multiplied(left: Any, right: Any, added: Any) -> Any:
+        """The product of two matrices plus `added`, float32: sums go along the inner dimension."""
+        many, few, summed = widened(left).handle.data, widened(right).handle.data, added.handle.data.copy()
+        for inner in range(many.shape[1]):
+            summed += many[:, inner, None] * few[inner]
+        return tl.tensor(TensorHandle(summed, tl.float32), added.type)
+
+else:
+
+    @triton.jit
+    def multiplied(left, right, added):
+        """The product of two matrices plus `added`, float32: sums go along the inner dimension, 16 numbers at a
+        time."""
         return tl.dot(left, right, added, input_precision="ieee")

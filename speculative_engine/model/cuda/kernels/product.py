@@ -1,8 +1,7 @@
 """Products of rows and a weight matrix, whose sums go along the inputs in one order for any number of rows.
 
-The inner size of a block depends on the weight alone, one program adds up all inputs of an output, and only the rows
-and outputs of a program's block depend on the number of rows and on the device. Residuals, biases and the gates of
-feed-forward parts are applied to the sums in float32.
+One program adds up all inputs of an output, and a GPU adds them to the sum 16 at a time, whatever the size of a block.
+Residuals, biases and the gates of feed-forward parts are applied to the sums in float32.
 """
 
 from __future__ import annotations
@@ -20,26 +19,73 @@ from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, 
 
 Gate = Literal["silu", "gelu"]
 """Activation of a gated feed-forward part: SiLU, or GELU by its tanh approximation."""
-ROW_BLOCKS = (16, 32, 64, 128)
+ROW_BLOCKS = (16, 64, 128)
 """Rows of a block, by the number of rows: the first that holds them, or the last."""
-_INNER = 128
 _LEAST_INNER = 16
 GATES = {None: 0, "silu": 1, "gelu": 2}
 """The kernels' numbers for gates."""
+_SHARED_BYTES = 160 * 1024
+"""Shared memory that all GPUs since NVIDIA's A100 have for a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a product is cut into programs."""
+    """How a product is cut into programs, and a program's loads into stages."""
 
     outputs: int
+    inner: int
     stages: int
     warps: int
 
 
-_SHAPES = {16: Shape(64, 5, 4), 32: Shape(64, 4, 8), 64: Shape(64, 3, 8), 128: Shape(128, 2, 8)}
-"""By rows of a block. The outputs are the most; fewer where that many would leave processors idle."""
-_LEAST_OUTPUTS = 16
+# Measured on an H200 at the shapes of Llama 3.1 8B (benchmarks/results/gpu).
+_NARROW = Shape(16, 128, 8, 2)
+_WIDE = Shape(64, 128, 3, 2)
+"""Of 16 rows, where memory alone counts: many loads under way for each of few programs, or fewer for many."""
+_ALONE = {
+    64: (Shape(64, 128, 5, 4), Shape(32, 128, 6, 4)),
+    128: (Shape(256, 64, 3, 8), Shape(128, 64, 4, 8), Shape(64, 128, 4, 8), Shape(32, 128, 4, 8)),
+}
+"""By rows of a block, the most outputs first; for at most one program a processor."""
+_SHARING = {
+    64: (Shape(64, 64, 4, 4), Shape(32, 128, 4, 4)),
+    128: (Shape(256, 64, 3, 8), Shape(128, 64, 4, 8), Shape(64, 64, 3, 8)),
+}
+"""For several programs a processor."""
+_MUCH = 1.125
+_MOST_SUMS = 128 * 256
+"""Numbers that a program adds up; gated outputs are two of them each."""
+
+
+def shape_of(outputs: int, rows: int, block: int, gated: bool, device: torch.device) -> Shape:
+    """How to cut a product of so many rows in blocks of `block`: into the widest programs with which the processor that
+    has most to do has not much more than it must.
+
+    gated: whether each output is made of two.
+    """
+    if block == ROW_BLOCKS[0]:
+        return _WIDE if -(-rows // block) * -(-outputs // _WIDE.outputs) >= processors(device) else _NARROW
+
+    def most_turns(shape: Shape) -> int:
+        return -(-(-(-rows // block) * -(-outputs // shape.outputs)) // processors(device))
+
+    found = [
+        shape
+        for shapes, alone in ((_ALONE, True), (_SHARING, False))
+        for shape in shapes[block]
+        if (most_turns(shape) == 1) == alone and block * shape.outputs * (1 + gated) <= _MOST_SUMS
+    ]
+    least = min(most_turns(shape) * shape.outputs for shape in found)
+    return max(
+        (shape for shape in found if most_turns(shape) * shape.outputs <= _MUCH * least),
+        key=lambda shape: shape.outputs,
+    )
+
+
+def stages_of(shape: Shape, block: int, gated: bool, item_bytes: int) -> int:
+    """Stages of a program's loads that fit into shared memory. item_bytes: of a number."""
+    stage = (block + shape.outputs * (1 + gated)) * shape.inner * item_bytes
+    return max(1, min(shape.stages, _SHARED_BYTES // stage))
 
 
 @triton.jit
@@ -127,11 +173,15 @@ def multiply(
     outputs = len(weight) if gate is None else len(weight) // 2
     out = torch.empty(rows, outputs, dtype=dtype or inputs.dtype, device=inputs.device) if add_to is None else add_to
     block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
-    shape = _SHAPES[block]
-    block_inner = inner_block(inner)
-    block_outputs = output_block(outputs, -(-rows // block), shape.outputs // (1 if gate is None else 2), inputs.device)
-    options: dict[str, Any] = {"num_warps": shape.warps, "num_stages": shape.stages, "enable_fp_fusion": False}
-    product_kernel[-(-rows // block) * -(-outputs // block_outputs),](
+    gated = gate is not None
+    shape = shape_of(outputs, rows, block, gated, inputs.device)
+    block_inner = min(shape.inner, max(_LEAST_INNER, triton.next_power_of_2(inner)))
+    options: dict[str, Any] = {
+        "num_warps": shape.warps,
+        "num_stages": stages_of(shape, block, gated, inputs.element_size()),
+        "enable_fp_fusion": False,
+    }
+    product_kernel[-(-rows // block) * -(-outputs // shape.outputs),](
         inputs,
         weight,
         weight if bias is None else bias,
@@ -142,7 +192,7 @@ def multiply(
         inner,
         inputs.stride(0),
         ROWS=block,
-        OUTPUTS=block_outputs,
+        OUTPUTS=shape.outputs,
         INNER=block_inner,
         WHOLE=inner % block_inner == 0,
         BIASED=bias is not None,
@@ -151,16 +201,3 @@ def multiply(
         **options,
     )
     return out
-
-
-def inner_block(inner: int) -> int:
-    """Inputs of a block, by the weight's shape alone."""
-    return int(min(_INNER, max(_LEAST_INNER, triton.next_power_of_2(inner))))
-
-
-def output_block(outputs: int, row_blocks: int, most: int, device: torch.device) -> int:
-    """Outputs of a block: the most with which every processor has one."""
-    block = most
-    while block > _LEAST_OUTPUTS and row_blocks * -(-outputs // block) < processors(device):
-        block //= 2
-    return block

@@ -17,6 +17,8 @@ from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 
 _PROMPT = 8 * ROW_BLOCKS[-1]
 """Rows of several blocks, which may have more outputs each than a single one."""
+_COUNTS = (1, 2, 4, 8)
+"""Blocks of a size that are tried: products of more rows are cut in another way."""
 _SEED = 20240813
 _SPREAD = 3.0
 """Standard deviation of the logarithm of an input's size: sums in another order then differ for most outputs."""
@@ -41,8 +43,9 @@ def equal_blocks(
         # In float32: rounded further, different sums may be equal.
         expected = _multiplied(inputs, weight, gate, ROW_BLOCKS[-1])
         for block in sorted(equal):
-            if not torch.equal(_multiplied(inputs[:block], weight, gate, block), expected[:block]):
-                equal.discard(block)
+            for rows in (block * count for count in _COUNTS):
+                if not torch.equal(_multiplied(inputs[:rows], weight, gate, block), expected[:rows]):
+                    equal.discard(block)
     return tuple(sorted(equal | {ROW_BLOCKS[-1]}))
 
 

@@ -6,7 +6,8 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, inner_block, multiply
+from speculative_engine.model.cuda.kernels import product
+from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS, Gate, multiply, shape_of, stages_of
 from speculative_engine.model.cuda.kernels.row_blocks import equal_blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -86,11 +87,38 @@ def test_blocks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         inputs: Tensor, weight: Tensor, gate: Gate | None, dtype: torch.dtype, row_blocks: tuple[int, ...]
     ) -> Tensor:
         product = multiply(inputs, weight, gate=gate, dtype=dtype, row_blocks=row_blocks)
-        return product + (2 if row_blocks in [(16,), (32,)] else 0)
+        return product + (2 if row_blocks == (16,) else 0)
 
     monkeypatch.setattr("speculative_engine.model.cuda.kernels.row_blocks.multiply", worse)
     assert equal_blocks([(weight, None), (weight, None), (weight, "silu")]) == (64, 128)
 
 
-def test_the_inner_size_of_a_block_depends_on_the_weight_alone() -> None:
-    assert [inner_block(inner) for inner in (8, 16, 100, 200, 4096)] == [16, 16, 128, 128, 128]
+def test_products_are_cut_such_that_no_processor_has_much_more_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the 132 processors of an H100, at the shapes of Llama 3.1 8B."""
+    monkeypatch.setattr(product, "processors", lambda device: 132)
+    cpu = torch.device("cpu")
+
+    def outputs(count: int, rows: int, block: int, gated: bool = False) -> int:
+        return shape_of(count, rows, block, gated, cpu).outputs
+
+    # One row: as many loads under way as memory needs, from few programs or from many.
+    assert [outputs(count, 1, 16) for count in (4096, 6144, 128256)] == [16, 16, 64]
+    assert outputs(14336, 1, 16, gated=True) == 64
+    # More rows: 64 programs of 64 outputs would take as long as 128 of 32 take together.
+    assert [outputs(count, 64, 64) for count in (4096, 6144, 128256)] == [32, 64, 64]
+    # A prompt: as much to do in two turns of 128 outputs as in one of 256, but not in three and in two.
+    assert [outputs(count, 1024, 128) for count in (4096, 6144)] == [256, 128]
+    assert outputs(14336, 1024, 128, gated=True) == 128  # two sums for each output
+
+
+def test_loads_fit_into_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "processors", lambda device: 132)
+    for block in ROW_BLOCKS:
+        for rows in (1, 64, 128, 256, 1024):
+            for count in (256, 4096, 14336, 128256):
+                for gated in (False, True):
+                    for size in (2, 4):
+                        shape = shape_of(count, rows, block, gated, torch.device("cpu"))
+                        stages = stages_of(shape, block, gated, size)
+                        loaded = stages * (block + shape.outputs * (1 + gated)) * shape.inner * size
+                        assert stages == 1 or loaded <= 160 * 1024
