@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from speculative_engine.model.cuda.kernels import attention, packed_product, product
+from speculative_engine.model.cuda.kernels import attention, product
 from speculative_engine.model.cuda.kernels.attention import attend_slots
 from speculative_engine.model.cuda.kernels.draft_tokens import take_tokens
 from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
@@ -176,8 +176,7 @@ def main() -> None:
     for capability, processors in CAPABILITIES.items():
         compiler = Compiler(capability, lambda found: print(json.dumps(found), flush=True))
         JITFunction.run = lambda kernel, *args, compiler=compiler, **kwargs: compiler.launch(kernel, *args, **kwargs)
-        for module in (product, packed_product, attention):
-            module.processors = lambda device, processors=processors: processors
+        product.processors = attention.processors = lambda device, processors=processors: processors
         launches()
 
 

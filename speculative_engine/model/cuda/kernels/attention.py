@@ -6,15 +6,15 @@ import torch
 import triton
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels import attention_parts, attention_sum
-from speculative_engine.model.cuda.kernels.attention_parts import attention_parts_kernel
+from speculative_engine.model.cuda.kernels import attention_sum
+from speculative_engine.model.cuda.kernels.attention_parts import attention_parts_kernel, options_of
 from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS, attention_sum_kernel
 from speculative_engine.model.cuda.kernels.device_size import processors
 from speculative_engine.model.cuda.slots.slot_batch import PlacedWork
 from speculative_engine.model.cuda.slots.slot_work import ASKED, ITEM, PART, RESIDENT, SEGMENT, TILE_KEYS, TILE_QUERIES
 
 _LEAST_BLOCK = 16
-"""The least inner size of a product."""
+"""The least inner size of a product, and the fewest rows that one instruction multiplies."""
 
 
 def attend_slots(
@@ -39,6 +39,9 @@ def attend_slots(
     tops = torch.empty(2, work.partials, heads, dtype=torch.float32, device=query.device)
     sums = torch.empty(work.partials, heads, value_dim, dtype=torch.float32, device=query.device)
     block_value = block_of(value_dim)
+    most_queries = max(TILE_QUERIES, triton.next_power_of_2(group))
+    # Few rows are fewer queries than a tile may have.
+    queries = min(most_queries, max(_LEAST_BLOCK, triton.next_power_of_2(len(query) * group)))
     programs = max(1, min(work.most_items, -(-4 * processors(query.device) // kv_heads)))
     attention_parts_kernel[programs, kv_heads](
         query,
@@ -66,7 +69,7 @@ def attend_slots(
         VALUE_DIM=value_dim,
         BLOCK_DIM=block_of(dim),
         BLOCK_VALUE=block_value,
-        QUERIES=max(TILE_QUERIES, triton.next_power_of_2(group)),
+        QUERIES=queries,
         CAPPED=softcap is not None,
         WINDOWED=window is not None,
         ITEM_SIZE=ITEM,
@@ -74,7 +77,7 @@ def attend_slots(
         IN_TABLES=RESIDENT,
         ASKED_SIZE=ASKED,
         KEYS=TILE_KEYS,
-        **attention_parts.OPTIONS,
+        **options_of(max(block_of(dim), block_value)),
     )
     together = attention_sum.heads_together(heads, block_value)
     attention_sum_kernel[work.places, -(-heads // together)](

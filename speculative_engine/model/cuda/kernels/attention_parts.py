@@ -15,8 +15,16 @@ import triton.language as tl
 
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed
 
-OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
-"""Products and sums are not fused, since which ones would be is the compiler's choice, anew in each kernel."""
+_FEW = 128
+"""Elements of a head whose sums four warps have registers for."""
+
+
+def options_of(block_dim: int) -> dict[str, Any]:
+    """Options of the kernel, by the elements of a head's block.
+
+    Products and sums are not fused, since which ones would be is the compiler's choice, anew in each kernel.
+    """
+    return {"num_warps": 4 if block_dim <= _FEW else 8, "num_stages": 3, "enable_fp_fusion": False}
 
 
 @triton.jit

@@ -14,15 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.device_size import processors
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 from speculative_engine.model.cuda.kernels.product import GATES, Gate, activated
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 
-_SHAPES = {16: (64, 4, 4), 64: (64, 3, 8), 128: (64, 2, 8)}
-"""By rows of a block: outputs, stages and warps. The outputs are the most; fewer where that many would leave processors
-idle."""
-_LEAST_OUTPUTS = 16
+# Measured on an H200, at the shapes of Llama 3.1 8B (benchmarks/results/gpu).
+_SHAPES = {16: (32, 5, 4), 64: (32, 3, 4), 128: (64, 2, 4)}
+"""By rows of a block: outputs, stages and warps."""
 _TO_VALUE = tl.constexpr(2.0**120)
 """What the bits of an e4m3 number, shifted to their places in a float32, are to be multiplied by."""
 _FLOAT8, _INT8, _INT4 = range(3)
@@ -143,9 +141,8 @@ def multiply_packed(
     outputs = weight.outputs if gate is None else weight.outputs // 2
     out = torch.empty(rows, outputs, dtype=dtype or inputs.dtype, device=inputs.device) if add_to is None else add_to
     block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
-    most_outputs, stages, warps = _SHAPES[block]
     blocks = -(-rows // block)
-    block_outputs = _output_block(outputs, blocks, most_outputs // (1 if gate is None else 2), inputs.device)
+    block_outputs, stages, warps = _SHAPES[block]
     options: dict[str, Any] = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": False}
     packed_product_kernel[blocks * -(-outputs // block_outputs),](
         inputs,
@@ -171,11 +168,3 @@ def multiply_packed(
         **options,
     )
     return out
-
-
-def _output_block(outputs: int, row_blocks: int, most: int, device: torch.device) -> int:
-    """Outputs of a block: the most with which every processor has one."""
-    block = most
-    while block > _LEAST_OUTPUTS and row_blocks * -(-outputs // block) < processors(device):
-        block //= 2
-    return block
