@@ -16,6 +16,13 @@ _ELEMENTS = 2048
 OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 
 
+@triton.jit
+def number_of(position, SHORT: tl.constexpr, LONG: tl.constexpr, LONG_FROM: tl.constexpr):
+    """The number of the part that a position belongs to; see `parts.part_of`."""
+    shortened: tl.constexpr = LONG_FROM // SHORT - LONG_FROM // LONG
+    return tl.where(position < LONG_FROM, position // SHORT, position // LONG + shortened)
+
+
 @triton.jit(do_not_specialize=["first_place"])
 def attention_sum_kernel(
     tops,
@@ -33,7 +40,9 @@ def attention_sum_kernel(
     SUNK: tl.constexpr,
     WINDOWED: tl.constexpr,
     ASKED_SIZE: tl.constexpr,
-    PART_SIZE: tl.constexpr,
+    SHORT: tl.constexpr,
+    LONG: tl.constexpr,
+    LONG_FROM: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """One program a place of queries and some heads; see `attend_slots`."""
@@ -45,10 +54,10 @@ def attention_sum_kernel(
     partial = tl.load(told + 3).to(tl.int64)
     value_dim = tl.arange(0, BLOCK_VALUE)
     part = tl.arange(0, PARTS)
-    last = position // PART_SIZE
+    last = number_of(position, SHORT, LONG, LONG_FROM)
     first = last * 0
     if WINDOWED:
-        first = tl.maximum(position - window + 1, 0) // PART_SIZE
+        first = number_of(tl.maximum(position - window + 1, 0), SHORT, LONG, LONG_FROM)
     begin = first // PARTS * PARTS
     top = tl.full([HEADS], float("-inf"), tl.float32)
     if SUNK:

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.slots.slot_work import MOVE, PART
+from speculative_engine.model.cuda.slots.slot_work import MOVE, PAGE
 
 
 @triton.jit(do_not_specialize=["first"])
@@ -25,6 +25,6 @@ def move_slots(work: Tensor, table: Tensor, first: int, moves: int) -> None:
     """Copies ranges of `work` to `table`, int32 both.
 
     first: where in `work` the moves are listed, three numbers each: index in `work`, index in `table`, and number of
-    slots, at most a part's.
+    slots, at most a page's.
     """
-    move_slots_kernel[moves,](work, table, first, MOVE_SIZE=MOVE, BLOCK=PART, num_warps=4)
+    move_slots_kernel[moves,](work, table, first, MOVE_SIZE=MOVE, BLOCK=PAGE, num_warps=4)

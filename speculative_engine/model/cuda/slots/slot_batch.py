@@ -12,13 +12,13 @@ from torch import Tensor
 
 from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.model.cuda.slots.parts import part_count
 from speculative_engine.model.cuda.slots.slot_layout import Move, SlotLayout
 from speculative_engine.model.cuda.slots.slot_work import (
     ASKED,
     ITEM,
     MOST_PARTIALS,
     MOVE,
-    PART,
     RESIDENT,
     SEGMENT,
     Round,
@@ -64,8 +64,8 @@ class Room(NamedTuple):
     @classmethod
     def of_step(cls, rows: int, seen: int) -> Room:
         """Room for steps of up to `rows` rows that see up to `seen` slots, except very many rows with long contexts."""
-        partials = min(MOST_PARTIALS, rows * (-(-seen // PART) + 1))
-        numbers = work_numbers(partials, 3 * partials + rows, seen, -(-seen // PART) + rows)
+        partials = min(MOST_PARTIALS, rows * (part_count(seen) + 1))
+        numbers = work_numbers(partials, 3 * partials + rows, seen, part_count(seen) + rows)
         return cls(rows, partials, numbers, partials=partials)
 
     @classmethod

@@ -10,9 +10,10 @@ import numpy as np
 
 from speculative_engine.kv.kv_slots import SlotList
 from speculative_engine.model.cuda.lane_paths import LanePaths, ranges_of
+from speculative_engine.model.cuda.slots.parts import begin_of, part_of
 from speculative_engine.model.cuda.slots.slot_work import (
     ASKED,
-    PART,
+    PAGE,
     TILE_KEYS,
     Pieces,
     Round,
@@ -175,12 +176,12 @@ def _pieces(knowns: list[Known | None], shared: list[int], bases: list[int]) -> 
 def _moves(owner: SlotList, about: Known, base: int) -> Iterator[Move]:
     """The copies of a sequence's positions that may become known, by part. base: index in `seen` of its position 0."""
     for begin, end in _cut(about.known, about.room):
-        yield Move(owner, base + begin, int(about.pages[begin // PART]) * PART + begin % PART, end - begin, end)
+        yield Move(owner, base + begin, int(about.pages[begin // PAGE]) * PAGE + begin % PAGE, end - begin, end)
 
 
 def _cut(first: int, last: int) -> Iterator[tuple[int, int]]:
     """Cuts a range of positions at parts."""
     while first < last:
-        end = min(last, (first // PART + 1) * PART)
+        end = min(last, begin_of(part_of(first) + 1))
         yield first, end
         first = end

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from speculative_engine.kv.kv_slots import SlotList
+from speculative_engine.model.cuda.slots.parts import begin_of, part_count
 from speculative_engine.model.cuda.slots.slot_layout import Move
-from speculative_engine.model.cuda.slots.slot_work import PART, RESIDENT, SEGMENT, TILE_KEYS
+from speculative_engine.model.cuda.slots.slot_work import PAGE, RESIDENT, SEGMENT, TILE_KEYS
 
 _SPARE_PAGES = 256
 """Pages beyond those of full ones: each sequence has one that is not full."""
@@ -53,9 +54,11 @@ class _Table:
 
     def segments_of(self, positions: int) -> np.ndarray:
         """The segments of so many positions."""
-        begins = np.arange(0, positions, PART)
-        bases = self.pages[: len(begins)] * PART - begins
-        ends = np.minimum(begins + PART, positions)
+        parts = np.arange(part_count(positions))
+        begins = begin_of(parts)
+        pages = begins // PAGE
+        bases = (self.pages[pages] - pages) * PAGE
+        ends = np.minimum(begin_of(parts + 1), positions)
         return np.stack([bases, begins, ends, np.full(len(begins), RESIDENT)], 1)
 
 
@@ -64,8 +67,8 @@ class SlotTables:
 
     def __init__(self, seen: int, device: torch.device):
         """seen: slots that all sequences have at most."""
-        pages = -(-seen // PART) + _SPARE_PAGES
-        self.tensor = torch.zeros(pages * PART, dtype=torch.int32, device=device)
+        pages = -(-seen // PAGE) + _SPARE_PAGES
+        self.tensor = torch.zeros(pages * PAGE, dtype=torch.int32, device=device)
         """Slots by page and place, int32."""
         self._free = list(range(pages))
         self._tables: dict[int, _Table] = {}
@@ -76,7 +79,7 @@ class SlotTables:
     @property
     def used(self) -> int:
         """Number of pages in use."""
-        return len(self.tensor) // PART - len(self._free)
+        return len(self.tensor) // PAGE - len(self._free)
 
     def look_up(self, owner: SlotList, length: int) -> Known:
         """What is known of a sequence of which a step sees `length` positions, which end with a tile; takes pages for
@@ -85,12 +88,12 @@ class SlotTables:
         if table.known == length:
             return Known(length, table.segments, table.pages, length)
         whole = min(length, len(owner) // TILE_KEYS * TILE_KEYS)
-        lacking = -(-whole // PART) - len(table.pages)
+        lacking = -(-whole // PAGE) - len(table.pages)
         if lacking > 0 and self._free:
             taken = self._free[-lacking:]
             del self._free[-lacking:]
             table.pages = np.concatenate([table.pages, np.array(taken, dtype=np.int64)])
-        room = min(whole, len(table.pages) * PART)
+        room = min(whole, len(table.pages) * PAGE)
         if table.known > whole:
             return Known(whole, table.segments_of(whole), table.pages, room)
         return Known(table.known, table.segments, table.pages, room)

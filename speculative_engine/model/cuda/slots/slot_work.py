@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from speculative_engine.model.cuda.slots.parts import begin_of, part_count, part_of
+
 TILE_QUERIES = 32
 """Rows times query heads of a tile of queries, if a key-value head has no more query heads than that."""
 TILE_KEYS = 64
 """Positions of a tile of keys, which are multiplied at once."""
-PART = 512
-"""Positions of a part, whose sums one program computes."""
+PAGE = 512
+"""Positions of a page of the tables, which is as long as a part or longer; see `parts.py`."""
 ITEM, SEGMENT, ASKED, MOVE = 6, 4, 4, 3
 """Numbers of an item, a segment, a place of queries and a move into the tables."""
 RESIDENT = -2
@@ -64,7 +66,7 @@ class Tiles(NamedTuple):
             firsts,
             np.minimum(rows, ends[of_tile] - firsts),
             np.minimum.reduceat(positions, firsts),
-            np.maximum.reduceat(positions, firsts) // PART + 1,
+            part_of(np.maximum.reduceat(positions, firsts)) + 1,
         )
 
 
@@ -85,10 +87,11 @@ class Pieces(NamedTuple):
     def listed(cls, shared: np.ndarray, bases: np.ndarray) -> Pieces:
         """The first `shared` positions of each sequence, listed in `seen` from the index that its position 0 would
         have."""
-        counts = -(-shared // PART)
+        counts = part_count(shared)
         sequences = np.repeat(np.arange(len(counts)), counts)
-        begins = _within(counts) * PART
-        ends = np.minimum(begins + PART, shared[sequences])
+        parts = _within(counts)
+        begins = begin_of(parts)
+        ends = np.minimum(begin_of(parts + 1), shared[sequences])
         return cls(sequences, np.stack([bases[sequences], begins, ends, np.full(len(begins), -1)], 1))
 
 
@@ -155,9 +158,9 @@ def segments_and_items(
     are those of the `pieces`. tails: index in `seen` of position 0 of each lane.
     """
     common = pieces.segments
-    counts = -(-shared // PART)
+    counts = part_count(shared)
     first_part = counts.cumsum() - counts
-    part_of_piece = first_part[pieces.sequences] + common[:, 1] // PART
+    part_of_piece = first_part[pieces.sequences] + part_of(common[:, 1])
     parts = int(counts.sum())
     pieces_of_part = np.bincount(part_of_piece, minlength=parts + 1)  # one more, for parts without any
     first_piece = pieces_of_part.cumsum() - pieces_of_part
@@ -170,7 +173,7 @@ def segments_and_items(
     tile = np.repeat(np.arange(len(tiles.counts)), tiles.parts)
     part = _within(tiles.parts)
     own = tiles.sequences[tile]
-    whole = part < shared[own] // PART
+    whole = part < part_of(shared[own])
     shared_part = np.where(part < counts[own], first_part[own] + part, parts)
     own_pieces = pieces_of_part[shared_part]
     own_runs = runs[tile]
@@ -187,11 +190,10 @@ def segments_and_items(
     item = np.repeat(np.arange(len(tile)), sizes)
     number = _within(sizes) - own_pieces[item]
     run = last_places[first_run[tile[item]] + np.maximum(number, 0)]
-    first = part[item] * PART
     late = np.empty((len(item), SEGMENT), dtype=np.int64)
     late[:, 0] = tails[lane[run]]
-    late[:, 1] = np.maximum(first, shared[own[item]])
-    late[:, 2] = np.minimum(first + PART, position[run] + 1)
+    late[:, 1] = np.maximum(begin_of(part[item]), shared[own[item]])
+    late[:, 2] = np.minimum(begin_of(part[item] + 1), position[run] + 1)
     late[:, 3] = lane[run]
     copied = (number < 0).nonzero()[0]
     late[copied] = common[(first_piece[shared_part] + own_pieces)[item[copied]] + number[copied]]

@@ -7,10 +7,11 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS
 from speculative_engine.model.cuda.slots import slot_work
+from speculative_engine.model.cuda.slots.parts import LONG, LONG_FROM, part_of
 from speculative_engine.model.cuda.slots.slot_batch import Room
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.slots.slot_work import PART
 from speculative_engine.model.packed_batch import BatchBuilder
 from tests.harness.kernels.attended import CPU, by_kernels, chain, in_float64
 
@@ -119,7 +120,8 @@ def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("window", [None, 300])
 def test_contexts_of_more_parts_than_are_added_up_at_once(window: int | None) -> None:
-    length = 17 * PART + 100
+    length = LONG_FROM + 10 * LONG + 100
+    assert part_of(length) > BLOCK_PARTS
     keys, values = draw(length + 1, 1, DIM, seed=1), draw(length + 1, 1, DIM, seed=2)
     path = np.arange(length, 0, -1)
     query = draw(2, 2, DIM)
@@ -157,9 +159,9 @@ def test_rounds_of_partial_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = builder.build(2, CPU)
     query = draw(len(batch), HEADS, DIM)
     whole = by_kernels(batch, query, keys, values, SCALING)
-    monkeypatch.setattr(slot_work, "MOST_PARTIALS", 50)
+    monkeypatch.setattr(slot_work, "MOST_PARTIALS", 90)
     rounds = SlotLayout.of(batch).rounds
-    assert len(rounds) == 3 and all(each.partials <= 50 for each in rounds)
+    assert len(rounds) == 3 and all(each.partials <= 90 for each in rounds)
     room = Room.of_layout(64, SlotLayout.of(batch))
     assert torch.equal(by_kernels(batch, query, keys, values, SCALING), whole)
     assert torch.equal(by_kernels(batch, query, keys, values, SCALING, room=room), whole)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from speculative_engine.model.cuda.slots.parts import SHORT, part_count
 from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
-from speculative_engine.model.cuda.slots.slot_work import ITEM, PART, TILE_KEYS, tile_rows
+from speculative_engine.model.cuda.slots.slot_work import ITEM, TILE_KEYS, tile_rows
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 
 CPU = torch.device("cpu")
@@ -30,11 +31,12 @@ def seen(layout: SlotLayout, item: int) -> list[list[int]]:
 
 
 def test_a_plain_row_sees_its_sequence_in_parts() -> None:
-    layout = SlotLayout.of(batch_of((700, 1)))
-    assert layout.items[:, 4].tolist() == [0, 1] and layout.asked.tolist() == [[0, 0, 700, 0]]
-    assert seen(layout, 0) == [list(range(PART))]
-    shared = 700 // TILE_KEYS * TILE_KEYS
-    assert seen(layout, 1) == [list(range(PART, shared)), list(range(shared, 701))]
+    context = 2 * SHORT - 68
+    layout = SlotLayout.of(batch_of((context, 1)))
+    assert layout.items[:, 4].tolist() == [0, 1] and layout.asked.tolist() == [[0, 0, context, 0]]
+    assert seen(layout, 0) == [list(range(SHORT))]
+    shared = context // TILE_KEYS * TILE_KEYS
+    assert seen(layout, 1) == [list(range(SHORT, shared)), list(range(shared, context + 1))]
 
 
 def test_rows_share_tiles_of_queries() -> None:
@@ -68,7 +70,7 @@ def test_rows_without_a_lane_are_refused() -> None:
 
 def test_rooms() -> None:
     room = Room.of_step(4, 2000)
-    assert room.partials == 4 * 5
+    assert room.partials == 4 * (part_count(2000) + 1)
     assert room.holds(SlotLayout.of(batch_of((700, 4))))
     assert not room.holds(SlotLayout.of(batch_of((700, 5))))
     assert not room.holds(SlotLayout.of(batch_of((2300, 1))))

@@ -9,11 +9,12 @@ import torch
 pytest.importorskip("triton")
 
 from speculative_engine.kv.kv_slots import SlotList
+from speculative_engine.model.cuda.slots.parts import part_of
 from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.slots.slot_tables import Known, SlotTables
-from speculative_engine.model.cuda.slots.slot_work import PART, RESIDENT, TILE_KEYS
+from speculative_engine.model.cuda.slots.slot_work import PAGE, RESIDENT, TILE_KEYS
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import random_tokens, tiny_model, walk
@@ -57,7 +58,7 @@ def found(batch: PackedBatch, tables: SlotTables) -> tuple[list[list[tuple[int, 
         for index in range(item[2], item[3]):
             base, first, last, lane = numbers[4 * index : 4 * index + 4].tolist()
             source = work.tables if lane == RESIDENT else numbers
-            assert first // PART == max(first, last - 1) // PART == item[4] or first >= last
+            assert part_of(first) == part_of(max(first, last - 1)) == item[4] or first >= last
             if first < last:
                 seen.setdefault(max(lane, -1), []).extend(source[base + first : base + last].tolist())
         items.append(sorted(seen.items()))
@@ -130,11 +131,11 @@ def test_pages_are_free_again_when_a_sequence_is_gone() -> None:
 def test_sequences_for_which_there_are_no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their slots are listed in each step, as far as there is no room."""
     monkeypatch.setattr("speculative_engine.model.cuda.slots.slot_tables._SPARE_PAGES", 0)
-    tables = SlotTables(2 * PART, CPU)
+    tables = SlotTables(2 * PAGE, CPU)
     owners = [owner_of(np.arange(1, 1500)), owner_of(np.arange(2000, 2100))]
-    expected, whole = found(batch_of(*owners), SlotTables(10 * PART, CPU))
+    expected, whole = found(batch_of(*owners), SlotTables(10 * PAGE, CPU))
     assert found(batch_of(*owners), tables) == (expected, whole)
-    assert found(batch_of(*owners), tables) == (expected, whole - 2 * PART)
+    assert found(batch_of(*owners), tables) == (expected, whole - 2 * PAGE)
     assert tables.used == 2
 
 
