@@ -66,6 +66,15 @@ def cpu_features() -> list[str]:
     return [name for flag, name in _FEATURES.items() if flag in flags]
 
 
+def gpu_name(device: str) -> str | None:
+    """Returns the name of a GPU, such as `cuda` or `cuda:1`; None for the CPU."""
+    if not device.startswith("cuda"):
+        return None
+    import torch  # most benchmarks run without it in their own process
+
+    return str(torch.cuda.get_device_name(device))
+
+
 def _cpu_facts(text: str) -> dict[str, str]:
     """The fields of the first processor in `/proc/cpuinfo`."""
     lines = (line.split(":", 1) for line in text.split("\n\n", maxsplit=1)[0].splitlines() if ":" in line)

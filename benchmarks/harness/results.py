@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.machine import commit_time, cpu_features, machine
+from benchmarks.harness.machine import commit_time, cpu_features, gpu_name, machine
 from tests.harness.checkout import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -36,7 +36,8 @@ class Result:
     date: str | None
     """The time of the measurement, in ISO 8601."""
     machine: Mapping[str, Any]
-    """processor (text), cores (count), features (instruction sets) and load (averages before the run)."""
+    """processor (text), cores (count), features (instruction sets) and load (averages before the run); gpu (text), if
+    one was measured."""
     versions: Mapping[str, str]
     """Versions of Python and of the packages that matter, by name."""
     note: str | None
@@ -62,13 +63,14 @@ def shown_name(script: str) -> str:
 
 
 def write(result: Result, directory: Path) -> Path:
-    """Writes a result to `<directory>/<benchmark>/<machine>-<commit>.json`; returns its path.
+    """Writes a result to `<directory>/<benchmark>/<GPU or processor>-<commit>.json`; returns its path.
 
     A further run of the same benchmark, machine and commit gets a number after its commit.
     """
     place = directory / result.benchmark
     place.mkdir(parents=True, exist_ok=True)
-    stem = f"{re.sub(r'[^a-z0-9]+', '-', result.processor.lower()).strip('-')}-{result.commit}"
+    name = str(result.machine.get("gpu", result.processor))
+    stem = f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}-{result.commit}"
     number, path = 1, place / f"{stem}.json"
     while path.exists():
         number += 1
@@ -93,6 +95,7 @@ def save(figures: Mapping[str, object], options: argparse.Namespace) -> None:
         return
     about = machine()
     module = _running()
+    gpu = gpu_name(getattr(options, "device", "cpu"))
     result = Result(
         benchmark=shown_name(module),
         command=shlex.join(["python", "-m", module, *sys.argv[1:]]),
@@ -104,6 +107,7 @@ def save(figures: Mapping[str, object], options: argparse.Namespace) -> None:
             "cores": int(about["cores"]),
             "features": cpu_features(),
             "load": about["load"],
+            **({} if gpu is None else {"gpu": gpu}),
         },
         versions={name: about[name] for name in _VERSIONS},
         note=None,

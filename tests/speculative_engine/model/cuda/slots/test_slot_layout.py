@@ -73,8 +73,8 @@ def test_rooms() -> None:
     assert room.partials == 4 * (part_count(2000) + 1)
     assert room.holds(SlotLayout.of(batch_of((700, 4))))
     assert not room.holds(SlotLayout.of(batch_of((700, 5))))
-    assert not room.holds(SlotLayout.of(batch_of((2300, 1))))
-    assert not room.holds(SlotLayout.of(batch_of(*[(600, 1)] * 4)))
+    assert not room.holds(SlotLayout.of(batch_of((3000, 1))))
+    assert not room.holds(SlotLayout.of(batch_of(*[(900, 1)] * 4)))
 
 
 def test_tensors_are_filled_again() -> None:
