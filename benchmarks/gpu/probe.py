@@ -12,7 +12,6 @@ import argparse
 import inspect
 import json
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +22,10 @@ from itertools import cycle
 import torch
 from torch.nn.functional import linear
 
+from benchmarks.gpu.graph_timing import microseconds
+
 HALF = torch.bfloat16
 _CAPTURED_CALLS = 20
-_REPLAYS = 5
 
 
 @dataclass(frozen=True)
@@ -236,31 +236,7 @@ class Probe:
         report("bmm of inner size 1", microseconds=round(taken, 2))
 
     def _microseconds(self, run: Callable[[], object], calls: int = _CAPTURED_CALLS) -> float:
-        """Returns the time of a call: the median over replays of a graph of some calls; on CPUs the time of one."""
-        run()
-        run()
-        if not self._cuda:
-            started = time.perf_counter()
-            run()
-            return 1e6 * (time.perf_counter() - started)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            run()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for _ in range(calls):
-                run()
-        times = []
-        for _ in range(_REPLAYS):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(1e3 * begin.elapsed_time(end) / calls)
-        return statistics.median(times)
+        return microseconds(run, self._device, calls)
 
 
 def _by_turns(rows: torch.Tensor, weights: Iterator[torch.Tensor]) -> torch.Tensor:

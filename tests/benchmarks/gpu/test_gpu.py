@@ -16,6 +16,7 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import checks, models, parts
 from benchmarks.gpu.models import described, grown
 from models.inflate import Shape
+from speculative_engine.model.packed_model import PackedModel
 from tests.harness.checkout import MODELS
 
 OPTIONS = ["--device", "cpu", "--tokens", "4", "--prompts", "1", "--context", "16", "--runs", "1", "--slots", "512"]
@@ -158,7 +159,8 @@ def test_models_grow_on_the_device() -> None:
     with torch.inference_mode():
         expected, found = (model.eval()(input_ids=ids).logits.float() for model in (small, large))
     assert (found - expected).abs().max() < 0.05 * expected.std()
-    assert "bfloat16" in described(large) and described(large).startswith("0.02 B")
+    about = described(PackedModel(large, 64))
+    assert "bfloat16" in about and about.startswith("0.02 B")
 
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

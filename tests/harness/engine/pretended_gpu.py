@@ -261,10 +261,12 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 rank_sum,
                 slot_moves,
             )
+            from speculative_engine.model.cuda.kernels.device_size import MOST_SHARED
             from speculative_engine.sampling.triton_kernels import draw, filters, rank
 
             for module in (attention, product):
                 patch.setattr(module, "processors", lambda _: 1)
+            patch.setattr(product, "shared_bytes", lambda _: MOST_SHARED)
             # It draws with a generator of the device.
             patch.setattr(kernel_linear, "equal_blocks", lambda *_: product.ROW_BLOCKS[-1:])
             for module, name in (

@@ -16,7 +16,8 @@ import triton.language as tl
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed
 
 _FEW = 128
-"""Elements of a head whose sums four warps have registers for."""
+"""Elements of a head whose sums four warps have registers for, and two of whose tiles fit into the 99 KB of shared
+memory that all GPUs have."""
 
 
 def options_of(block_dim: int) -> dict[str, Any]:
@@ -24,7 +25,8 @@ def options_of(block_dim: int) -> dict[str, Any]:
 
     Products and sums are not fused, since which ones would be is the compiler's choice, anew in each kernel.
     """
-    return {"num_warps": 4 if block_dim <= _FEW else 8, "num_stages": 3, "enable_fp_fusion": False}
+    warps, stages = (4, 3) if block_dim <= _FEW else (8, 2)
+    return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": False}
 
 
 @triton.jit

@@ -1,10 +1,13 @@
-"""How many programs a device runs at once."""
+"""How many programs a device runs at once, and what memory each may have."""
 
 from __future__ import annotations
 
 from functools import cache
 
 import torch
+
+MOST_SHARED = 160 * 1024
+"""Bytes that are used where there is more."""
 
 
 @cache
@@ -13,3 +16,12 @@ def processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@cache
+def shared_bytes(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have: 99 KB on most GPUs, more on those of data centres."""
+    if device.type != "cuda":
+        return MOST_SHARED
+    about = torch.cuda.get_device_properties(device)
+    return min(MOST_SHARED, int(about.shared_memory_per_block_optin))

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.device_size import processors
+from speculative_engine.model.cuda.kernels.device_size import processors, shared_bytes
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 
 Gate = Literal["silu", "gelu"]
@@ -24,8 +24,6 @@ ROW_BLOCKS = (16, 64, 128)
 _LEAST_INNER = 16
 GATES = {None: 0, "silu": 1, "gelu": 2}
 """The kernels' numbers for gates."""
-_SHARED_BYTES = 160 * 1024
-"""Shared memory that all GPUs since NVIDIA's A100 have for a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,10 @@ def shape_of(outputs: int, rows: int, block: int, gated: bool, device: torch.dev
     )
 
 
-def stages_of(shape: Shape, block: int, gated: bool, item_bytes: int) -> int:
+def stages_of(shape: Shape, block: int, gated: bool, item_bytes: int, device: torch.device) -> int:
     """Stages of a program's loads that fit into shared memory. item_bytes: of a number."""
     stage = (block + shape.outputs * (1 + gated)) * shape.inner * item_bytes
-    return max(1, min(shape.stages, _SHARED_BYTES // stage))
+    return max(1, min(shape.stages, shared_bytes(device) // stage))
 
 
 @triton.jit
@@ -162,23 +160,24 @@ def multiply(
     gate: Gate | None = None,
     dtype: torch.dtype | None = None,
     row_blocks: tuple[int, ...] = ROW_BLOCKS,
+    shape: Shape | None = None,
 ) -> Tensor:
     """The product of rows [rows, inner] and a weight [outputs, inner], plus a bias [outputs].
 
     add_to: rows [rows, outputs], of any dtype, to which it is added, in place. gate: the first half of the outputs is
     gated by this activation, and multiplied by the second half; outputs are then half as many. dtype: of the result, by
-    default that of the inputs. row_blocks: rows of blocks to choose from.
+    default that of the inputs. row_blocks: rows of blocks to choose from. shape: by default what `shape_of` finds.
     """
     rows, inner = inputs.shape
     outputs = len(weight) if gate is None else len(weight) // 2
     out = torch.empty(rows, outputs, dtype=dtype or inputs.dtype, device=inputs.device) if add_to is None else add_to
     block = next((each for each in row_blocks if each >= rows), row_blocks[-1])
     gated = gate is not None
-    shape = shape_of(outputs, rows, block, gated, inputs.device)
+    shape = shape or shape_of(outputs, rows, block, gated, inputs.device)
     block_inner = min(shape.inner, max(_LEAST_INNER, triton.next_power_of_2(inner)))
     options: dict[str, Any] = {
         "num_warps": shape.warps,
-        "num_stages": stages_of(shape, block, gated, inputs.element_size()),
+        "num_stages": stages_of(shape, block, gated, inputs.element_size(), inputs.device),
         "enable_fp_fusion": False,
     }
     product_kernel[-(-rows // block) * -(-outputs // shape.outputs),](

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from speculative_engine.model.cuda import graph_capture
 from speculative_engine.model.cuda.captured_steps import CapturedSizes
 from speculative_engine.model.cuda.graph_capture import GraphCapture
 
@@ -60,6 +61,7 @@ class Cuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     found = Cuda()
+    graph_capture._stream.cache_clear()
 
     class Graph:
         def replay(self) -> None:
@@ -76,9 +78,12 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 
 
 def test_all_graphs_share_a_stream_and_a_pool(cuda: Cuda) -> None:
-    """Torch gives no memory of a pool to another stream, and cuBLAS keeps a workspace for each."""
+    """Torch gives no memory of a pool to another stream, and cuBLAS keeps a workspace for each, also when the model is
+    gone."""
     capture = GraphCapture(DEVICE)
     replays = [capture.captured(lambda number=number: number) for number in range(3)]  # type: ignore[misc]
+    again = GraphCapture(DEVICE)  # of another model, such as one that takes the place of the first
+    assert again._stream is capture._stream and again._pool is not capture._pool
     assert [replay() for replay in replays] == [0, 1, 2] and len(set(cuda.replayed)) == 3
     assert len(cuda.captures) == 3 and len(set(cuda.captures)) == 1
     assert cuda.captures[0][2] == "thread_local"  # another thread may be drafting meanwhile

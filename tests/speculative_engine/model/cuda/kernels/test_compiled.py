@@ -12,6 +12,8 @@ from tests.harness.checkout import ROOT
 
 pytest.importorskip("triton")
 
+SMALL = 99 * 1024
+"""Bytes that other GPUs since Ampere have."""
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that a program can have, on NVIDIA's A100 and H100."""
 SPILLED = 128
@@ -44,7 +46,9 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
     }
     for each in kernels:
         assert each["spilled"] <= SPILLED or each["kernel"] == "packed_product_kernel", each
-        assert each["shared"] <= SHARED[each["capability"]], each
+        # Products take as many stages of loads as there is room for.
+        most = SHARED[each["capability"]] if each["kernel"] == "product_kernel" else SMALL
+        assert each["shared"] <= most, each
         assert bool(each["products"]) == (each["kernel"] in PRODUCTS), each
         assert each["fused"] == [], each  # a product and a sum that round once, where the compiler sees fit
     # One instruction for all of a model's attention: its rows are not to depend on the size of a pass.

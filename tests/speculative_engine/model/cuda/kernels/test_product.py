@@ -111,14 +111,19 @@ def test_products_are_cut_such_that_no_processor_has_much_more_to_do(monkeypatch
     assert outputs(14336, 1024, 128, gated=True) == 128  # two sums for each output
 
 
+SHARED = 99 * 1024
+"""Bytes of a program on most GPUs."""
+
+
 def test_loads_fit_into_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "processors", lambda device: 132)
+    monkeypatch.setattr(product, "shared_bytes", lambda device: SHARED)
     for block in ROW_BLOCKS:
         for rows in (1, 64, 128, 256, 1024):
             for count in (256, 4096, 14336, 128256):
                 for gated in (False, True):
                     for size in (2, 4):
                         shape = shape_of(count, rows, block, gated, torch.device("cpu"))
-                        stages = stages_of(shape, block, gated, size)
+                        stages = stages_of(shape, block, gated, size, torch.device("cpu"))
                         loaded = stages * (block + shape.outputs * (1 + gated)) * shape.inner * size
-                        assert stages == 1 or loaded <= 160 * 1024
+                        assert stages == 1 or loaded <= SHARED
