@@ -1,15 +1,19 @@
-"""Lists where the GPU's time goes in engine steps: kernels by device time, and their number a step.
+"""Lists where the GPU's time goes in engine steps: kernels by device time, their number a step, and the time of a step.
 
     python -m benchmarks.gpu.kernel_profile [--shape llama-8b] [--context 512] [--steps 5]
 
-Profiles plain steps of one greedy request with torch's profiler: with CUDA graphs, then without. Without CUDA (--device
-cpu) operations of the CPU are listed instead, to try the code.
+Profiles steps of one greedy request with torch's profiler: plain ones with CUDA graphs, then without; of the inflated
+pair (--shape pair) also steps with the draft model in the verifier. What a step takes beyond the time of its kernels is
+the host's. Without CUDA (--device cpu) operations of the CPU are listed instead, to try the code.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
+import time
+from dataclasses import dataclass
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -17,27 +21,61 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.gpu.models import LAYERS, SHAPES, grown, packed, shaped
 from benchmarks.gpu.parts import PAIR
 from benchmarks.gpu.steps import synchronize
+from benchmarks.harness.held_out import held_out_prompts
+from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
 
 _LISTED = 25
+_WARM_UP = 5
+"""Tokens before steps are measured."""
+_MOST_DRAFTED = 16
+"""Tokens that a step drafts at most, for the length of a request."""
+_SOURCE = "draft"
+LIMITS = EngineLimits()
 
 
-def profile_steps(model: PackedModel, context: int, steps: int) -> profile:
-    """Profiles plain steps of one request after a prompt of `context` tokens."""
-    engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits())
-    prompt = [3 + index % 97 for index in range(context)]
-    engine.add(SequenceSpec(0, prompt, context + 2 * steps + 2, SamplingParams(temperature=0.0)))
+@dataclass(frozen=True)
+class Profile:
+    """Some steps under the profiler, and as many without it."""
+
+    found: profile
+    step_seconds: float
+    """Median of the steps without the profiler."""
+
+
+def profile_steps(model: PackedModel, context: int, steps: int, draft: PackedModel | None = None) -> Profile:
+    """Profiles steps of one request after a prompt of `context` tokens: plain ones, or with a draft model."""
+    engine = VerificationEngine(model, StepCost([1], [1.0]) if draft is None else measure_step_cost(model), LIMITS)
+    most = 2 * steps + _WARM_UP
+    tokens = most if draft is None else most * (1 + _MOST_DRAFTED)
+    if draft is None:
+        prompt = [3 + index % 97 for index in range(context)]
+    else:  # text, which the draft model can guess
+        text = Tokenizer.load(str(MODELS / "target")).encode(held_out_prompts(1)[0])
+        prompt = [*text * -(-context // len(text))][:context]
+    engine.add(SequenceSpec(0, prompt, context + tokens, SamplingParams(temperature=0.0)))
+    if draft is not None:
+        engine.add_drafter(_SOURCE, LocalModelDrafter(draft, min(1.0, draft.parameters / model.parameters)))
+        engine.attach(0, _SOURCE)
     outputs = 0
-    while outputs < steps:  # the prompt, and a few steps to warm up
+    while outputs < _WARM_UP:  # the prompt, and a few steps to warm up
         outputs += sum(len(outcome.tokens) for outcome in engine.step().outcomes)
-    synchronize(model.device)
+    times = []
+    for _ in range(steps):
+        synchronize(model.device)
+        started = time.perf_counter()
+        engine.step()
+        synchronize(model.device)
+        times.append(time.perf_counter() - started)
     activities = [ProfilerActivity.CPU]
     if model.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -45,7 +83,13 @@ def profile_steps(model: PackedModel, context: int, steps: int) -> profile:
         for _ in range(steps):
             engine.step()
         synchronize(model.device)
-    return found
+    return Profile(found, statistics.median(times))
+
+
+def device_seconds(found: profile) -> float:
+    """Seconds of all kernels and copies that ran on the device."""
+    on_device = [each for each in found.events() if each.device_type != torch.autograd.DeviceType.CPU]
+    return 1e-6 * float(sum(each.self_device_time_total for each in on_device))
 
 
 def kernel_count(found: profile) -> int:
@@ -69,14 +113,21 @@ def main() -> None:
     model = packed(made, slots, "target", options.layers)
     assert isinstance(model.steps, CapturedSteps)
     print(f"layer kernels: {model.layer_kernels}", flush=True)
-    for kind in ("graphs", "no graphs"):
-        model.steps.replays = kind == "graphs"
-        if model.steps.replays:
-            model.capture_graphs()
-        found = profile_steps(model, options.context, options.steps)
-        print(f"{kind}: {kernel_count(found) / options.steps:.0f} kernels and copies a step", flush=True)
+    kinds: dict[str, PackedModel | None] = {"graphs": None, "no graphs": None}
+    if options.shape == PAIR:
+        small = grown(MODELS / "draft", 1_000_000_000 if cuda else None, 16 if cuda else None, device)
+        draft = packed(small, slots, "draft", options.layers)
+        draft.capture_graphs()
+        kinds = {"graphs": None, "graphs, drafted": draft, "no graphs": None}
+    model.capture_graphs()
+    for kind, drafts in kinds.items():
+        model.steps.replays = kind != "no graphs"
+        run = profile_steps(model, options.context, options.steps, drafts)
+        print(f"{kind}: {kernel_count(run.found) / options.steps:.0f} kernels and copies a step", flush=True)
+        kernels = 1e3 * device_seconds(run.found) / options.steps
+        print(f"{kind}: {1e3 * run.step_seconds:.3f} ms a step, its kernels and copies {kernels:.3f}", flush=True)
         order = "self_device_time_total" if cuda else "self_cpu_time_total"
-        print(found.key_averages().table(sort_by=order, row_limit=_LISTED, max_name_column_width=60), flush=True)
+        print(run.found.key_averages().table(sort_by=order, row_limit=_LISTED, max_name_column_width=60), flush=True)
 
 
 def read_options() -> argparse.Namespace:

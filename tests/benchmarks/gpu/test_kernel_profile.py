@@ -1,5 +1,6 @@
 """The profile of engine steps, tried on a CPU."""
 
+import re
 import sys
 
 import pytest
@@ -12,4 +13,6 @@ def test_steps_are_profiled(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     monkeypatch.setattr(sys, "argv", ["kernel_profile", *options])
     kernel_profile.main()
     out = capfd.readouterr().out
-    assert out.count("0 kernels and copies a step") == 2 and out.count("aten::bmm") >= 2
+    assert out.count("0 kernels and copies a step") == 3 and out.count("aten::bmm") >= 3
+    for kind in ("graphs", "graphs, drafted", "no graphs"):
+        assert re.search(rf"^{kind}: [\d.]+ ms a step, its kernels and copies 0.000$", out, re.MULTILINE)
