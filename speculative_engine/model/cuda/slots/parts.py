@@ -6,7 +6,7 @@ begins depends on its number alone, so a row's sums have one order for any conte
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -14,28 +14,32 @@ SHORT, LONG = 256, 512
 """Positions of a part."""
 LONG_FROM = 2048
 """Position at which long ones begin."""
-SHORTENED = LONG_FROM // SHORT - LONG_FROM // LONG
-"""How many more parts there are before that than there would be long ones."""
+_MOST = 1 << 24
+"""Positions that there may be, which is more than any model has."""
+_BEGINS = np.concatenate([np.arange(0, LONG_FROM, SHORT), np.arange(LONG_FROM, _MOST + 1, LONG)])
+"""First position of each part."""
+_PARTS = np.searchsorted(_BEGINS, np.arange(0, _MOST, SHORT), side="right") - 1
+"""The part of every SHORT positions. Tables, since these are looked up several times in each step."""
+_COUNTS = np.concatenate([[0], _PARTS + 1])
 
 Integer = TypeVar("Integer", int, np.ndarray)
 
 
 def part_of(position: Integer) -> Integer:
     """The part that a position belongs to."""
-    late = position // LONG + SHORTENED
-    if isinstance(position, int):
-        return position // SHORT if position < LONG_FROM else late
-    return np.where(position < LONG_FROM, position // SHORT, late)
+    return _found(_PARTS, position // SHORT)
 
 
 def begin_of(part: Integer) -> Integer:
     """The first position of a part."""
-    late = (part - SHORTENED) * LONG
-    if isinstance(part, int):
-        return part * SHORT if part * SHORT < LONG_FROM else late
-    return np.where(part * SHORT < LONG_FROM, part * SHORT, late)
+    return _found(_BEGINS, part)
 
 
 def part_count(positions: Integer) -> Integer:
     """The number of parts that so many positions reach into."""
-    return part_of(positions - 1) + 1
+    return _found(_COUNTS, -(-positions // SHORT))
+
+
+def _found(table: np.ndarray, at: Integer) -> Integer:
+    found = table[at]
+    return cast(Integer, found if isinstance(at, np.ndarray) else int(found))
