@@ -1,29 +1,40 @@
 """A process's resources, and whether they grow."""
 
 import os
-import threading
+import subprocess
+import sys
 from pathlib import Path
 
 from benchmarks.harness.process_usage import Trend, Usage, grew
 
 
+_GROWS = """
+import sys, threading
+print(flush=True)
+sys.stdin.readline()
+files = [open(sys.argv[1] + str(number), "w") for number in range(5)]
+held = b"x" * 50_000_000
+threading.Thread(target=sys.stdin.readline).start()
+print(flush=True)
+"""
+"""A process with nothing else to do: another one may free memory meanwhile."""
+
+
 def test_open_files_threads_and_memory_are_counted(tmp_path: Path) -> None:
-    before = Usage.of(os.getpid())
-    assert before is not None
-    done = threading.Event()
-    thread = threading.Thread(target=done.wait)
-    thread.start()
-    files = [(tmp_path / str(number)).open("w") for number in range(5)]
-    held = b"x" * 50_000_000
-    after = Usage.of(os.getpid())
-    assert after is not None
+    command = [sys.executable, "-c", _GROWS, str(tmp_path / "file")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()
+        before = Usage.of(process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        after = Usage.of(process.pid)
+        process.stdin.close()
+    assert before is not None and after is not None
     assert after.threads == before.threads + 1
     assert after.open_files == before.open_files + 5
-    assert after.rss_bytes > before.rss_bytes + len(held) // 2
-    done.set()
-    thread.join()
-    for file in files:
-        file.close()
+    assert after.rss_bytes > before.rss_bytes + 25_000_000
 
 
 def test_a_process_that_has_ended_holds_nothing() -> None:

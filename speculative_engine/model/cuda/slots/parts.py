@@ -6,7 +6,7 @@ begins depends on its number alone, so a row's sums have one order for any conte
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,5 +41,7 @@ def part_count(positions: Integer) -> Integer:
 
 
 def _found(table: np.ndarray, at: Integer) -> Integer:
-    found = table[at]
-    return cast(Integer, found if isinstance(at, np.ndarray) else int(found))
+    if isinstance(at, int):
+        return int(table[at])
+    found: np.ndarray = table[at]
+    return found
