@@ -7,7 +7,6 @@ from pathlib import Path
 
 from benchmarks.harness.process_usage import Trend, Usage, grew
 
-
 _GROWS = """
 import sys, threading
 print(flush=True)
