@@ -267,6 +267,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             for module in (attention, product):
                 patch.setattr(module, "processors", lambda _: 1)
             patch.setattr(product, "shared_bytes", lambda _: MOST_SHARED)
+            patch.setattr(packed_product, "native_floats", lambda _: False)
             # It draws with a generator of the device.
             patch.setattr(kernel_linear, "equal_blocks", lambda *_: product.ROW_BLOCKS[-1:])
             for module, name in (

@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from speculative_engine.model.cuda.kernels import attention, product
+from speculative_engine.model.cuda.kernels import attention, packed_product, product
 from speculative_engine.model.cuda.kernels.attention import attend_slots
 from speculative_engine.model.cuda.kernels.draft_tokens import take_tokens
 from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write, write_keys
@@ -177,6 +177,7 @@ def main() -> None:
         compiler = Compiler(capability, lambda found: print(json.dumps(found), flush=True))
         JITFunction.run = lambda kernel, *args, compiler=compiler, **kwargs: compiler.launch(kernel, *args, **kwargs)
         product.processors = attention.processors = lambda device, processors=processors: processors
+        packed_product.native_floats = lambda device, capability=capability: capability >= 89
         launches()
 
 

@@ -1,4 +1,4 @@
-"""How many programs a device runs at once, and what memory each may have."""
+"""What kernels must know of a device: how many programs it runs at once, their memory, and the numbers that it has."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def shared_bytes(device: torch.device) -> int:
         return MOST_SHARED
     about = torch.cuda.get_device_properties(device)
     return min(MOST_SHARED, int(about.shared_memory_per_block_optin))
+
+
+@cache
+def native_floats(device: torch.device) -> bool:
+    """Whether a device converts 8-bit floats (e4m3), as NVIDIA's do since Ada and Hopper."""
+    return device.type == "cuda" and bool(torch.cuda.get_device_capability(device) >= (8, 9))

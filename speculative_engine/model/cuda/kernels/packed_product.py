@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from speculative_engine.model.cuda.kernels.device_size import native_floats
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 from speculative_engine.model.cuda.kernels.product import GATES, Gate, activated
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
@@ -23,31 +24,38 @@ _SHAPES = {16: (32, 5, 4), 64: (32, 3, 4), 128: (64, 2, 4)}
 """By rows of a block: outputs, stages and warps."""
 _TO_VALUE = tl.constexpr(2.0**120)
 """What the bits of an e4m3 number, shifted to their places in a float32, are to be multiplied by."""
+_POWER = tl.constexpr(2.0**23)
+_POWER_BITS = tl.constexpr(0x4B000000)
+"""The bits of 2^23 as a float32."""
 _FLOAT8, _INT8, _INT4 = range(3)
 _CODES = {"fp8": _FLOAT8, "int8": _INT8, "int4": _INT4}
 
 
 @triton.jit
-def factors_of(codes, zero, CODE: tl.constexpr, dtype: tl.constexpr):
+def factors_of(codes, zero, CODE: tl.constexpr, NATIVE: tl.constexpr, dtype: tl.constexpr):
     """What scales multiply, in `dtype`. codes: uint8 [outputs, inputs], of 4 bits the low ones; zero: float32
-    [outputs]."""
+    [outputs]. NATIVE: whether the GPU converts e4m3 numbers."""
     if CODE == 0:
-        bits = codes.to(tl.uint32)
-        numbers = (((bits & 0x80) << 24) | ((bits & 0x7F) << 20)).to(tl.float32, bitcast=True) * _TO_VALUE
+        if NATIVE:
+            numbers = codes.to(tl.float8e4nv, bitcast=True).to(tl.float32)
+        else:
+            bits = codes.to(tl.uint32)
+            numbers = (((bits & 0x80) << 24) | ((bits & 0x7F) << 20)).to(tl.float32, bitcast=True) * _TO_VALUE
     else:
-        numbers = codes.to(tl.float32) - zero[:, None]
+        # An integer as the last bits of 2^23 is a float without a conversion, of which a GPU does few at once.
+        numbers = (codes.to(tl.uint32) | _POWER_BITS).to(tl.float32, bitcast=True) - (zero[:, None] + _POWER)
     return narrowed(numbers, dtype)
 
 
 @triton.jit
-def block_sum(left, later, codes, scale, zero, nothing, CODE: tl.constexpr):
+def block_sum(left, later, codes, scale, zero, nothing, CODE: tl.constexpr, NATIVE: tl.constexpr):
     """The product of a block, float32 [rows, outputs]. left, later: the rows' elements, of 4-bit codes those of the low
     and of the high bits."""
     if CODE == 2:
-        summed = multiplied(left, tl.trans(factors_of(codes & 15, zero, CODE, left.dtype)), nothing)
-        summed = multiplied(later, tl.trans(factors_of(codes >> 4, zero, CODE, left.dtype)), summed)
+        summed = multiplied(left, tl.trans(factors_of(codes & 15, zero, CODE, NATIVE, left.dtype)), nothing)
+        summed = multiplied(later, tl.trans(factors_of(codes >> 4, zero, CODE, NATIVE, left.dtype)), summed)
     else:
-        summed = multiplied(left, tl.trans(factors_of(codes, zero, CODE, left.dtype)), nothing)
+        summed = multiplied(left, tl.trans(factors_of(codes, zero, CODE, NATIVE, left.dtype)), nothing)
     return summed * scale[None, :]
 
 
@@ -73,6 +81,7 @@ def packed_product_kernel(
     BIASED: tl.constexpr,
     ADDED: tl.constexpr,
     GATE: tl.constexpr,
+    NATIVE: tl.constexpr,
 ):
     """One program a block of rows and outputs, rows first, so that programs that run together share weights."""
     WIDE: tl.constexpr = INNER // 2 if CODE == 2 else INNER
@@ -105,13 +114,13 @@ def packed_product_kernel(
         scale = widened(tl.load(scales + of_group, mask=output_real, other=0.0))
         if ZERO < 0:
             zero = tl.load(zeros + of_group, mask=output_real, other=0).to(tl.float32)
-        summed += block_sum(left, later, code, scale, zero, nothing, CODE)
+        summed += block_sum(left, later, code, scale, zero, nothing, CODE, NATIVE)
         if GATE != 0:
             code = tl.load(codes_at + up_codes + block * BYTES, mask=output_real[:, None], other=0)
             scale = widened(tl.load(scales + up_scale + of_group, mask=output_real, other=0.0))
             if ZERO < 0:
                 zero = tl.load(zeros + up_scale + of_group, mask=output_real, other=0).to(tl.float32)
-            raised += block_sum(left, later, code, scale, zero, nothing, CODE)
+            raised += block_sum(left, later, code, scale, zero, nothing, CODE, NATIVE)
     if BIASED:
         summed += widened(tl.load(bias + first_output + output, mask=output_real, other=0.0))[None, :]
         if GATE != 0:
@@ -165,6 +174,7 @@ def multiply_packed(
         BIASED=bias is not None,
         ADDED=add_to is not None,
         GATE=GATES[gate],
+        NATIVE=native_floats(inputs.device),
         **options,
     )
     return out
