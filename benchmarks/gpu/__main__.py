@@ -29,6 +29,7 @@ from functools import partial
 import torch
 
 from benchmarks.gpu.checks import device_figures, noise_figures, sampling_figures
+from benchmarks.gpu.device import usable_device
 from benchmarks.gpu.figure_log import FigureLog, Figures
 from benchmarks.gpu.models import LAYERS, SHAPES
 from benchmarks.gpu.parts import PAIR, ModelParts
@@ -48,9 +49,7 @@ LARGE_VOCABULARY = 131_072
 def main() -> None:
     """Runs the parts and prints their figures."""
     options = read_options()
-    device = torch.device(options.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        sys.exit("this torch sees no CUDA device; --device cpu tries the code")
+    device = usable_device(options.device)
     log = FigureLog(options.json)
     about = machine()
     print(json.dumps({"benchmark": "gpu", "machine": about}) if options.json else f"gpu\n  {about}", flush=True)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.gpu.device import usable_device
 from benchmarks.gpu.models import LAYERS, SHAPES, grown, packed, shaped
 from benchmarks.gpu.parts import PAIR
 from benchmarks.gpu.steps import synchronize
@@ -40,7 +40,6 @@ _WARM_UP = 5
 _MOST_DRAFTED = 16
 """Tokens that a step drafts at most, for the length of a request."""
 _SOURCE = "draft"
-LIMITS = EngineLimits()
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,14 @@ class Profile:
 
 def profile_steps(model: PackedModel, context: int, steps: int, draft: PackedModel | None = None) -> Profile:
     """Profiles steps of one request after a prompt of `context` tokens: plain ones, or with a draft model."""
-    engine = VerificationEngine(model, StepCost([1], [1.0]) if draft is None else measure_step_cost(model), LIMITS)
-    most = 2 * steps + _WARM_UP
-    tokens = most if draft is None else most * (1 + _MOST_DRAFTED)
-    if draft is None:
-        prompt = [3 + index % 97 for index in range(context)]
-    else:  # text, which the draft model can guess
-        text = Tokenizer.load(str(MODELS / "target")).encode(held_out_prompts(1)[0])
-        prompt = [*text * -(-context // len(text))][:context]
+    cost = StepCost([1], [1.0]) if draft is None else measure_step_cost(model)
+    engine = VerificationEngine(model, cost, EngineLimits())
+    prompt = [3 + index % 97 for index in range(context)]
+    tokens = 2 * steps + _WARM_UP
+    if draft is not None:
+        tokens *= 1 + _MOST_DRAFTED
+        text = Tokenizer.load(str(MODELS / "target")).encode(held_out_prompts(1)[0])  # the draft model can guess it
+        prompt = (text * -(-context // len(text)))[:context]
     engine.add(SequenceSpec(0, prompt, context + tokens, SamplingParams(temperature=0.0)))
     if draft is not None:
         engine.add_drafter(_SOURCE, LocalModelDrafter(draft, min(1.0, draft.parameters / model.parameters)))
@@ -83,6 +82,7 @@ def profile_steps(model: PackedModel, context: int, steps: int, draft: PackedMod
         for _ in range(steps):
             engine.step()
         synchronize(model.device)
+    engine.remove(0)  # whose slots the next profile of the model needs
     return Profile(found, statistics.median(times))
 
 
@@ -101,10 +101,8 @@ def kernel_count(found: profile) -> int:
 def main() -> None:
     """Profiles with graphs and without, and prints both tables."""
     options = read_options()
-    device = torch.device(options.device)
+    device = usable_device(options.device)
     cuda = device.type == "cuda"
-    if cuda and not torch.cuda.is_available():
-        sys.exit("this torch sees no CUDA device; --device cpu tries the code")
     if options.shape == PAIR:
         made = grown(MODELS / "target", 8_000_000_000 if cuda else None, 32 if cuda else None, device)
     else:

@@ -22,6 +22,7 @@ from itertools import cycle
 import torch
 from torch.nn.functional import linear
 
+from benchmarks.gpu.device import usable_device
 from benchmarks.gpu.graph_timing import microseconds
 
 HALF = torch.bfloat16
@@ -251,9 +252,7 @@ def main() -> None:
         prog="python -m benchmarks.gpu.probe", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("device", nargs="?", default="cuda", help="cuda, or cpu to try the code")
-    device = torch.device(parser.parse_args().device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        sys.exit("this torch sees no CUDA device; the argument cpu tries the code")
+    device = usable_device(parser.parse_args().device)
     Probe(device, Sizes() if device.type == "cuda" else TOY).run()
 
 

@@ -13,14 +13,15 @@ import argparse
 import itertools
 import multiprocessing
 import os
-import sys
 from collections.abc import Iterator
 from functools import partial
+from itertools import cycle, islice
 from typing import NamedTuple
 
 import torch
 
-from benchmarks.gpu.figure_log import FigureLog
+from benchmarks.gpu.device import usable_device
+from benchmarks.gpu.figure_log import FigureLog, Figures
 from benchmarks.gpu.graph_timing import microseconds
 from benchmarks.harness.report import add_report_options
 from speculative_engine.model.cuda.kernels.product import Gate, Shape, multiply
@@ -42,7 +43,7 @@ class Product(NamedTuple):
     inputs: int
     gate: Gate | None = None
     added: bool = False
-    """Whether it is added to float32 rows."""
+    """Whether the product is added to float32 rows."""
 
 
 PRODUCTS = (
@@ -72,64 +73,65 @@ def weight_of(product: Product, device: torch.device) -> torch.Tensor:
     return torch.randn(outputs, product.inputs, dtype=torch.bfloat16, device=device)
 
 
-def times(product: Product, block: int, rows: int, cuts: list[Shape], device: torch.device) -> dict[str, float]:
+class Multiplier:
+    """Some rows, and weights of a product that are multiplied by turns."""
+
+    def __init__(self, product: Product, rows: int, device: torch.device, weights: int = 1):
+        self.weights = [weight_of(product, device) for _ in range(weights)]
+        self._turns = cycle(self.weights)
+        self._inputs = torch.randn(rows, product.inputs, dtype=torch.bfloat16, device=device)
+        self._added = torch.zeros(rows, product.outputs, device=device) if product.added else None
+        self._gate = product.gate
+
+    def run(self, block: int, shape: Shape) -> None:
+        """Multiplies the rows by the next weight."""
+        weight = next(self._turns)
+        multiply(self._inputs, weight, add_to=self._added, gate=self._gate, row_blocks=(block,), shape=shape)
+
+
+def times(product: Product, block: int, rows: int, device: torch.device) -> Iterator[Figures]:
     """Microseconds by outputs x inputs x stages x warps."""
-    first = weight_of(product, device)
-    weights = [first, *(weight_of(product, device) for _ in range(_WEIGHT_BYTES // first.nbytes))]
-    if device.type != "cuda":
-        weights = weights[:1]
-    inputs = torch.randn(rows, product.inputs, dtype=torch.bfloat16, device=device)
-    added = torch.zeros(rows, product.outputs, device=device) if product.added else None
+    size = 2 * product.inputs * product.outputs * (1 if product.gate is None else 2)
+    weights = 1 + _WEIGHT_BYTES // size if device.type == "cuda" else 1
+    multiplier = Multiplier(product, rows, device, weights)
     found: dict[str, float] = {}
-    for shape in cuts:
-        turns = itertools.cycle(weights)
+    for shape in cuts(product, block, device):
+        taken = microseconds(partial(multiplier.run, block, shape), device, max(_LEAST_CALLS, weights))
+        found[f"{shape.outputs}x{shape.inner}x{shape.stages}x{shape.warps}"] = round(taken, 2)
+    yield {f"{product.name}, {rows} rows in blocks of {block}: microseconds": found}
 
-        def run(shape: Shape = shape, turns: Iterator[torch.Tensor] = turns) -> object:
-            return multiply(inputs, next(turns), add_to=added, gate=product.gate, row_blocks=(block,), shape=shape)
 
-        taken = microseconds(run, device, max(_LEAST_CALLS, len(weights)))
-        found["x".join(map(str, (shape.outputs, shape.inner, shape.stages, shape.warps)))] = round(taken, 2)
-    return found
+def cuts(product: Product, block: int, device: torch.device) -> Iterator[Shape]:
+    """The shapes that are timed: on a CPU one."""
+    return islice(shapes(block, product.gate is not None), None if device.type == "cuda" else 1)
 
 
 def compile_some(jobs: list[tuple[Product, int, Shape]]) -> None:
     """Runs products once, which leaves their kernels in Triton's cache."""
     for product, block, shape in jobs:
-        inputs = torch.zeros(block, product.inputs, dtype=torch.bfloat16, device="cuda")
-        added = torch.zeros(block, product.outputs, device="cuda") if product.added else None
-        weight = weight_of(product, torch.device("cuda"))
-        multiply(inputs, weight, add_to=added, gate=product.gate, row_blocks=(block,), shape=shape)
+        Multiplier(product, block, torch.device("cuda")).run(block, shape)
 
 
 def main() -> None:
     """Times all of them."""
     options = read_options()
-    device = torch.device(options.device)
+    device = usable_device(options.device)
     cuda = device.type == "cuda"
-    if cuda and not torch.cuda.is_available():
-        sys.exit("this torch sees no CUDA device; --device cpu tries the code")
     products = PRODUCTS if cuda else TOY
-    jobs = [
-        (product, block, shape)
-        for block in options.blocks
-        for product in products
-        for shape in itertools.islice(shapes(block, product.gate is not None), None if cuda else 1)
-    ]
     if cuda:
-        count = os.cpu_count() or 1
-        with multiprocessing.get_context("spawn").Pool(count) as pool:
-            pool.map(compile_some, [jobs[first :: 4 * count] for first in range(4 * count)], chunksize=1)
+        jobs = [
+            (product, block, shape)
+            for product, block in itertools.product(products, options.blocks)
+            for shape in cuts(product, block, device)
+        ]
+        parts = 4 * (os.cpu_count() or 1)
+        with multiprocessing.get_context("spawn").Pool() as pool:
+            pool.map(compile_some, [jobs[first::parts] for first in range(parts)], chunksize=1)
     log = FigureLog(options.json)
     with log.saved(options):
         for product, block in itertools.product(products, options.blocks):
-            cuts = [shape for each, of_block, shape in jobs if (each, of_block) == (product, block)]
             for rows in ROWS[block]:
-                name = f"{product.name}, {rows} rows in blocks of {block}"
-
-                def figures(name: str, *given: object) -> Iterator[dict[str, object]]:
-                    yield {f"{name}: microseconds": times(*given)}  # type: ignore[arg-type]
-
-                log.run(name, options.part_seconds, partial(figures, name, product, block, rows, cuts, device))
+                log.run(product.name, options.part_seconds, partial(times, product, block, rows, device))
 
 
 def read_options() -> argparse.Namespace:

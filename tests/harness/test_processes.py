@@ -111,3 +111,14 @@ def test_two_draw_different_random_numbers() -> None:
         for _ in range(2)
     }
     assert len(drawn) == 2
+
+
+def test_packages_that_only_pythonpath_names_are_found_by_services_as_well(tmp_path: Path) -> None:
+    shown = "from tests.harness.processes import SERVICE_ENVIRONMENT as found; print(found['PYTHONPATH'])"
+    path = os.pathsep.join([str(tmp_path), processes.SERVICE_ENVIRONMENT["PYTHONPATH"]])
+    done = subprocess.run(
+        [sys.executable, "-c", shown], env=os.environ | {"PYTHONPATH": path}, cwd=processes.ROOT,
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    entries = done.stdout.strip().split(os.pathsep)
+    assert entries[:2] == [str(processes.ROOT), str(processes.ROOT / "sdk")] and str(tmp_path) in entries[2:]

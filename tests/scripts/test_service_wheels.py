@@ -63,7 +63,7 @@ def test_services_and_their_benchmark_need_nothing_else() -> None:
 
 
 def test_services_start_only_with_what_is_there() -> None:
-    """What they ask for before they start is among the wheels, or what torch and transformers bring."""
+    """Packages that services ask for before they start are among the wheels, or come with torch and transformers."""
     whole, alone = wanted()
     there = closure([*whole, "torch", "transformers"]) | {Requirement(each).name for each in alone}
     distributions = metadata.packages_distributions()

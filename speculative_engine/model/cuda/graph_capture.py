@@ -29,6 +29,7 @@ _WARM_UPS = 2
 
 
 _CAPTURING = threading.Lock()
+"""Held during a capture: models that are loaded at the same time share the stream."""
 
 
 @cache

@@ -166,5 +166,5 @@ def test_models_grow_on_the_device() -> None:
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["gpu"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match="sees no CUDA device; --device cpu tries the code"):
+    with pytest.raises(SystemExit, match="sees no CUDA device; the device cpu tries the code"):
         gpu.main()

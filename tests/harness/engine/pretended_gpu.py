@@ -261,7 +261,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
                 rank_sum,
                 slot_moves,
             )
-            from speculative_engine.model.cuda.kernels.device_size import MOST_SHARED
+            from speculative_engine.model.cuda.kernels.device_facts import MOST_SHARED
             from speculative_engine.sampling.triton_kernels import draw, filters, rank
 
             for module in (attention, product):

@@ -12,7 +12,7 @@ from torch import Tensor
 from speculative_engine.model.cuda.kernels.numbers import narrowed, widened
 
 _MOST_BLOCK = 8192
-"""Elements that are added up at once; blocks of them one after another."""
+"""Elements that are added up at once where a row is read several times; blocks of them one after another."""
 _OPTIONS: dict[str, Any] = {"num_warps": 8, "enable_fp_fusion": False}
 
 
@@ -28,45 +28,19 @@ def scale_of(inputs, width, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def norm_kernel(
-    inputs,
-    weight,
-    out,
-    width,
-    eps,
-    BLOCK: tl.constexpr,
-    WHOLE: tl.constexpr,
-    OFFSET: tl.constexpr,
-):
-    """One program a row; see `rms_norm`."""
+def norm_kernel(inputs, weight, out, width, eps, BLOCK: tl.constexpr, OFFSET: tl.constexpr):
+    """One program a row, which is one block; see `rms_norm`."""
     row = tl.program_id(0).to(tl.int64) * width
-    if WHOLE:
-        at = tl.arange(0, BLOCK)
-        factors = widened(tl.load(weight + at, mask=at < width, other=0.0)) + OFFSET
-        numbers = widened(tl.load(inputs + row + at, mask=at < width, other=0.0))
-        scale = 1.0 / tl.sqrt(tl.sum(numbers * numbers, 0) / width + eps)
-        tl.store(out + row + at, narrowed(numbers * scale * factors, out.dtype.element_ty), mask=at < width)
-    else:
-        scale = scale_of(inputs + row, width, eps, BLOCK)
-        for begin in range(0, width, BLOCK):
-            at = begin + tl.arange(0, BLOCK)
-            numbers = widened(tl.load(inputs + row + at, mask=at < width, other=0.0))
-            factors = widened(tl.load(weight + at, mask=at < width, other=0.0)) + OFFSET
-            tl.store(out + row + at, narrowed(numbers * scale * factors, out.dtype.element_ty), mask=at < width)
+    at = tl.arange(0, BLOCK)
+    factors = widened(tl.load(weight + at, mask=at < width, other=0.0)) + OFFSET
+    numbers = widened(tl.load(inputs + row + at, mask=at < width, other=0.0))
+    scale = 1.0 / tl.sqrt(tl.sum(numbers * numbers, 0) / width + eps)
+    tl.store(out + row + at, narrowed(numbers * scale * factors, out.dtype.element_ty), mask=at < width)
 
 
 @triton.jit
 def added_norm_kernel(
-    inputs,
-    weight,
-    residual,
-    after,
-    out,
-    width,
-    eps,
-    BLOCK: tl.constexpr,
-    OFFSET: tl.constexpr,
-    NORMED: tl.constexpr,
+    inputs, weight, residual, after, out, width, eps, BLOCK: tl.constexpr, OFFSET: tl.constexpr, NORMED: tl.constexpr
 ):
     """One program a row; see `add_norm`."""
     row = tl.program_id(0).to(tl.int64) * width
@@ -94,17 +68,8 @@ def rms_norm(inputs: Tensor, weight: Tensor, eps: float, offset: float) -> Tenso
     """The norm of rows [rows, width], in the dtype of the weight [width], to which `offset` is added."""
     rows, width = inputs.shape
     out = torch.empty(rows, width, dtype=weight.dtype, device=inputs.device)
-    norm_kernel[rows,](
-        inputs,
-        weight,
-        out,
-        width,
-        eps,
-        BLOCK=_block(width),
-        WHOLE=width <= _MOST_BLOCK,
-        OFFSET=offset,
-        **_OPTIONS,
-    )
+    block = triton.next_power_of_2(width)
+    norm_kernel[rows,](inputs, weight, out, width, eps, BLOCK=block, OFFSET=offset, **_OPTIONS)
     return out
 
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from speculative_engine.model.cuda.kernels.device_size import processors, shared_bytes
+from speculative_engine.model.cuda.kernels.device_facts import processors, shared_bytes
 from speculative_engine.model.cuda.kernels.numbers import multiplied, narrowed, widened
 
 Gate = Literal["silu", "gelu"]
@@ -28,7 +28,7 @@ GATES = {None: 0, "silu": 1, "gelu": 2}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a product is cut into programs, and a program's loads into stages."""
+    """A way to cut a product into programs, and a program's loads into stages."""
 
     outputs: int
     inner: int
@@ -36,7 +36,7 @@ class Shape:
     warps: int
 
 
-# Measured on an H200 at the shapes of Llama 3.1 8B (benchmarks/results/gpu).
+# Measured on an H200 at the shapes of Llama 3.1 8B (benchmarks/results/product_shapes).
 _NARROW = Shape(16, 128, 8, 2)
 _WIDE = Shape(64, 128, 3, 2)
 """Of 16 rows, where memory alone counts: many loads under way for each of few programs, or fewer for many."""
@@ -50,16 +50,17 @@ _SHARING = {
     128: (Shape(256, 64, 3, 8), Shape(128, 64, 4, 8), Shape(64, 64, 3, 8)),
 }
 """For several programs a processor."""
-_MUCH = 1.125
+_TOLERATED = 1.125
+"""Work of the busiest processor, relative to the least possible, that wider programs may have."""
 _MOST_SUMS = 128 * 256
 """Numbers that a program adds up; gated outputs are two of them each."""
 
 
 def shape_of(outputs: int, rows: int, block: int, gated: bool, device: torch.device) -> Shape:
-    """How to cut a product of so many rows in blocks of `block`: into the widest programs with which the processor that
-    has most to do has not much more than it must.
+    """Returns the shape with the widest programs, of those that leave the busiest processor little more to do than it
+    must.
 
-    gated: whether each output is made of two.
+    block: rows of a block. gated: whether each output is made of two.
     """
     if block == ROW_BLOCKS[0]:
         return _WIDE if -(-rows // block) * -(-outputs // _WIDE.outputs) >= processors(device) else _NARROW
@@ -75,7 +76,7 @@ def shape_of(outputs: int, rows: int, block: int, gated: bool, device: torch.dev
     ]
     least = min(most_turns(shape) * shape.outputs for shape in found)
     return max(
-        (shape for shape in found if most_turns(shape) * shape.outputs <= _MUCH * least),
+        (shape for shape in found if most_turns(shape) * shape.outputs <= _TOLERATED * least),
         key=lambda shape: shape.outputs,
     )
 

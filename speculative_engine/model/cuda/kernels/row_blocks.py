@@ -43,9 +43,11 @@ def equal_blocks(
         # In float32: rounded further, different sums may be equal.
         expected = _multiplied(inputs, weight, gate, ROW_BLOCKS[-1])
         for block in sorted(equal):
-            for rows in (block * count for count in _COUNTS):
-                if not torch.equal(_multiplied(inputs[:rows], weight, gate, block), expected[:rows]):
-                    equal.discard(block)
+            counts = (block * count for count in _COUNTS)
+            if not all(
+                torch.equal(_multiplied(inputs[:rows], weight, gate, block), expected[:rows]) for rows in counts
+            ):
+                equal.discard(block)
     return tuple(sorted(equal | {ROW_BLOCKS[-1]}))
 
 

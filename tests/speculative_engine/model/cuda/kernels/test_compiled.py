@@ -16,8 +16,8 @@ SMALL = 99 * 1024
 """Bytes that other GPUs since Ampere have."""
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that a program can have, on NVIDIA's A100 and H100."""
-SPILLED = 128
-"""Bytes that a thread may spill. What is fastest on an H200 spills in prompts: little, or more where it unpacks."""
+SPILLED = {"product_kernel": 128, "packed_product_kernel": 2560}
+"""Bytes that a thread may spill, in prompts' products: those that are fastest on an H200 do."""
 PRODUCTS = ("product_kernel", "packed_product_kernel", "attention_parts_kernel")
 
 
@@ -45,7 +45,7 @@ def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
         (f"{name}_kernel", capability) for name in names for capability in SHARED
     }
     for each in kernels:
-        assert each["spilled"] <= SPILLED or each["kernel"] == "packed_product_kernel", each
+        assert each["spilled"] <= SPILLED.get(each["kernel"], 0), each
         # Products take as many stages of loads as there is room for.
         most = SHARED[each["capability"]] if each["kernel"] == "product_kernel" else SMALL
         assert each["shared"] <= most, each

@@ -1,4 +1,4 @@
-"""What kernels must know of a device: how many programs it runs at once, their memory, and the numbers that it has."""
+"""Facts about a device that decide how kernels are cut and what they compute with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 import torch
 
 MOST_SHARED = 160 * 1024
-"""Bytes that are used where there is more."""
+"""Bytes that a program takes at most, also where it could have more."""
 
 
 @cache
@@ -29,5 +29,5 @@ def shared_bytes(device: torch.device) -> int:
 
 @cache
 def native_floats(device: torch.device) -> bool:
-    """Whether a device converts 8-bit floats (e4m3), as NVIDIA's do since Ada and Hopper."""
+    """Whether a device has an instruction that converts 8-bit floats (e4m3): NVIDIA's since Ada and Hopper."""
     return device.type == "cuda" and bool(torch.cuda.get_device_capability(device) >= (8, 9))
