@@ -201,11 +201,16 @@ def test_more_than_fits(verifier: FakeVerifier, checkpoint: Path, caplog: pytest
     assert not caplog.text
 
 
-def test_a_request_the_model_cannot_follow(client: EdgeClient, verifier: FakeVerifier) -> None:
-    verifier.waits_for_proposals = False
+def test_a_request_longer_than_the_models_context(client: EdgeClient, verifier: FakeVerifier) -> None:
     long = list(range(97, 123)) * 10  # the tiny model's context is 256 tokens
-    assert client.generate(long, max_tokens=4, seed=5).token_ids == expected_ids(5, 4, long)
-    assert client.generate([300], max_tokens=4, seed=5).token_ids == expected_ids(5, 4, [300])
+    assert client.generate(long, max_tokens=20, seed=5).token_ids == expected_ids(5, 20, long)
+    check(verifier.proposals, len(long))
+
+
+def test_a_token_outside_the_models_vocabulary(client: EdgeClient, verifier: FakeVerifier) -> None:
+    verifier.waits_for_proposals = False
+    verifier.delay = 0.05  # time for a drafter to propose something
+    assert client.generate([300], max_tokens=10, seed=5).token_ids == expected_ids(5, 10, [300])
     assert verifier.proposals == []
 
 
