@@ -2,8 +2,10 @@
  *
  * A row is rounded to 8 bits per block of 32 inputs, by x = unit * q with unit = max |x| / 127. The products of a block
  * are summed as integers, which is exact in any order. Then each output adds its blocks in the order of inputs, by one
- * fused multiply-add of float32 per block (two where blocks have a least value). A row's bits therefore depend neither
- * on the other rows nor on the kind of vectors: all kinds, and plain C, give the same.
+ * fused multiply-add of float32 per block. Q4_K, Q5_K and Q6_K have superblocks of 8 blocks, whose own scales are
+ * integers: there a row is rounded per superblock, and so are its products summed as integers, scales and least values
+ * included. A row's bits therefore depend neither on the other rows nor on the kind of vectors: all kinds, and plain C,
+ * give the same.
  *
  * A packed weight is divided into groups of 16 outputs, a group into superblocks of 256 inputs, which lie in the order in
  * which they are read: a processor then reads a group as one stream. A superblock consists of these parts, each of them
@@ -82,26 +84,32 @@ typedef struct {
     uint32_t before, per_scale; /* of GROUP4 and GROUP8: blocks before this one, and per group of inputs */
 } Packed;
 
-/* The rows as they are multiplied, in the working memory. Each part has an entry per row and block. */
+/* The rows as they are multiplied, in the working memory. Each part has an entry per row and block. The entries of the
+ * first block of a superblock hold what is rounded or summed per superblock (Q4_K, Q5_K, Q6_K). */
 typedef struct {
-    int8_t *quants; /* BLOCK each */
-    float *units;   /* 1 each */
-    float *shares;  /* 1 each: the sum of all quants times the unit, which least values (Q4_K, Q5_K) are multiplied by */
-    float *sums;    /* 2 each: of all quants, and of those of the second half; whole numbers */
-    int32_t *starts; /* 2 each: what a block's sums begin with so that unsigned weights need not be made signed: of the
-                      * whole block, or of each half (Q6_K) */
+    int8_t *quants;  /* BLOCK each */
+    float *units;    /* 1 each */
+    float *sums;     /* 1 each: of all quants; whole numbers. Not of superblocks */
+    int32_t *starts; /* 1 each: what a block's sums begin with so that unsigned weights need not be made signed. Not of
+                      * superblocks */
+    int16_t *parts;  /* 2 each, of superblocks alone: row by row, the sums of the quants of each block of a superblock
+                      * (Q4_K, Q5_K), or of each half of its blocks (Q6_K) */
 } Rounded;
 
 INLINE Rounded rounded_rows(const Gemm *p) {
     const int64_t blocks = p->row_count * (p->inputs / BLOCK);
-    float *units = p->working + blocks * BLOCK / 4, *shares = units + blocks, *sums = shares + blocks;
-    return (Rounded){(int8_t *)p->working, units, shares, sums, (int32_t *)(sums + 2 * blocks)};
+    float *units = p->working + blocks * BLOCK / 4, *sums = units + blocks;
+    int32_t *starts = (int32_t *)(sums + blocks);
+    return (Rounded){(int8_t *)p->working, units, sums, starts, (int16_t *)(starts + blocks)};
 }
 
 /* The entries from `at` on. */
 INLINE Rounded rounded_from(Rounded x, int64_t at) {
-    return (Rounded){x.quants + at * BLOCK, x.units + at, x.shares + at, x.sums + 2 * at, x.starts + 2 * at};
+    return (Rounded){x.quants + at * BLOCK, x.units + at, x.sums + at, x.starts + at, x.parts + 2 * at};
 }
+
+/* The sums of quants of row r of a superblock, of which x are the entries. */
+INLINE const int16_t *parts_of(Rounded x, int r) { return x.parts + 2 * SUPERBLOCK * r; }
 
 /* The bytes of a block's high bits, and of all its quants. */
 INLINE int64_t high_bytes(int type) { return LINE * (type == Q5_K_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
@@ -185,49 +193,71 @@ INLINE vec8 load_vec8(const void *from, int64_t at, int bf16) {
     return (vec8)(__builtin_convertvector(bits, uvec8) << 16);
 }
 
-/* Rounds a block of a row. A block with an infinite element or one that is not a number gets the unit NaN. These vectors
- * are no wider than those of AVX2, as GCC passes wider ones through memory. */
-INLINE void round_block(const vec8 *x, Rounded to, int zero, int halves) {
-    ivec8 sizes[EIGHTS]; /* are ordered as their bits are */
-    for (int i = 0; i < EIGHTS; i++) sizes[i] = (ivec8)x[i] & 0x7fffffff;
-    const ivec8 left = LARGER(sizes[0], sizes[1]), right = LARGER(sizes[2], sizes[3]);
-    const int32_t largest = largest_of_ivec8(LARGER(left, right));
-    if (largest >= 0x7f800000) {
-        memset(to.quants, 0, BLOCK);
-        *to.units = *to.shares = NAN, to.sums[0] = to.sums[1] = 0, to.starts[0] = to.starts[1] = 0;
-        return;
-    }
+/* By what a row is multiplied as it is rounded, and its unit: NaN if it is not rounded, as an element is infinite or not a
+ * number. */
+typedef struct {
+    float per_unit, unit;
+} Rounding;
+
+/* Returns how to round elements of which none is larger than a float with these bits. */
+INLINE Rounding rounding_of(int32_t largest) {
+    if (largest >= 0x7f800000) return (Rounding){0, NAN};
     float most;
     memcpy(&most, &largest, sizeof most);
-    float per_unit = most > 0 ? 127.0f / most : 0;
-    if (per_unit > FLT_MAX) per_unit = FLT_MAX; /* of a block of tiny elements */
-    *to.units = most / 127.0f;
-    ivec8 sums[2] = {{0}, {0}}; /* of each half */
-    for (int i = 0; i < EIGHTS; i++) {
-        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
-        const ivec8 whole = __builtin_convertvector((x[i] * per_unit + 12582912.0f) - 12582912.0f, ivec8);
-        const i8vec8 quants = __builtin_convertvector(__builtin_convertvector(whole, i16vec8), i8vec8);
-        memcpy(to.quants + 8 * i, &quants, sizeof quants);
-        sums[i / (EIGHTS / 2)] += whole;
-    }
-    const int32_t of_all = sum_of_ivec8(sums[0] + sums[1]), of_right = sum_of_ivec8(sums[1]);
-    to.sums[0] = (float)of_all, to.sums[1] = (float)of_right;
-    *to.shares = to.sums[0] * *to.units;
-    to.starts[0] = -zero * (halves ? of_all - of_right : of_all), to.starts[1] = -zero * of_right;
+    const float per_unit = most > 0 ? 127.0f / most : 0;
+    return (Rounding){per_unit > FLT_MAX ? FLT_MAX : per_unit, most / 127.0f}; /* of tiny elements */
 }
 
-INLINE void round_blocks_of(const Gemm *p, int64_t first, int64_t last, int most, int zero, int bf16) {
+/* Returns the larger magnitudes of a block, from index `at` on, as integers: floats are ordered as their bits are. These
+ * vectors are no wider than those of AVX2, as GCC passes wider ones through memory. */
+INLINE ivec8 sizes_of(const void *rows, int64_t at, int bf16) {
+    ivec8 sizes[EIGHTS];
+    for (int i = 0; i < EIGHTS; i++) sizes[i] = (ivec8)load_vec8(rows, at + 8 * i, bf16) & 0x7fffffff;
+    const ivec8 left = LARGER(sizes[0], sizes[1]), right = LARGER(sizes[2], sizes[3]);
+    return LARGER(left, right);
+}
+
+/* Rounds a block, from index `at` on. sums: those of the quants of each half */
+INLINE void round_block(const void *rows, int64_t at, int bf16, Rounding by, int8_t *quants, int32_t *sums) {
+    ivec8 of_half[2] = {{0}, {0}};
+    for (int i = 0; i < EIGHTS; i++) {
+        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. What is no number has no integer. */
+        const vec8 x = load_vec8(rows, at + 8 * i, bf16) * by.per_unit;
+        const ivec8 whole = __builtin_convertvector((x + 12582912.0f) - 12582912.0f, ivec8);
+        const i8vec8 rounded = __builtin_convertvector(__builtin_convertvector(whole, i16vec8), i8vec8);
+        memcpy(quants + 8 * i, &rounded, sizeof rounded);
+        of_half[i / (EIGHTS / 2)] += whole;
+    }
+    sums[0] = sum_of_ivec8(of_half[0]), sums[1] = sum_of_ivec8(of_half[1]);
+}
+
+INLINE void round_blocks_of(const Gemm *p, int64_t first, int64_t last, int most, int zero, int bf16, int in_supers) {
     const int64_t blocks = (p->row_count + most - 1) / most, across = p->inputs / BLOCK;
+    const int64_t at_once = in_supers ? SUPERBLOCK : 1;
     const Rounded into = rounded_rows(p);
-    const int halves = p->type == Q6_K_WEIGHT;
     for (int64_t block = first; block < last; block++) {
         const int64_t begin = p->row_count * block / blocks, count = p->row_count * (block + 1) / blocks - begin;
         for (int64_t r = 0; r < count; r++)
-            for (int64_t b = 0; b < across; b++) {
+            for (int64_t b = 0; b < across; b += at_once) {
                 const int64_t at = (begin + r) * p->inputs + b * BLOCK;
-                vec8 x[EIGHTS];
-                for (int i = 0; i < EIGHTS; i++) x[i] = load_vec8(p->rows, at + 8 * i, bf16);
-                round_block(x, rounded_from(into, begin * across + b * count + r), zero, halves);
+                const Rounded to = rounded_from(into, begin * across + b * count);
+                ivec8 sizes = sizes_of(p->rows, at, bf16);
+                for (int64_t i = 1; i < at_once; i++) {
+                    const ivec8 others = sizes_of(p->rows, at + i * BLOCK, bf16);
+                    sizes = LARGER(sizes, others);
+                }
+                const Rounding by = rounding_of(largest_of_ivec8(sizes));
+                to.units[r] = by.unit;
+                for (int64_t i = 0; i < at_once; i++) {
+                    int8_t *quants = to.quants + (i * count + r) * BLOCK;
+                    int32_t sums[2] = {0, 0};
+                    if (by.unit == by.unit) round_block(p->rows, at + i * BLOCK, bf16, by, quants, sums);
+                    else memset(quants, 0, BLOCK);
+                    int16_t *parts = to.parts + 2 * SUPERBLOCK * r;
+                    if (!in_supers) to.sums[r] = (float)(sums[0] + sums[1]), to.starts[r] = -zero * (sums[0] + sums[1]);
+                    else if (p->type == Q6_K_WEIGHT) parts[2 * i] = (int16_t)sums[0], parts[2 * i + 1] = (int16_t)sums[1];
+                    else parts[i] = (int16_t)(sums[0] + sums[1]);
+                }
             }
     }
 }
@@ -235,8 +265,13 @@ INLINE void round_blocks_of(const Gemm *p, int64_t first, int64_t last, int most
 /* Rounds blocks `first` to `last` - 1 of rows, of at most `most` rows each. Those of a block of rows are interleaved:
  * [inputs / BLOCK, rows of the block, BLOCK]. zero: what stands for zero in the weights, where sums begin with its share */
 INLINE void round_blocks(const Gemm *p, int64_t first, int64_t last, int most, int zero) {
-    if (p->wide_rows) round_blocks_of(p, first, last, most, zero, 0);
-    else round_blocks_of(p, first, last, most, zero, 1);
+    if (IN_SUPERS(p->type)) {
+        if (p->wide_rows) round_blocks_of(p, first, last, most, zero, 0, 1);
+        else round_blocks_of(p, first, last, most, zero, 1, 1);
+    } else {
+        if (p->wide_rows) round_blocks_of(p, first, last, most, zero, 0, 0);
+        else round_blocks_of(p, first, last, most, zero, 1, 0);
+    }
 }
 
 /* Rounds all rows, and multiplies them by all groups of outputs. most: rows that are rounded together. beside: groups that
@@ -263,49 +298,67 @@ static int plain_weight(const Packed *w, int64_t block, int step, int o, int i, 
     return low;
 }
 
+/* Returns the sum of the products of half a block, for output `o` of a group. */
+static int32_t plain_sum(const Packed *w, int64_t block, int half, int o, const int8_t *x, int type) {
+    int32_t sum = 0;
+    for (int step = 4 * half; step < 4 * half + 4; step++)
+        for (int i = 0; i < STEP; i++) sum += plain_weight(w, block, step, o, i, type) * x[STEP * step + i];
+    return sum;
+}
+
+/* Adds a block's products to the total of output `o` of a group. x: of one row */
+static void plain_add_block(const Packed *w, int64_t block, int o, Rounded x, int type, float *total) {
+    const int32_t of_all = (int32_t)*x.sums;
+    int32_t sum = plain_sum(w, block, 0, o, x.quants, type) + plain_sum(w, block, 1, o, x.quants, type);
+    float scale;
+    if (IN_GROUPS(type)) {
+        const int64_t place = (w->before + block) / w->per_scale * GROUP + o;
+        memcpy(&scale, w->scales + 4 * place, sizeof scale);
+        sum -= (w->supers[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
+    } else if (type == MXFP4_WEIGHT) {
+        scale = half_of_power(w->scales[block * GROUP + o]);
+    } else {
+        scale = float_of_half(w->scales + block * 32 + 2 * o);
+    }
+    *total = fmaf(scale * *x.units, (float)(sum - ZERO_OF(type) * of_all), *total);
+}
+
+/* Adds a superblock's products to the total of output `o` of a group. x: of one row */
+static void plain_add_super(const Packed *w, int o, Rounded x, int type, float *total) {
+    int32_t sum = 0, off = 0; /* off: of what quants are multiplied by in each block beside its weights */
+    for (int64_t block = 0; block < SUPERBLOCK; block++) {
+        const uint8_t *scales = w->scales + block * 32 + o;
+        const int8_t *quants = x.quants + block * BLOCK;
+        const int32_t left = plain_sum(w, block, 0, o, quants, type), right = plain_sum(w, block, 1, o, quants, type);
+        if (type == Q6_K_WEIGHT) {
+            const int32_t of_left = (int8_t)scales[0], of_right = (int8_t)scales[GROUP];
+            sum += of_left * left + of_right * right;
+            off += of_left * x.parts[2 * block] + of_right * x.parts[2 * block + 1];
+        } else {
+            sum += scales[0] * (left + right);
+            off += scales[GROUP] * x.parts[block];
+        }
+    }
+    float found = float_of_half(w->supers + 2 * o) * (float)(sum - ZERO_OF(type) * off);
+    if (WITH_LEAST(type)) found = fmaf(-float_of_half(w->supers + 32 + 2 * o), (float)off, found);
+    *total = fmaf(*x.units, found, *total);
+}
+
 static void plain_groups(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Gemm *p = call;
     const int64_t blocks = p->inputs / BLOCK;
-    const int type = p->type, zero = ZERO_OF(type);
-    const Rounded x = rounded_rows(p);
+    const int type = p->type;
     (void)thread_id;
     for (int64_t group = first; group < last; group++)
         for (int64_t row = 0; row < p->row_count; row++) {
             float totals[GROUP] = {0};
-            for (int64_t all = 0; all < blocks; all++) {
-                const int64_t at = row * blocks + all, block = all % SUPERBLOCK;
+            for (int64_t all = 0; all < blocks; all += IN_SUPERS(type) ? SUPERBLOCK : 1) {
+                const int64_t block = all % SUPERBLOCK;
                 const Packed w = packed_superblock(p, group, all - block, type);
+                const Rounded x = rounded_from(rounded_rows(p), row * blocks + all);
                 for (int o = 0; o < GROUP; o++) {
-                    const float unit = x.units[at];
-                    const int32_t of_all = (int32_t)x.sums[2 * at], of_right = (int32_t)x.sums[2 * at + 1];
-                    const uint8_t *scales = w.scales + block * 32;
-                    int32_t left = -zero * (of_all - of_right), right = -zero * of_right, sum;
-                    for (int step = 0; step < STEPS; step++)
-                        for (int i = 0; i < STEP; i++) {
-                            const int32_t weight = plain_weight(&w, block, step, o, i, type);
-                            *(step < 4 ? &left : &right) += weight * x.quants[at * BLOCK + STEP * step + i];
-                        }
-                    sum = left + right;
-                    float scale;
-                    if (IN_GROUPS(type)) {
-                        const int64_t place = (w.before + block) / w.per_scale * GROUP + o;
-                        memcpy(&scale, w.scales + 4 * place, sizeof scale);
-                        sum -= (w.supers[place] - (type == GROUP8_WEIGHT ? 128 : 0)) * of_all;
-                    } else if (type == MXFP4_WEIGHT) {
-                        scale = half_of_power(w.scales[block * GROUP + o]);
-                    } else if (type == Q6_K_WEIGHT) {
-                        scale = float_of_half(w.supers + 2 * o);
-                        sum = (int8_t)scales[o] * left + (int8_t)scales[GROUP + o] * right;
-                    } else if (WITH_LEAST(type)) {
-                        scale = float_of_half(w.supers + 2 * o) * (float)scales[o];
-                    } else {
-                        scale = float_of_half(scales + 2 * o);
-                    }
-                    totals[o] = fmaf(scale * unit, (float)sum, totals[o]);
-                    if (WITH_LEAST(type)) {
-                        const float least = float_of_half(w.supers + 32 + 2 * o) * (float)scales[GROUP + o];
-                        totals[o] = fmaf(-least, x.shares[at], totals[o]);
-                    }
+                    if (IN_SUPERS(type)) plain_add_super(&w, o, x, type, totals + o);
+                    else plain_add_block(&w, block, o, x, type, totals + o);
                 }
             }
             store_sums(p, row, group * GROUP, totals);
@@ -374,6 +427,7 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_FOUR(FROM) _mm512_set1_epi32(*(const unaligned_int *)(FROM))
 #define BLOCK_BYTES _mm512_set1_epi8
 #define BLOCK_NONE _mm512_setzero_si512
+#define BLOCK_ONES() _mm512_set1_epi16(1)
 #define BLOCK_FLOATS _mm512_set1_ps
 #define BLOCK_LOAD_FLOATS _mm512_loadu_ps
 #define BLOCK_AND _mm512_and_si512
@@ -383,6 +437,10 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_RIGHT _mm512_srli_epi16
 #define BLOCK_DOT _mm512_dpbusd_epi32
 #define BLOCK_ADD _mm512_add_epi32
+#define BLOCK_MINUS _mm512_sub_epi32
+#define BLOCK_TIMES _mm512_mullo_epi32
+#define BLOCK_SCALE_PAIRS _mm512_madd_epi16
+#define BLOCK_LEFT32 _mm512_slli_epi32
 #define BLOCK_SUBTRACT _mm512_sub_ps
 #define BLOCK_TO_FLOAT _mm512_cvtepi32_ps
 #define BLOCK_MULTIPLY _mm512_mul_ps
@@ -393,7 +451,13 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_SIGNED(FROM) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))
 #define BLOCK_UNSIGNED(FROM) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))
 #define BLOCK_LOOK_UP(BYTES) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_setr_epi8(MXFP4_VALUES)), BYTES)
+#define BLOCK_BESIDE vnni_beside
 #define BLOCK_E8M0 vnni_half_of_power
+
+BLOCK_TARGET static inline __m512i vnni_beside(const uint8_t *left, const uint8_t *right) {
+    const __m128i a = _mm_loadu_si128((const __m128i *)left), b = _mm_loadu_si128((const __m128i *)right);
+    return _mm512_cvtepi8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b)));
+}
 
 BLOCK_TARGET static inline __m512 vnni_half_of_power(const uint8_t *exponents) {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)exponents)), two = _mm512_set1_epi32(2);

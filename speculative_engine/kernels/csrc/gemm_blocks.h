@@ -50,15 +50,45 @@ BLOCK_INLINE int BLOCK_NAME(zero_of)(int type) {
     return type == Q8_0_WEIGHT ? (BLOCK_MADDUBS ? 0 : 128) : ZERO_OF(type);
 }
 
-/* Returns what a sum begins with. */
+/* Returns what a block's sum begins with. */
 BLOCK_INLINE BLOCK_INT BLOCK_NAME(start)(const int32_t *start, int type) {
-    return BLOCK_MADDUBS || !BLOCK_NAME(zero_of)(type) ? BLOCK_NONE() : BLOCK_FOUR(start);
+    return BLOCK_MADDUBS || IN_SUPERS(type) || !BLOCK_NAME(zero_of)(type) ? BLOCK_NONE() : BLOCK_FOUR(start);
 }
 
-/* Returns the sums of the products of half a block: added to `sum`, or with BLOCK_MADDUBS by themselves. These are in 16
- * bits where BLOCK_NARROW is set; of others, as many steps are summed in 16 bits as do not exceed them. x: the row's
- * quants of this half */
-BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(BLOCK_INT sum, const BLOCK_INT *weights, const int8_t *x, int type) {
+/* The factors of a block for one vector of outputs. */
+typedef struct {
+    BLOCK_FLOAT scale;     /* of the block, not in superblocks */
+    BLOCK_FLOAT off;       /* less the zero point of a group */
+    BLOCK_INT left, right; /* of the halves of a block in a superblock; with BLOCK_MADDUBS, 1 of others. Each of these in
+                            * 32 bits, or twice in 16 bits with BLOCK_MADDUBS */
+} BLOCK_NAME(Factors);
+
+BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, int64_t block, int v, int type) {
+    const uint8_t *scales = w->scales + block * 32;
+    BLOCK_NAME(Factors) of;
+    of.left = of.right = BLOCK_MADDUBS ? BLOCK_ONES() : BLOCK_NONE();
+    if (IN_GROUPS(type)) {
+        const int64_t at = (w->before + (uint32_t)block) / w->per_scale * GROUP + v * BLOCK_LANES;
+        const int moved = type == GROUP8_WEIGHT && BLOCK_MADDUBS ? 128 : 0;
+        of.scale = BLOCK_LOAD_FLOATS(w->scales + at * 4);
+        of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->supers + at)));
+    } else if (type == MXFP4_WEIGHT) {
+        of.scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
+    } else if (IN_SUPERS(type)) {
+        const uint8_t *left = scales + v * BLOCK_LANES, *right = left + (type == Q6_K_WEIGHT ? GROUP : 0);
+        of.left = BLOCK_MADDUBS ? BLOCK_BESIDE(left, left) : BLOCK_SIGNED(left);
+        of.right = BLOCK_MADDUBS ? BLOCK_BESIDE(right, right) : BLOCK_SIGNED(right);
+    } else {
+        of.scale = BLOCK_HALVES(scales + v * 2 * BLOCK_LANES);
+    }
+    return of;
+}
+
+/* Returns the sums of the products of half a block: added to `sum`, or with BLOCK_MADDUBS by themselves, times `scales`.
+ * These are in 16 bits and without scales where BLOCK_NARROW is set; of others, as many steps are summed in 16 bits as do
+ * not exceed them. x: the row's quants of this half */
+BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(BLOCK_INT sum, const BLOCK_INT *weights, BLOCK_INT scales, const int8_t *x,
+                                             int type) {
 #if BLOCK_MADDUBS
     const int span = EIGHT_BITS(type) ? 1 : type == Q6_K_WEIGHT ? 2 : 4;
     BLOCK_INT pairs;
@@ -69,141 +99,123 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(half_sums)(BLOCK_INT sum, const BLOCK_INT *wei
                                        : BLOCK_PAIRS(weights[i], given);
         pairs = i % span ? BLOCK_ADD16(pairs, products) : products;
         if (i % span != span - 1 || BLOCK_NARROW(type)) continue;
-        sum = i < span ? BLOCK_SUM_PAIRS(pairs) : BLOCK_ADD(sum, BLOCK_SUM_PAIRS(pairs));
+        sum = i < span ? BLOCK_SCALE_PAIRS(pairs, scales) : BLOCK_ADD(sum, BLOCK_SCALE_PAIRS(pairs, scales));
     }
     return BLOCK_NARROW(type) ? pairs : sum;
 #else
-    (void)type;
+    (void)scales, (void)type;
     for (int i = 0; i < STEPS / 2; i++) sum = BLOCK_DOT(sum, weights[i], BLOCK_FOUR(x + STEP * i));
     return sum;
 #endif
 }
 
-/* The factors of a superblock for one vector of outputs. */
-typedef struct {
-    BLOCK_FLOAT scale;
-    BLOCK_FLOAT least; /* unit of least values, of Q4_K and Q5_K */
-} BLOCK_NAME(Supers);
-
-BLOCK_INLINE BLOCK_NAME(Supers) BLOCK_NAME(supers_of)(const Packed *w, int v, int type) {
-    BLOCK_NAME(Supers) of = {BLOCK_FLOATS(0), BLOCK_FLOATS(0)};
-    const uint8_t *supers = w->supers + v * 2 * BLOCK_LANES;
-    if (IN_SUPERS(type)) of.scale = BLOCK_HALVES(supers);
-    if (WITH_LEAST(type)) of.least = BLOCK_HALVES(supers + 32);
-    return of;
-}
-
-/* The factors of a block for one vector of outputs. */
-typedef struct {
-    BLOCK_FLOAT scale; /* of the block or superblock */
-    BLOCK_FLOAT least; /* its least value, of Q4_K and Q5_K */
-    BLOCK_FLOAT left, right; /* of the halves of Q6_K, in units of `scale` */
-    BLOCK_FLOAT off; /* less the zero point of a group */
-} BLOCK_NAME(Factors);
-
-BLOCK_INLINE BLOCK_NAME(Factors) BLOCK_NAME(factors_of)(const Packed *w, BLOCK_NAME(Supers) supers, int64_t block, int v,
-                                                        int type) {
-    const uint8_t *scales = w->scales + block * 32;
-    BLOCK_NAME(Factors) of;
-    if (IN_GROUPS(type)) {
-        const int64_t at = (w->before + (uint32_t)block) / w->per_scale * GROUP + v * BLOCK_LANES;
-        const int moved = type == GROUP8_WEIGHT && BLOCK_MADDUBS ? 128 : 0;
-        of.scale = BLOCK_LOAD_FLOATS(w->scales + at * 4);
-        of.off = BLOCK_SUBTRACT(BLOCK_FLOATS(moved), BLOCK_TO_FLOAT(BLOCK_UNSIGNED(w->supers + at)));
-    } else if (type == MXFP4_WEIGHT) {
-        of.scale = BLOCK_E8M0(w->scales + block * GROUP + v * BLOCK_LANES);
-    } else if (type == Q6_K_WEIGHT) {
-        of.scale = supers.scale;
-        of.left = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + v * BLOCK_LANES));
-        of.right = BLOCK_TO_FLOAT(BLOCK_SIGNED(scales + GROUP + v * BLOCK_LANES));
-    } else if (WITH_LEAST(type)) {
-        of.scale = BLOCK_MULTIPLY(supers.scale, BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + v * BLOCK_LANES)));
-        of.least = BLOCK_MULTIPLY(supers.least, BLOCK_TO_FLOAT(BLOCK_UNSIGNED(scales + GROUP + v * BLOCK_LANES)));
-    } else {
-        of.scale = BLOCK_HALVES(scales + v * 2 * BLOCK_LANES);
-    }
-    return of;
-}
-
-/* Adds a block's sums to the total of row x: with BLOCK_MADDUBS and of Q6_K those of its two halves, otherwise `second`
- * is of the whole block. */
-BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT first, BLOCK_INT second, Rounded x,
-                                       BLOCK_NAME(Factors) of, int type) {
-    const BLOCK_FLOAT units = BLOCK_FLOATS(*x.units), of_all = BLOCK_FLOATS(x.sums[0]);
-    BLOCK_FLOAT sum;
-    /* These are whole numbers below 2^24, so that float32 is exact. */
+/* Returns the sums of a block from what half_sums returns for its halves. */
+BLOCK_INLINE BLOCK_INT BLOCK_NAME(block_sums)(BLOCK_INT first, BLOCK_INT second, BLOCK_NAME(Factors) of, int type) {
 #if BLOCK_MADDUBS
-    const BLOCK_FLOAT off = BLOCK_FLOATS(-BLOCK_NAME(zero_of)(type));
-    if (type == Q6_K_WEIGHT) {
-        const BLOCK_FLOAT of_right = BLOCK_FLOATS(x.sums[1]), of_left = BLOCK_SUBTRACT(of_all, of_right);
-        sum = BLOCK_FMA(of.left, BLOCK_FMA(off, of_left, BLOCK_TO_FLOAT(first)),
-                        BLOCK_MULTIPLY(of.right, BLOCK_FMA(off, of_right, BLOCK_TO_FLOAT(second))));
-    } else {
-        sum = BLOCK_TO_FLOAT(BLOCK_NARROW(type) ? BLOCK_SUM_PAIRS(BLOCK_ADD16(first, second)) : BLOCK_ADD(first, second));
-        if (BLOCK_NAME(zero_of)(type)) sum = BLOCK_FMA(off, of_all, sum);
-    }
+    return BLOCK_NARROW(type) ? BLOCK_SCALE_PAIRS(BLOCK_ADD16(first, second), of.left) : BLOCK_ADD(first, second);
 #else
-    if (type == Q6_K_WEIGHT)
-        sum = BLOCK_FMA(of.left, BLOCK_TO_FLOAT(first), BLOCK_MULTIPLY(of.right, BLOCK_TO_FLOAT(second)));
-    else sum = BLOCK_TO_FLOAT(second);
+    if (type == Q6_K_WEIGHT) return BLOCK_ADD(BLOCK_TIMES(first, of.left), BLOCK_TIMES(second, of.right));
+    return IN_SUPERS(type) ? BLOCK_TIMES(second, of.left) : second; /* which continues the first one */
 #endif
+}
+
+/* Adds a block's sums to the total of row x. */
+BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT sums, Rounded x, BLOCK_NAME(Factors) of, int type) {
+    const BLOCK_FLOAT of_all = BLOCK_FLOATS(*x.sums);
+    /* These are whole numbers below 2^24, so that float32 is exact. */
+    BLOCK_FLOAT sum = BLOCK_TO_FLOAT(sums);
+    if (BLOCK_MADDUBS && BLOCK_NAME(zero_of)(type)) sum = BLOCK_FMA(BLOCK_FLOATS(-BLOCK_NAME(zero_of)(type)), of_all, sum);
     if (IN_GROUPS(type)) sum = BLOCK_FMA(of.off, of_all, sum);
-    *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, units), sum, *total);
-    if (WITH_LEAST(type)) *total = BLOCK_NEGATIVE_FMA(of.least, BLOCK_FLOATS(*x.shares), *total);
+    *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, BLOCK_FLOATS(*x.units)), sum, *total);
+}
+
+/* Adds a superblock's sums, [rows, vectors], to the totals of `count` rows. x: of the first row and block */
+BLOCK_INLINE void BLOCK_NAME(add_super)(const Packed *w, const BLOCK_INT *sums, BLOCK_FLOAT *totals, Rounded x, int count,
+                                        int type) {
+    const int pairs = type == Q6_K_WEIGHT ? SUPERBLOCK : SUPERBLOCK / 2;
+    for (int v = 0; v < BLOCK_VECTORS; v++) {
+        const uint8_t *supers = w->supers + v * 2 * BLOCK_LANES, *scales = w->scales + v * BLOCK_LANES;
+        BLOCK_INT factors[SUPERBLOCK]; /* of the sums of quants, two in a pair: scales (Q6_K), or least values */
+        for (int i = 0; i < pairs; i++)
+            factors[i] = type == Q6_K_WEIGHT ? BLOCK_BESIDE(scales + 32 * i, scales + 32 * i + GROUP)
+                                             : BLOCK_BESIDE(scales + 64 * i + GROUP, scales + 64 * i + 32 + GROUP);
+        for (int r = 0; r < count; r++) {
+            const int16_t *parts = parts_of(x, r);
+            BLOCK_INT off = BLOCK_SCALE_PAIRS(factors[0], BLOCK_FOUR(parts)), sum = sums[r * BLOCK_VECTORS + v];
+            for (int i = 1; i < pairs; i++) off = BLOCK_ADD(off, BLOCK_SCALE_PAIRS(factors[i], BLOCK_FOUR(parts + 2 * i)));
+            if (type == Q6_K_WEIGHT) sum = BLOCK_MINUS(sum, BLOCK_LEFT32(off, 5)); /* its weights' zero is 32 */
+            BLOCK_FLOAT found = BLOCK_MULTIPLY(BLOCK_HALVES(supers), BLOCK_TO_FLOAT(sum));
+            if (WITH_LEAST(type)) found = BLOCK_NEGATIVE_FMA(BLOCK_HALVES(supers + 32), BLOCK_TO_FLOAT(off), found);
+            BLOCK_FLOAT *total = totals + r * BLOCK_VECTORS + v;
+            *total = BLOCK_FMA(BLOCK_FLOATS(x.units[r]), found, *total);
+        }
+    }
+}
+
+/* Adds what half_sums returns for the halves of a block to a superblock's sum or to the total, of row x. */
+BLOCK_INLINE void BLOCK_NAME(add_halves)(BLOCK_INT *sum, BLOCK_FLOAT *total, BLOCK_INT first, BLOCK_INT second, Rounded x,
+                                         BLOCK_NAME(Factors) of, int type) {
+    const BLOCK_INT sums = BLOCK_NAME(block_sums)(first, second, of, type);
+    if (IN_SUPERS(type)) *sum = BLOCK_ADD(*sum, sums);
+    else BLOCK_NAME(add_sums)(total, sums, x, of, type);
 }
 
 #if BLOCK_WHOLE
-/* Adds a block's products to the totals of `count` rows. x: of the first row; the next row's quants, unit and sums
- * follow */
-BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers) *supers, BLOCK_FLOAT *totals, Rounded x,
-                                        int64_t block, int count, int type) {
+/* Adds a block's products to the sums of a superblock, or to the totals, of `count` rows. x: of the first row; the next
+ * row's entries follow */
+BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_INT *sums, BLOCK_FLOAT *totals, Rounded x, int64_t block,
+                                        int count, int type) {
     const uint8_t *quants = block_quants(w, block, type);
     for (int v = 0; v < BLOCK_VECTORS; v++) {
         BLOCK_INT weights[STEPS];
         for (int i = 0; i < STEPS; i++) weights[i] = BLOCK_NAME(weights_of)(quants, i, v, type);
-        const BLOCK_NAME(Factors) factors = BLOCK_NAME(factors_of)(w, supers[v], block, v, type);
+        const BLOCK_NAME(Factors) of = BLOCK_NAME(factors_of)(w, block, v, type);
         for (int r = 0; r < count; r++) {
             const int8_t *given = x.quants + r * BLOCK;
-            const int32_t *starts = x.starts + 2 * r;
-            const BLOCK_INT first = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(starts, type), weights, given, type);
-            const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NAME(start)(starts + 1, type) : first;
-            const BLOCK_INT second = BLOCK_NAME(half_sums)(begun, weights + STEPS / 2, given + BLOCK / 2, type);
-            BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + v, first, second, rounded_from(x, r), factors, type);
+            const int at = r * BLOCK_VECTORS + v;
+            const BLOCK_INT start = BLOCK_NAME(start)(x.starts + r, type);
+            const BLOCK_INT first = BLOCK_NAME(half_sums)(start, weights, of.left, given, type);
+            const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NONE() : first;
+            const BLOCK_INT second =
+                BLOCK_NAME(half_sums)(begun, weights + STEPS / 2, of.right, given + BLOCK / 2, type);
+            BLOCK_NAME(add_halves)(sums + at, totals + at, first, second, rounded_from(x, r), of, type);
         }
     }
 }
 #else
-/* Adds a block's products to the totals of `count` rows: first those of half the inputs, of all rows, so that weights
- * stay in registers. Several rows share what they load between vectors of outputs. x: of the first row; the next row's
- * quants, unit and sums follow. The address of the quants is forgotten before each half: a compiler that knows it keeps
- * the bytes of the first half on the stack for the second, and an index for each load */
-BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, const BLOCK_NAME(Supers) *supers, BLOCK_FLOAT *totals, Rounded x,
-                                        int64_t block, int count, int type) {
+/* Adds a block's products to the sums of a superblock, or to the totals, of `count` rows: first those of half the inputs,
+ * of all rows, so that weights stay in registers. Several rows share what they load between vectors of outputs. x: of the
+ * first row; the next row's entries follow. The address of the quants is forgotten before each half: a compiler that
+ * knows it keeps the bytes of the first half on the stack for the second, and an index for each load */
+BLOCK_INLINE void BLOCK_NAME(add_block)(const Packed *w, BLOCK_INT *sums, BLOCK_FLOAT *totals, Rounded x, int64_t block,
+                                        int count, int type) {
     const int vectors = count == 1 ? 1 : BLOCK_VECTORS;
     const uint8_t *quants = block_quants(w, block, type);
     FORGET(quants);
     for (int begin = 0; begin < BLOCK_VECTORS; begin += vectors) {
         BLOCK_INT first[BLOCK_ROWS][BLOCK_VECTORS], weights[BLOCK_VECTORS][STEPS / 2];
-        BLOCK_NAME(Factors) factors[BLOCK_VECTORS];
-        for (int v = 0; v < vectors; v++)
+        BLOCK_NAME(Factors) of[BLOCK_VECTORS];
+        for (int v = 0; v < vectors; v++) {
+            of[v] = BLOCK_NAME(factors_of)(w, block, begin + v, type);
             for (int i = 0; i < STEPS / 2; i++) weights[v][i] = BLOCK_NAME(weights_of)(quants, i, begin + v, type);
+        }
         for (int r = 0; r < count; r++)
             for (int v = 0; v < vectors; v++)
-                first[r][v] = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(x.starts + 2 * r, type), weights[v],
+                first[r][v] = BLOCK_NAME(half_sums)(BLOCK_NAME(start)(x.starts + r, type), weights[v], of[v].left,
                                                     x.quants + r * BLOCK, type);
         FORGET(quants);
         for (int v = 0; v < vectors; v++) {
-            factors[v] = BLOCK_NAME(factors_of)(w, supers[begin + v], block, begin + v, type);
+            of[v] = BLOCK_NAME(factors_of)(w, block, begin + v, type);
             for (int i = 0; i < STEPS / 2; i++)
                 weights[v][i] = BLOCK_NAME(weights_of)(quants, STEPS / 2 + i, begin + v, type);
         }
         for (int r = 0; r < count; r++)
             for (int v = 0; v < vectors; v++) {
-                const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NAME(start)(x.starts + 2 * r + 1, type) : first[r][v];
+                const int at = r * BLOCK_VECTORS + begin + v;
+                const BLOCK_INT begun = type == Q6_K_WEIGHT ? BLOCK_NONE() : first[r][v];
                 const BLOCK_INT second =
-                    BLOCK_NAME(half_sums)(begun, weights[v], x.quants + r * BLOCK + BLOCK / 2, type);
-                BLOCK_NAME(add_sums)(totals + r * BLOCK_VECTORS + begin + v, first[r][v], second, rounded_from(x, r),
-                                     factors[v], type);
+                    BLOCK_NAME(half_sums)(begun, weights[v], of[v].right, x.quants + r * BLOCK + BLOCK / 2, type);
+                BLOCK_NAME(add_halves)(sums + at, totals + at, first[r][v], second, rounded_from(x, r), of[v], type);
             }
     }
 }
@@ -223,18 +235,21 @@ BLOCK_INLINE void BLOCK_NAME(multiply)(const Gemm *p, int64_t group, int64_t apa
     for (int64_t before = 0; before < blocks; before += SUPERBLOCK) {
         const int64_t left = blocks - before, here = left < SUPERBLOCK ? left : SUPERBLOCK;
         Packed w[BLOCK_STREAMS];
-        BLOCK_NAME(Supers) supers[BLOCK_STREAMS][BLOCK_VECTORS];
+        BLOCK_INT sums[BLOCK_STREAMS][BLOCK_ROWS * BLOCK_VECTORS]; /* of superblocks */
         for (int g = 0; g < streams; g++) {
             w[g] = packed_superblock(p, group + g * apart, before, type);
-            for (int v = 0; v < BLOCK_VECTORS; v++) supers[g][v] = BLOCK_NAME(supers_of)(w + g, v, type);
+            for (int i = 0; i < count * BLOCK_VECTORS && IN_SUPERS(type); i++) sums[g][i] = BLOCK_NONE();
         }
         for (int64_t block = 0; block < here; block++) {
             const Rounded x = rounded_from(rounded, row * blocks + (before + block) * count);
             for (int g = 0; g < streams; g++) {
                 if (ahead) prefetch_share(w + g, block, ahead, type);
-                BLOCK_NAME(add_block)(w + g, supers[g], totals[g], x, block, count, type);
+                BLOCK_NAME(add_block)(w + g, sums[g], totals[g], x, block, count, type);
             }
         }
+        const Rounded x = rounded_from(rounded, row * blocks + before * count);
+        for (int g = 0; g < streams && IN_SUPERS(type); g++)
+            BLOCK_NAME(add_super)(w + g, sums[g], totals[g], x, count, type);
     }
     for (int g = 0; g < streams; g++)
         for (int r = 0; r < count; r++) {
@@ -295,6 +310,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_AHEAD
 #undef BLOCK_AHEAD_OF_ONE
 #undef BLOCK_AND
+#undef BLOCK_BESIDE
 #undef BLOCK_BYTES
 #undef BLOCK_DOT
 #undef BLOCK_E8M0
@@ -308,27 +324,31 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_INT
 #undef BLOCK_LANES
 #undef BLOCK_LEFT
+#undef BLOCK_LEFT32
 #undef BLOCK_LOAD
 #undef BLOCK_LOAD_FLOATS
 #undef BLOCK_LOOK_UP
 #undef BLOCK_MADDUBS
+#undef BLOCK_MINUS
 #undef BLOCK_MULTIPLY
 #undef BLOCK_NAME
 #undef BLOCK_NARROW
 #undef BLOCK_NEGATIVE_FMA
 #undef BLOCK_NONE
+#undef BLOCK_ONES
 #undef BLOCK_OR
 #undef BLOCK_PAIRS
 #undef BLOCK_RIGHT
 #undef BLOCK_ROWS
+#undef BLOCK_SCALE_PAIRS
 #undef BLOCK_SIGN
 #undef BLOCK_SIGNED
 #undef BLOCK_STORE
 #undef BLOCK_STREAMS
-#undef BLOCK_SUM_PAIRS
 #undef BLOCK_TARGET
 #undef BLOCK_TASK
 #undef BLOCK_SUBTRACT
+#undef BLOCK_TIMES
 #undef BLOCK_TO_FLOAT
 #undef BLOCK_UNSIGNED
 #undef BLOCK_VECTORS

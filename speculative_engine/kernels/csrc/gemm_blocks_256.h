@@ -18,8 +18,12 @@
 #define BLOCK_SIGN _mm256_sign_epi8
 #define BLOCK_PAIRS _mm256_maddubs_epi16
 #define BLOCK_ADD16 _mm256_add_epi16
-#define BLOCK_SUM_PAIRS(PAIRS) _mm256_madd_epi16(PAIRS, _mm256_set1_epi16(1))
+#define BLOCK_ONES() _mm256_set1_epi16(1)
+#define BLOCK_SCALE_PAIRS _mm256_madd_epi16
 #define BLOCK_ADD _mm256_add_epi32
+#define BLOCK_MINUS _mm256_sub_epi32
+#define BLOCK_TIMES _mm256_mullo_epi32
+#define BLOCK_LEFT32 _mm256_slli_epi32
 #define BLOCK_SUBTRACT _mm256_sub_ps
 #define BLOCK_TO_FLOAT _mm256_cvtepi32_ps
 #define BLOCK_MULTIPLY _mm256_mul_ps
@@ -31,6 +35,8 @@
 #define BLOCK_UNSIGNED(FROM) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
 #define BLOCK_LOOK_UP(BYTES) \
     _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(MXFP4_VALUES)), BYTES)
+#define BLOCK_BESIDE(LEFT, RIGHT) \
+    _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)(LEFT)), _mm_loadl_epi64((const __m128i *)(RIGHT))))
 #define BLOCK_E8M0 BLOCK_NAME(half_of_power)
 
 BLOCK_TARGET static inline __m256 BLOCK_NAME(half_of_power)(const uint8_t *exponents) {

@@ -34,21 +34,18 @@ AMX_TILE_INLINE void unpack_block(const Gemm *p, int64_t group, int64_t block, u
         _mm512_store_si512(into + step * LINE, vnni_weights_of(quants, step, 0, type));
 }
 
-/* Adds a block's sums to the totals of `count` rows. block: within the superblock w. x: of the first row; those of the
- * next rows follow */
-AMX_TILE_INLINE void add_tile(const Packed *w, __m512 *totals, Rounded x, int64_t block, const int32_t *whole,
-                              const int32_t *right, int count, int type) {
-    const vnni_Factors factors = vnni_factors_of(w, vnni_supers_of(w, 0, type), block, 0, type);
+/* Adds a block's sums to those of a superblock, or to the totals, of `count` rows. block: within the superblock w. x: of
+ * the first row; those of the next rows follow */
+AMX_TILE_INLINE void add_tile(const Packed *w, __m512i *sums, __m512 *totals, Rounded x, int64_t block,
+                              const int32_t *whole, const int32_t *right, int count, int type) {
+    const vnni_Factors of = vnni_factors_of(w, block, 0, type);
+    const __m512i more = _mm512_sub_epi32(of.right, of.left); /* that the second half's scale is */
     for (int r = 0; r < count; r++) {
-        __m512i second = _mm512_load_si512(whole + r * GROUP), first = second;
-        if (type == Q6_K_WEIGHT) {
-            const __m512i of_right = _mm512_load_si512(right + r * GROUP);
-            first = _mm512_add_epi32(_mm512_sub_epi32(second, of_right), vnni_start(x.starts + 2 * r, type));
-            second = _mm512_add_epi32(of_right, vnni_start(x.starts + 2 * r + 1, type));
-        } else {
-            second = _mm512_add_epi32(second, vnni_start(x.starts + 2 * r, type));
-        }
-        vnni_add_sums(totals + r, first, second, rounded_from(x, r), factors, type);
+        const __m512i sum = _mm512_load_si512(whole + r * GROUP);
+        if (IN_SUPERS(type)) sums[r] = _mm512_add_epi32(sums[r], _mm512_mullo_epi32(sum, of.left));
+        else vnni_add_sums(totals + r, _mm512_add_epi32(sum, vnni_start(x.starts + r, type)), rounded_from(x, r), of, type);
+        if (type == Q6_K_WEIGHT)
+            sums[r] = _mm512_add_epi32(sums[r], _mm512_mullo_epi32(_mm512_load_si512(right + r * GROUP), more));
     }
 }
 
@@ -60,7 +57,8 @@ AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int
     int32_t whole[2][AMX_ROWS * GROUP] __attribute__((aligned(64)));
     int32_t right[2][AMX_ROWS * GROUP] __attribute__((aligned(64)));
     __m512 totals[AMX_ROWS];
-    for (int r = 0; r < count; r++) totals[r] = _mm512_setzero_ps();
+    __m512i sums[AMX_ROWS]; /* of a superblock */
+    for (int r = 0; r < count; r++) totals[r] = _mm512_setzero_ps(), sums[r] = _mm512_setzero_si512();
     for (int64_t block = 0; block < LEAD && block < blocks; block++) unpack_block(p, group, block, unpacked[block], type);
     for (int64_t block = 0; block <= blocks; block++) {
         if (block + LEAD < blocks) unpack_block(p, group, block + LEAD, unpacked[(block + LEAD) % RING], type);
@@ -84,13 +82,16 @@ AMX_TILE_INLINE void amx_multiply(const Gemm *p, int64_t group, int64_t row, int
             const int64_t last = block - 1, at = last % SUPERBLOCK;
             const Packed w = packed_superblock(p, group, last - at, type);
             const Rounded x = rounded_from(rounded, row * blocks + last * count);
-            add_tile(&w, totals, x, at, whole[last % 2], right[last % 2], count, type);
+            add_tile(&w, sums, totals, x, at, whole[last % 2], right[last % 2], count, type);
+            if (!IN_SUPERS(type) || at < SUPERBLOCK - 1) continue;
+            vnni_add_super(&w, sums, totals, rounded_from(rounded, row * blocks + (last - at) * count), count, type);
+            for (int r = 0; r < count; r++) sums[r] = _mm512_setzero_si512();
         }
     }
     for (int r = 0; r < count; r++) {
-        float sums[GROUP];
-        _mm512_storeu_ps(sums, totals[r]);
-        store_sums(p, row + r, group * GROUP, sums);
+        float found[GROUP];
+        _mm512_storeu_ps(found, totals[r]);
+        store_sums(p, row + r, group * GROUP, found);
     }
 }
 

@@ -101,58 +101,65 @@ NEON_INLINE int32x4_t NEON_NAME(bytes)(const uint8_t *from, int is_signed) {
 /* Adds a block's products to the totals of `count` rows. block: within the superblock w. x: of the first row; those of
  * the next rows follow */
 NEON_INLINE void NEON_NAME(add_block)(const Packed *w, float32x4_t *totals, Rounded x, int64_t block, int count, int type) {
-    const uint8_t *scales = w->scales + block * 32;
-    const int zero = ZERO_OF(type);
-    int32x4_t whole[NEON_ROWS * NEON_VECTORS];
-    for (int i = 0; i < count * NEON_VECTORS; i++) whole[i] = vdupq_n_s32(0);
-    for (int half = 0; half < 2; half++) {
-        int32x4_t sums[NEON_ROWS * NEON_VECTORS];
-        NEON_NAME(sum_half)(w, block, half, x.quants, count, type, sums);
-        for (int r = 0; r < count; r++) {
-            const int32_t of_right = (int32_t)x.sums[2 * r + 1];
-            const int32x4_t off = vdupq_n_s32(zero * (half ? of_right : (int32_t)x.sums[2 * r] - of_right));
-            for (int v = 0; v < NEON_VECTORS; v++) {
-                const int i = r * NEON_VECTORS + v;
-                const int32x4_t sum = vsubq_s32(sums[i], off);
-                whole[i] = type == Q6_K_WEIGHT
-                               ? vmlaq_s32(whole[i], sum, NEON_NAME(bytes)(scales + half * GROUP + 4 * v, 1))
-                               : vaddq_s32(whole[i], sum);
-            }
-        }
-    }
+    int32x4_t whole[NEON_ROWS * NEON_VECTORS], right[NEON_ROWS * NEON_VECTORS];
+    prefetch_share(w, block, NEON_AHEAD, type);
+    NEON_NAME(sum_half)(w, block, 0, x.quants, count, type, whole);
+    NEON_NAME(sum_half)(w, block, 1, x.quants, count, type, right);
     for (int v = 0; v < NEON_VECTORS; v++) {
-        float32x4_t scale, least = vdupq_n_f32(0);
+        float32x4_t scale;
+        int32x4_t zeros = vdupq_n_s32(ZERO_OF(type));
         if (IN_GROUPS(type)) {
             const int64_t place = (w->before + (uint32_t)block) / w->per_scale * GROUP + 4 * v;
             const int32x4_t stored_less = vdupq_n_s32(type == GROUP8_WEIGHT ? 128 : 0);
-            const int32x4_t zeros = vsubq_s32(NEON_NAME(bytes)(w->supers + place, 0), stored_less);
+            zeros = vsubq_s32(NEON_NAME(bytes)(w->supers + place, 0), stored_less);
             scale = vld1q_f32((const float *)w->scales + place);
-            for (int r = 0; r < count; r++) {
-                int32x4_t *sum = whole + r * NEON_VECTORS + v;
-                *sum = vmlsq_s32(*sum, zeros, vdupq_n_s32((int32_t)x.sums[2 * r]));
-            }
         } else if (type == MXFP4_WEIGHT) {
             float found[4];
             for (int i = 0; i < 4; i++) found[i] = half_of_power(w->scales[block * GROUP + 4 * v + i]);
             scale = vld1q_f32(found);
-        } else if (type == Q6_K_WEIGHT) {
-            scale = NEON_NAME(halves)(w->supers + 8 * v);
-        } else if (WITH_LEAST(type)) {
-            const uint8_t *supers = w->supers + 8 * v;
-            scale = vmulq_f32(NEON_NAME(halves)(supers), vcvtq_f32_s32(NEON_NAME(bytes)(scales + 4 * v, 0)));
-            const int32x4_t of_block = NEON_NAME(bytes)(scales + GROUP + 4 * v, 0);
-            least = vmulq_f32(NEON_NAME(halves)(supers + 32), vcvtq_f32_s32(of_block));
         } else {
-            scale = NEON_NAME(halves)(scales + 8 * v);
+            scale = NEON_NAME(halves)(w->scales + block * 32 + 8 * v);
         }
         for (int r = 0; r < count; r++) {
-            float32x4_t *total = totals + r * NEON_VECTORS + v;
-            const float32x4_t unit = vdupq_n_f32(x.units[r]), sum = vcvtq_f32_s32(whole[r * NEON_VECTORS + v]);
-            *total = vfmaq_f32(*total, vmulq_f32(scale, unit), sum);
-            if (WITH_LEAST(type))
-                *total = vfmsq_f32(*total, least, vdupq_n_f32(x.shares[r]));
+            const int i = r * NEON_VECTORS + v;
+            const int32x4_t sum = vmlsq_s32(vaddq_s32(whole[i], right[i]), zeros, vdupq_n_s32((int32_t)x.sums[r]));
+            totals[i] = vfmaq_f32(totals[i], vmulq_f32(scale, vdupq_n_f32(x.units[r])), vcvtq_f32_s32(sum));
         }
     }
+}
+
+/* Adds a superblock's products to the totals of `count` rows. x: of the first row and block */
+NEON_INLINE void NEON_NAME(add_super)(const Packed *w, float32x4_t *totals, Rounded x, int count, int type) {
+    int32x4_t sums[NEON_ROWS * NEON_VECTORS], off[NEON_ROWS * NEON_VECTORS];
+    for (int i = 0; i < count * NEON_VECTORS; i++) sums[i] = off[i] = vdupq_n_s32(0);
+    for (int64_t block = 0; block < SUPERBLOCK; block++) {
+        prefetch_share(w, block, NEON_AHEAD, type);
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *scales = w->scales + block * 32 + (type == Q6_K_WEIGHT ? half * GROUP : 0);
+            int32x4_t found[NEON_ROWS * NEON_VECTORS];
+            NEON_NAME(sum_half)(w, block, half, x.quants + block * count * BLOCK, count, type, found);
+            for (int v = 0; v < NEON_VECTORS; v++) {
+                const int32x4_t scale = NEON_NAME(bytes)(scales + 4 * v, type == Q6_K_WEIGHT);
+                const int32x4_t beside = type == Q6_K_WEIGHT ? scale : NEON_NAME(bytes)(scales + GROUP + 4 * v, 0);
+                for (int r = 0; r < count; r++) {
+                    const int i = r * NEON_VECTORS + v;
+                    const int16_t *parts = parts_of(x, r);
+                    sums[i] = vmlaq_s32(sums[i], found[i], scale);
+                    if (type == Q6_K_WEIGHT) off[i] = vmlaq_s32(off[i], beside, vdupq_n_s32(parts[2 * block + half]));
+                    else if (!half) off[i] = vmlaq_s32(off[i], beside, vdupq_n_s32(parts[block]));
+                }
+            }
+        }
+    }
+    for (int v = 0; v < NEON_VECTORS; v++)
+        for (int r = 0; r < count; r++) {
+            const int i = r * NEON_VECTORS + v;
+            const int32x4_t sum = vmlsq_s32(sums[i], off[i], vdupq_n_s32(ZERO_OF(type)));
+            float32x4_t found = vmulq_f32(NEON_NAME(halves)(w->supers + 8 * v), vcvtq_f32_s32(sum));
+            if (WITH_LEAST(type))
+                found = vfmsq_f32(found, NEON_NAME(halves)(w->supers + 32 + 8 * v), vcvtq_f32_s32(off[i]));
+            totals[i] = vfmaq_f32(totals[i], found, vdupq_n_f32(x.units[r]));
+        }
 }
 
 /* Multiplies `count` rows, a constant in each inlined copy as `type` is, by a group of outputs. */
@@ -164,8 +171,9 @@ NEON_INLINE void NEON_NAME(multiply)(const Gemm *p, int64_t group, int64_t row, 
     for (int64_t all = 0; all < blocks; all++) {
         const int64_t block = all % SUPERBLOCK;
         const Packed w = packed_superblock(p, group, all - block, type);
-        prefetch_share(&w, block, NEON_AHEAD, type);
-        NEON_NAME(add_block)(&w, totals, rounded_from(rounded, row * blocks + all * count), block, count, type);
+        const Rounded x = rounded_from(rounded, row * blocks + all * count);
+        if (!IN_SUPERS(type)) NEON_NAME(add_block)(&w, totals, x, block, count, type);
+        else if (!block) NEON_NAME(add_super)(&w, totals, x, count, type);
     }
     for (int r = 0; r < count; r++) {
         float sums[GROUP];

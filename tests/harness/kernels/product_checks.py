@@ -15,9 +15,9 @@ def random_rows(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
 
 
-def rounded(rows: torch.Tensor) -> torch.Tensor:
-    """Returns rows rounded to 8 bits per block of 32 inputs, float64."""
-    blocks = rows.float().unflatten(1, (-1, 32))
+def rounded(rows: torch.Tensor, inputs: int = 32) -> torch.Tensor:
+    """Returns rows rounded to 8 bits per block of so many inputs, float64."""
+    blocks = rows.float().unflatten(1, (-1, inputs))
     most = blocks.abs().amax(-1, keepdim=True)
     whole = (blocks * torch.where(most > 0, 127 / most, 0)).round()
     return (whole.double() * (most / 127).double()).flatten(1)

@@ -38,7 +38,7 @@ TYPES = list(FORMATS)
 def test_it_is_a_product(weights: BlockType, rows: int, outputs: int, inputs: int) -> None:
     given, weight, bias = random_rows(rows, inputs), random_blocks(weights, outputs, inputs), random_rows(outputs)
     found = CompiledBlockGemm(weights, weight)(given, bias)
-    x, w = rounded(given), values(weights, weight).double()
+    x, w = rounded(given, FORMATS[weights].inputs), values(weights, weight).double()
     expected = x @ w.t() + bias.double()
     allowed = expected.abs() * 2**-8 + 1e-6 * inputs * (x.abs() @ w.abs().t()).max()
     assert found.shape == (rows, outputs) and found.dtype == torch.bfloat16
@@ -83,24 +83,26 @@ def test_threads_change_no_bit(weights: BlockType) -> None:
 
 
 @pytest.mark.usefixtures("kind")
-def test_what_is_no_number_stays_in_its_row() -> None:
-    product, given = CompiledBlockGemm("q8_0", random_blocks("q8_0", 20, 64)), random_rows(9, 64)
+@pytest.mark.parametrize("weights", ["q8_0", "q4_k", "q6_k"])
+def test_what_is_no_number_stays_in_its_row(weights: BlockType) -> None:
+    product, given = CompiledBlockGemm(weights, random_blocks(weights, 20, 512)), random_rows(9, 512)
     expected = product(given)
     for strange in (float("nan"), float("inf"), -float("inf")):
         changed = given.clone()
-        changed[3, 40] = strange
+        changed[3, 300] = strange
         found = product(changed)
         assert found[3].isnan().all()
         assert torch.equal(found[torch.arange(9) != 3], expected[torch.arange(9) != 3])
 
 
 @pytest.mark.usefixtures("kind")
-def test_zeros_and_the_tiniest_numbers() -> None:
-    product = CompiledBlockGemm("q8_0", random_blocks("q8_0", 20, 64))
-    assert (product(torch.zeros(3, 64, dtype=torch.bfloat16)) == 0).all()
-    tiny = torch.full((3, 64), 2.0**-133, dtype=torch.bfloat16)
+@pytest.mark.parametrize("weights", ["q8_0", "q4_k", "q6_k"])
+def test_zeros_and_the_tiniest_numbers(weights: BlockType) -> None:
+    product = CompiledBlockGemm(weights, random_blocks(weights, 20, 512))
+    assert (product(torch.zeros(3, 512, dtype=torch.bfloat16)) == 0).all()
+    tiny = torch.full((3, 512), 2.0**-133, dtype=torch.bfloat16)
     assert product(tiny).isfinite().all()
-    tiny[0, :32] = 0
+    tiny[0, :256] = 0
     assert product(tiny).isfinite().all()
 
 
@@ -121,6 +123,31 @@ def test_its_bits_are_those_of_the_definition() -> None:
                 whole = int((quants * unit[2:].copy().view(np.int8).astype(int)).sum())
                 factor = scale * (most / np.float32(127))
                 total = nearest(Fraction(float(factor)) * whole + Fraction(float(total)))
+            assert found[row, output] == torch.tensor(float(total)).to(torch.bfloat16)
+
+
+@pytest.mark.usefixtures("kind")
+def test_the_bits_of_superblocks_are_those_of_the_definition() -> None:
+    weight, given = random_blocks("q4_k", 3, 512), random_rows(2, 512)
+    found = CompiledBlockGemm("q4_k", weight)(given)
+    supers = weight.numpy().reshape(6, 144)
+    scales, least = (each.astype(int) for each in gguf.quants.Q4_K.get_scale_min(supers[:, 4:16]))
+    integers = (supers[:, 16:].reshape(6, 4, 1, 32) >> np.array([[0], [4]]) & 15).reshape(6, 8, 32)
+    for row in range(2):
+        for output in range(3):
+            total = np.float32(0)
+            for at in range(2):
+                x = given[row, 256 * at : 256 * at + 256].float().numpy()
+                most = np.abs(x).max()
+                quants = np.rint(x * (np.float32(127) / most)).astype(int).reshape(8, 32)
+                own = 2 * output + at
+                whole = int((scales[own] * (quants * integers[own]).sum(1)).sum())
+                off = int((least[own] * quants.sum(1)).sum())
+                d, d_least = supers[own, :4].view(np.float16).astype(np.float32)
+                summed = d * np.float32(whole)
+                summed = nearest(Fraction(float(summed)) - Fraction(float(d_least)) * Fraction(float(np.float32(off))))
+                unit = most / np.float32(127)
+                total = nearest(Fraction(float(unit)) * Fraction(float(summed)) + Fraction(float(total)))
             assert found[row, output] == torch.tensor(float(total)).to(torch.bfloat16)
 
 
