@@ -18,8 +18,8 @@ from service_runtime.errors import at_capacity
 from service_runtime.process.logs import get_logger
 from speculative_engine.engine.feature_streams import MOST_BYTES, MOST_KINDS, MOST_UNSENT, FeatureKind
 from speculative_engine.engine.step_result import SequenceFeatures
-from speculative_engine.model.feature_codec import FLOATS, encode, feature_bytes
-from speculative_engine.model.feature_map import FeatureMap, FeatureShape
+from speculative_engine.model.features.feature_codec import FLOATS, encode, feature_bytes
+from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 
 log = get_logger(__name__)
 

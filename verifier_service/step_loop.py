@@ -15,7 +15,7 @@ from speculative_engine.engine.scoring import ScoreSpec
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import SequenceFeatures, StepResult
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.taps import Tap
+from speculative_engine.model.features.taps import Tap
 from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)

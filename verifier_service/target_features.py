@@ -12,10 +12,10 @@ from service_runtime.errors import at_capacity, shutting_down
 from service_runtime.process.engine_thread import ThreadEnded
 from service_runtime.process.logs import get_logger
 from speculative_engine.engine.feature_streams import FeatureKind, TooManyKinds
-from speculative_engine.model.feature_codec import FLOATS
-from speculative_engine.model.feature_map import FeatureMap, FeatureShape
+from speculative_engine.model.features.feature_codec import FLOATS
+from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
+from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
-from speculative_engine.model.taps import SlotStates, Tap
 from verifier_service.step_loop import StepLoop
 
 log = get_logger(__name__)

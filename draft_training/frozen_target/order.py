@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from draft_training.data.texts import Windows, read_texts, windows_of
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.read_model import resolve_dtype
+from speculative_engine.model.reading.read_model import resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
 _SLOTS = 32768

@@ -15,7 +15,7 @@ from speculative_engine.drafters.eagle.eagle_config import ORIGINAL_ARCHITECTURE
 from speculative_engine.drafters.eagle.eagle_files import Eagle, load_eagle
 from speculative_engine.drafters.features.config_fields import read_fields
 from speculative_engine.drafters.features.draft_network import TargetShape
-from speculative_engine.model.read_model import resolve_dtype
+from speculative_engine.model.reading.read_model import resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
 _AHEAD = 4

@@ -11,8 +11,8 @@ from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.rpc.handshake import shown
 from speculative_engine.engine.feature_streams import FeatureKind
-from speculative_engine.model.feature_codec import FEATURE_TYPES, FLOATS
-from speculative_engine.model.feature_map import FeatureShape
+from speculative_engine.model.features.feature_codec import FEATURE_TYPES, FLOATS
+from speculative_engine.model.features.feature_map import FeatureShape
 
 _MOST_LAYERS = 64
 _WIDEST = 4

@@ -26,7 +26,7 @@ from speculative_engine.drafters.drafter import (
 )
 from speculative_engine.kv.fair_shares import ServedVerifier
 from speculative_engine.kv.slot_queue import SlotUse
-from speculative_engine.model.feature_codec import decode
+from speculative_engine.model.features.feature_codec import decode
 from speculative_engine.tree.proposal import Proposal
 
 ResultT = TypeVar("ResultT")

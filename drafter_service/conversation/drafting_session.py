@@ -25,7 +25,7 @@ from service_runtime.rpc.handshake import shown
 from service_runtime.rpc.idle_watch import IdleWatch
 from service_runtime.rpc.message_stream import MessageStream
 from service_runtime.rpc.stream_writer import OutboxFull, StreamWriter
-from speculative_engine.model.feature_codec import feature_count
+from speculative_engine.model.features.feature_codec import feature_count
 from speculative_engine.tree.proposal import Proposal
 
 log = get_logger(__name__)

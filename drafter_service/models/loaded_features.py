@@ -23,9 +23,9 @@ from speculative_engine.drafters.features.receiving_drafter import ReceivingDraf
 from speculative_engine.drafters.features.trial_pass import try_pass
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.feature_map import FeatureMap
+from speculative_engine.model.features.feature_map import FeatureMap
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.read_model import resolve_dtype
+from speculative_engine.model.reading.read_model import resolve_dtype
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
 

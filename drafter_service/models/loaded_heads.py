@@ -14,7 +14,7 @@ from service_runtime.process.startup_error import StartupError
 from speculative_engine.drafters import medusa_heads
 from speculative_engine.drafters.medusa_heads import MedusaHeads
 from speculative_engine.model.packed_model import ModelLoadError
-from speculative_engine.model.read_model import resolve_dtype
+from speculative_engine.model.reading.read_model import resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
 log = get_logger(__name__)

@@ -26,7 +26,7 @@ from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.translation.translating import TranslatingDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
-from speculative_engine.model.feature_map import FeatureMap
+from speculative_engine.model.features.feature_map import FeatureMap
 
 
 class ServingModel:

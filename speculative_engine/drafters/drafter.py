@@ -12,7 +12,7 @@ import torch
 from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
 from speculative_engine.kv.kv_slots import SlotList
 from speculative_engine.kv.slot_queue import SlotUse
-from speculative_engine.model.taps import Tap
+from speculative_engine.model.features.taps import Tap
 from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams

@@ -11,9 +11,9 @@ import numpy as np
 
 from speculative_engine.engine.sequence import Sequence
 from speculative_engine.engine.step_result import SequenceFeatures
-from speculative_engine.model.feature_codec import encode, feature_bytes
+from speculative_engine.model.features.feature_codec import encode, feature_bytes
+from speculative_engine.model.features.taps import Tap
 from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.taps import Tap
 
 MOST_UNSENT = 8 << 20
 """Most bytes of features handed out for a drafter and not yet sent to it. The others stay with the KV slots."""

@@ -20,8 +20,8 @@ from speculative_engine.drafters.drafter import (
 )
 from speculative_engine.engine.drafting_accounts import DraftingAccounts
 from speculative_engine.engine.sequence import Sequence
+from speculative_engine.model.features.taps import Tap
 from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.taps import Tap
 from speculative_engine.tree.proposal import Proposal
 
 

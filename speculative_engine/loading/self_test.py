@@ -25,7 +25,7 @@ from speculative_engine.loading.company_test import same_in_company, slots_for
 from speculative_engine.loading.likely_cause import indexer_of, likely_cause
 from speculative_engine.loading.rounded_attention import rounded_name
 from speculative_engine.loading.shortened_model import shortened
-from speculative_engine.model.packed_attention import ATTENTION_NAME
+from speculative_engine.model.attention.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.model.recurrent.recurrent_layers import recurrent_layers

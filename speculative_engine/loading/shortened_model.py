@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from speculative_engine.model.absolute_positions import counts_tokens
-from speculative_engine.model.packed_attention import CHUNKED
+from speculative_engine.model.attention.absolute_positions import counts_tokens
+from speculative_engine.model.attention.packed_attention import CHUNKED
 from speculative_engine.model.packed_model import PackedModel
 
 _CHUNK = 8

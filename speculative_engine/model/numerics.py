@@ -28,15 +28,15 @@ from speculative_engine.kernels import library as compiled_library
 from speculative_engine.kernels.build import source_hash
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.library import BF16_PRODUCTS
+from speculative_engine.model.attention.rotary_angles import RotaryAngles
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.fused_layer import FusedLayer
-from speculative_engine.model.layer_fusion import runs_compiled
+from speculative_engine.model.layers.fused_layer import FusedLayer
+from speculative_engine.model.layers.layer_fusion import runs_compiled
 from speculative_engine.model.linear.block_linear import BlockLinear
 from speculative_engine.model.linear.row_exact import PackedProduct, RowExactLinear, TurnedProduct
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.rotary_angles import RotaryAngles
 from speculative_engine.sampling.coupled_sampler import top_candidates
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams

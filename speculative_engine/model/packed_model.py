@@ -16,10 +16,9 @@ from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.kv.recurrent_states import RecurrentStates
-from speculative_engine.model.absolute_positions import give_positions
-from speculative_engine.model.compiled_pass import CompiledPass
-from speculative_engine.model.context_length import check_chunks, context_of
-from speculative_engine.model.cpu_layers import use_cpu_layers
+from speculative_engine.model.attention.absolute_positions import give_positions
+from speculative_engine.model.attention.packed_attention import ATTENTION_NAME, current_pass, packed_context
+from speculative_engine.model.attention.rotary_factors import settle_factors
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.captured_steps import CapturedSteps
@@ -31,7 +30,15 @@ from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
-from speculative_engine.model.model_facts import (
+from speculative_engine.model.features.taps import TapReading
+from speculative_engine.model.layers.compiled_pass import CompiledPass
+from speculative_engine.model.layers.cpu_layers import use_cpu_layers
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.ranks.sharded_layers import keep_own_parts
+from speculative_engine.model.ranks.split_check import SplitError
+from speculative_engine.model.reading.context_length import check_chunks, context_of
+from speculative_engine.model.reading.model_facts import (
     block_types,
     dtype_name,
     eos_token_ids,
@@ -39,16 +46,9 @@ from speculative_engine.model.model_facts import (
     parameter_count,
     query_group_size,
 )
-from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass, packed_context
-from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.ranks.sharded_layers import keep_own_parts
-from speculative_engine.model.ranks.split_check import SplitError
-from speculative_engine.model.read_model import UnsupportedModelError, read_model, usable_device
+from speculative_engine.model.reading.read_model import UnsupportedModelError, read_model, usable_device
 from speculative_engine.model.recurrent.recurrent_layers import use_packed_mixers
-from speculative_engine.model.rotary_factors import settle_factors
 from speculative_engine.model.shallow_model import check_layers, first_layers
-from speculative_engine.model.taps import TapReading
 from speculative_engine.model.weak_call import weak_call
 from speculative_engine.model.weight_names import TargetWeights, Weights
 from speculative_engine.model.weights_fingerprint import weights_fingerprint

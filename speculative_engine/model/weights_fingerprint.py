@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch.distributed.tensor import DTensor
 
-from speculative_engine.model.file_pages import let_go
+from speculative_engine.model.reading.file_pages import let_go
 
 _SAMPLES = 256
 """Weights sampled from each tensor; further training changes nearly all of them."""

@@ -15,8 +15,8 @@ from draftwire_vllm.remote_speculator import RemoteSpeculator
 from engine_adapter import pool_thread
 from service_runtime.process.settings import SettingsError
 from service_runtime.process.startup_error import StartupError
-from speculative_engine.model.feature_codec import decode
-from speculative_engine.model.feature_map import FeatureMap, FeatureShape
+from speculative_engine.model.features.feature_codec import decode
+from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 from tests.draftwire_vllm.conftest import following_logits
 from tests.harness.stand_ins.fake_vllm import text_after
 from tests.harness.stand_ins.pool_drafters import greeting, knowing, wrong

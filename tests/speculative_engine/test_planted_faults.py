@@ -14,7 +14,8 @@ from speculative_engine.kv.prefix_cache import PrefixCache
 from speculative_engine.kv.recurrent_states import SequenceState
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import cpu_layers, packed_attention
+from speculative_engine.model.attention import packed_attention
+from speculative_engine.model.layers import cpu_layers
 from speculative_engine.model.linear.linear_weight import MakeLinear
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError

@@ -27,7 +27,7 @@ from speculative_engine.drafters.features.draft_network import (
     speculators_fields,
     tensors_of,
 )
-from speculative_engine.model.feature_map import FeatureMap, FeatureShape
+from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 
 Dflash: TypeAlias = DraftNetwork[DflashConfig]
 _NORM = "output_norm.weight"

@@ -20,8 +20,8 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaFor
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3ForCausalLM
 
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig
-from speculative_engine.model.feature_map import FeatureMap, FeatureShape
-from speculative_engine.model.packed_attention import current_pass
+from speculative_engine.model.attention.packed_attention import current_pass
+from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 
 Norm = Callable[[torch.Tensor], torch.Tensor]
 

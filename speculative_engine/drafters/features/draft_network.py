@@ -16,7 +16,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from speculative_engine.checkpoint.loose_tensors import tensor_of
 from speculative_engine.drafters.features.config_fields import CONFIG
-from speculative_engine.model.feature_map import FeatureMap
+from speculative_engine.model.features.feature_map import FeatureMap
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"

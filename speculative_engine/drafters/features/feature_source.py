@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from speculative_engine.drafters.drafter import EngineState, RunningSequence
-from speculative_engine.model.taps import SlotStates
+from speculative_engine.model.features.taps import SlotStates
 
 
 class FeatureSource(Protocol):

@@ -9,9 +9,9 @@ from speculative_engine.drafters.features.draft_network import ConfigT, DraftNet
 from speculative_engine.drafters.features.feature_source import EngineFeatures, FeatureSource
 from speculative_engine.drafters.model.local_model import LocalModelDrafter, RoundDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.linear.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.taps import SlotStates, Tap
 
 
 class LocalFeatureDrafter(LocalModelDrafter):

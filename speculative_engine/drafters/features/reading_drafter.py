@@ -15,9 +15,9 @@ from speculative_engine.drafters.model.draft_model import DraftModelDrafter, Mod
 from speculative_engine.drafters.model.slot_drafter import check_room
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
+from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.taps import SlotStates, Tap
 from speculative_engine.tree.token_tree import Node
 
 READING = 32

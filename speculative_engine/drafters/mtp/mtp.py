@@ -16,8 +16,8 @@ from speculative_engine.drafters.features.reading_drafter import ReadingDrafter
 from speculative_engine.drafters.features.trial_pass import try_pass
 from speculative_engine.drafters.mtp.mtp_files import load_mtp
 from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.taps import SlotStates, Tap
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
 from speculative_engine.drafters.mtp.mtp_files import load_mtp
-from speculative_engine.model.feature_map import FeatureMap, FeatureShape
+from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 
 _NORMS = ("model.norm.weight", "language_model.norm.weight")
 

@@ -10,7 +10,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.model.packed_attention import current_pass
+from speculative_engine.model.attention.packed_attention import current_pass
 
 _NUMBERS = ("num_mtp_layers", "mtp_num_hidden_layers", "num_nextn_predict_layers")
 """Fields for the number of layers, by model family."""

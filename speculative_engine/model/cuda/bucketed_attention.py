@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from speculative_engine.model import varlen_attention
+from speculative_engine.model.attention import varlen_attention
+from speculative_engine.model.attention.split_attention import attend_seen, merge
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
-from speculative_engine.model.split_attention import attend_seen, merge
 
 
 def attend_bucket(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
+from speculative_engine.model.attention.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.cuda.kernel_linear import (
     can_be_output,
     can_join,
@@ -27,7 +28,6 @@ from speculative_engine.model.cuda.kernels.key_rows import rotate_and_write
 from speculative_engine.model.cuda.kernels.norm import add_norm, rms_norm
 from speculative_engine.model.cuda.kernels.product import Gate
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
-from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.ranks.sharded_layers import GatheredLinear
 
 

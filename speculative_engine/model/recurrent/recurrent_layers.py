@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from speculative_engine.kernels.recurrence import run
-from speculative_engine.model.packed_attention import current_pass, in_packed_pass
+from speculative_engine.model.attention.packed_attention import current_pass, in_packed_pass
 from speculative_engine.model.recurrent.mixer import Mixer
 from speculative_engine.model.recurrent.mixer_kinds import MIXERS
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from speculative_engine.kernels.recurrence_shape import RecurrenceShape, RecurrenceWeights
+from speculative_engine.model.attention.packed_attention import current_pass
 from speculative_engine.model.linear.row_exact import RowExactLinear, in_whole_vectors
-from speculative_engine.model.packed_attention import current_pass
 from speculative_engine.model.recurrent.mixer import (
     Advance,
     Mixer,

@@ -20,9 +20,9 @@ from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
 from speculative_engine.drafters.eagle.eagle_files import load_eagle
 from speculative_engine.drafters.features.draft_network import TargetShape
+from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.taps import SlotStates, Tap
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 DOCUMENTS = [[3 + (7 * start + place) % 50 for place in range(40)] for start in range(12)]

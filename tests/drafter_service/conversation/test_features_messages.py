@@ -18,7 +18,7 @@ from service_runtime.process.lifecycle import Shutdown
 from service_runtime.rpc.handshake import CAPABILITY_FEATURES
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
-from speculative_engine.model.feature_map import FeatureMap, FeatureShape
+from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide
 from tests.harness.engine.engines import VOCABULARY
 from tests.harness.models.eagle_checkpoints import write_eagle

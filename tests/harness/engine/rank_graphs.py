@@ -25,7 +25,7 @@ from speculative_engine.model.cuda import captured_steps
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
-from speculative_engine.model.read_model import read_model
+from speculative_engine.model.reading.read_model import read_model
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 from tests.harness.engine.pretended_gpu import PretendedGpu, pretended_gpu, to_gpu

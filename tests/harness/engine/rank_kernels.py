@@ -19,7 +19,7 @@ from speculative_engine.model.cuda import kernel_linear
 from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
-from speculative_engine.model.read_model import read_model
+from speculative_engine.model.reading.read_model import read_model
 from tests.harness.engine.engines import check_against_plain, random_tokens, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 

@@ -18,9 +18,9 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.fused_layer import FusedLayer
+from speculative_engine.model.layers.fused_layer import FusedLayer
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.text_part import without_timm
+from speculative_engine.model.reading.text_part import without_timm
 from tests.harness.models.shrunken import randomised, shrunken_config
 
 FUSED, PARTLY, RUNS, REFUSED, NOT_TINY = "fused", "partly fused", "runs", "refused", "cannot be made tiny"

@@ -12,9 +12,9 @@ from speculative_engine.engine.feature_streams import FeatureKind
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import SequenceFeatures
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model import held_states
-from speculative_engine.model.feature_codec import decode
-from speculative_engine.model.taps import SlotStates, Tap
+from speculative_engine.model.features import held_states
+from speculative_engine.model.features.feature_codec import decode
+from speculative_engine.model.features.taps import SlotStates, Tap
 from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,

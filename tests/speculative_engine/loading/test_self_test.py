@@ -7,7 +7,7 @@ from speculative_engine.kernels.kv_rows import elements
 from speculative_engine.kv import kv_slots
 from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.packed_attention import ATTENTION_NAME
+from speculative_engine.model.attention.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
 from tests.harness.engine.engines import ARCHITECTURES, packed, random_tokens, tiny_model, walk
 

@@ -5,7 +5,7 @@ import torch
 
 from speculative_engine.loading import step_timing
 from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.experts import Experts
+from speculative_engine.model.experts.experts import Experts
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import tiny_model

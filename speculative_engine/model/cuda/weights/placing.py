@@ -10,7 +10,7 @@ from speculative_engine.checkpoint.checkpoint import ModelLoadError
 from speculative_engine.model.cuda.kernel_linear import KernelLinear, try_blocks
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight, DeviceWeightError
 from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
-from speculative_engine.model.experts import StoredExperts, is_experts, linear_of
+from speculative_engine.model.experts.experts import StoredExperts, is_experts, linear_of
 from speculative_engine.model.linear.half_weight import HalfWeight
 from speculative_engine.model.linear.linear_weight import QuantisedWeight, StoredLinear
 from speculative_engine.model.linear.stored_embedding import StoredEmbedding

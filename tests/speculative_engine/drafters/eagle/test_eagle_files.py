@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
 from speculative_engine.drafters.eagle.eagle_files import load_eagle
 from speculative_engine.drafters.features.draft_network import TargetShape
+from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.model.taps import SlotStates, Tap
 from tests.harness.engine.engines import VOCABULARY, packed, tiny_model
 from tests.harness.models.eagle_checkpoints import (
     as_original,

@@ -13,9 +13,9 @@ from speculative_engine.drafters.features.receiving_drafter import ReceivingDraf
 from speculative_engine.engine.feature_streams import FeatureKind
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.model.feature_codec import decode
+from speculative_engine.model.features.feature_codec import decode
+from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.model.taps import SlotStates, Tap
 from tests.harness.engine.engines import (
     GREEDY,
     VOCABULARY,

@@ -9,9 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import cpu_layers
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.layers import cpu_layers
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import (

@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import cpu_layers
 from speculative_engine.model.cuda import fixed_rows
 from speculative_engine.model.cuda.fixed_rows import padded, split
+from speculative_engine.model.layers import cpu_layers
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk

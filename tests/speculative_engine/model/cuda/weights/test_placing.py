@@ -20,7 +20,7 @@ from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
 from speculative_engine.model.cuda.weights.placing import PackedEmbedding, narrow
 from speculative_engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.model.read_model import read_model
+from speculative_engine.model.reading.read_model import read_model
 from speculative_engine.model.weight_names import Weights
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter

@@ -1,0 +1,1 @@
+"""Attention over KV slots, and the positions and angles that it computes with."""

@@ -1,0 +1,1 @@
+"""Mixtures of experts, with the same bits for a row in any company."""

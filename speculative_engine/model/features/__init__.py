@@ -1,0 +1,1 @@
+"""Features: what drafters get of the hidden states of a target."""

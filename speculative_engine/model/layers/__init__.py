@@ -1,0 +1,1 @@
+"""Decoder layers whose blocks run in compiled code."""

@@ -1,0 +1,68 @@
+"""A forward pass whose layers are all compiled, without transformers' code around them.
+
+That code takes some 0.5 ms a pass in Python, whatever the model: a twentieth of a step of 400 M parameters in 4 bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from speculative_engine.model.attention.packed_attention import ATTENTION_NAME, ForwardPass, current_pass
+from speculative_engine.model.layers.decoder_layer import run_together
+from speculative_engine.model.layers.fused_layer import FusedLayer
+from speculative_engine.model.layers.layer_fusion import runs_compiled
+from speculative_engine.model.layers.layer_parts import Angles
+from speculative_engine.model.packed_batch import PackedBatch
+
+
+class CompiledPass:
+    """The modules of a model that `runs_compiled`, in the order in which they run. It shares them with the model."""
+
+    def __init__(self, model: PreTrainedModel):
+        decoder = model.get_decoder()
+        self._config = model.config
+        self._embedding: nn.Module = decoder.embed_tokens
+        self._angles: nn.Module = decoder.rotary_emb
+        self._layers: list[FusedLayer] = list(decoder.layers)
+        self._norm: nn.Module = decoder.norm
+        self._head: nn.Module = model.get_output_embeddings()
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> CompiledPass | None:
+        """Returns the pass of a model; None for one that does not run compiled."""
+        return cls(model) if model.device.type == "cpu" and runs_compiled(model) else None
+
+    @property
+    def available(self) -> bool:
+        """Whether the layers run compiled now: with another attention function they are transformers' own."""
+        as_ours = self._config._attn_implementation == ATTENTION_NAME
+        return as_ours and all(layer.is_compiled for layer in self._layers)
+
+    def logits(self, batch: PackedBatch, wanted: torch.Tensor) -> torch.Tensor:
+        """Runs the pass within a packed context. wanted: int64, rows -> logits [wanted rows, vocabulary]"""
+        under_way = current_pass()
+        hidden = self._embedding(batch.token_ids.unsqueeze(0))
+        angles = self._angles(hidden, batch.positions.unsqueeze(0))
+        reading, count = under_way.reading, len(self._layers)
+        stops = sorted({0, count, *(() if reading is None else reading.layers)})
+        for begin, end in itertools.pairwise(stops):
+            if reading is not None:
+                reading.take(begin, hidden)
+            self._run(begin, end, hidden, angles, under_way)
+        if reading is not None:
+            reading.take(count, hidden)
+        logits: torch.Tensor = self._head(self._norm(hidden, wanted))
+        return logits[0]
+
+    def _run(self, begin: int, end: int, hidden: torch.Tensor, angles: Angles | None, under_way: ForwardPass) -> None:
+        layers = self._layers[begin:end]
+        compiled = [layer.compiled for layer in layers if layer.compiled is not None and layer.compiled.is_plain]
+        if len(compiled) == len(layers):
+            run_together(compiled, hidden, angles, under_way)
+            return
+        for layer in layers:
+            layer.run_compiled(hidden, angles, under_way)

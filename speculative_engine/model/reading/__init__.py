@@ -1,0 +1,1 @@
+"""Models of transformers, made from checkpoints of any kind, with weights as they lie in them."""

@@ -1,0 +1,192 @@
+"""Makes a model of transformers from a quantised checkpoint in safetensors files, with weights as they lie in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.checkpoint.quantised.formats import read_format
+from speculative_engine.checkpoint.quantised.mxfp4 import Mxfp4
+from speculative_engine.checkpoint.quantised.stored_format import StoredFormat
+from speculative_engine.checkpoint.quantised.stored_weight import IntegerWeight
+from speculative_engine.checkpoint.tensor_files import FLOATS, TensorFiles
+from speculative_engine.model.experts.experts import Expert, StoredExperts, is_experts, linear_of
+from speculative_engine.model.linear.float8_weight import Float8Weight
+from speculative_engine.model.linear.group_weight import GroupWeight
+from speculative_engine.model.linear.linear_weight import StoredLinear
+from speculative_engine.model.linear.mxfp4_weight import Mxfp4Weight
+
+_COMPUTED = (r"rotary_emb\.inv_freq$",)
+"""Patterns of tensors in old checkpoints that are computed, not read."""
+_GENERATION = "generation_config.json"
+_CONFIGS = ("quantization_config", "compression_config")
+_MIXTRAL = "MixtralExperts"
+_NUMBERS = re.compile(r"\.(\d+)\.")
+
+
+def quantisation_of(config: PretrainedConfig) -> object | None:
+    """The configuration of a checkpoint's quantisation; None if it is not quantised."""
+    return next((found for name in _CONFIGS if (found := getattr(config, name, None))), None)
+
+
+def quantised_model(
+    checkpoint: Checkpoint,
+    config: PretrainedConfig,
+    dtype: torch.dtype,
+    *,
+    trust_remote_code: bool = False,
+    layers: int | None = None,
+) -> PreTrainedModel:
+    """Makes the model of a checkpoint whose configuration has a `quantisation_of`, on the CPU.
+
+    Quantised weights stay views of the mapped files, in `StoredLinear`. Other weights are converted to `dtype`.
+
+    config: the checkpoint's, with all layers or only the first `layers`. Raises ModelLoadError, which names the tensor
+    or the field of the configuration, for a checkpoint that is damaged or not supported.
+    """
+    files = TensorFiles.open(checkpoint)
+    form = read_format(quantisation_of(config), files)
+    for name in _CONFIGS:
+        if hasattr(config, name):
+            delattr(config, name)  # transformers would look for the format's own library
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, trust_remote_code=trust_remote_code
+        )
+    if (checkpoint.directory / _GENERATION).is_file():
+        model.generation_config = GenerationConfig.from_pretrained(checkpoint.directory)
+    read = _ReadTensors(files, form, model, dtype)
+    read.fill()
+    _compute_buffers(model)
+    known = [*_COMPUTED, *(model._keys_to_ignore_on_load_unexpected or ())]
+    for name in sorted(files.unread):
+        if not any(re.search(pattern, name) for pattern in known) and not (layers and _is_beyond(name, layers)):
+            # A tensor that nobody uses would mean that the model computes something else.
+            raise files.refusal(name, f"is not known for {type(model).__name__}")
+    return model
+
+
+class _ReadTensors:
+    """Gives the modules of a model their tensors."""
+
+    def __init__(self, files: TensorFiles, form: StoredFormat, model: PreTrainedModel, dtype: torch.dtype):
+        self._files = files
+        self._form = form
+        self._model = model
+        self._dtype = dtype
+
+    def fill(self) -> None:
+        """Fills all modules. Raises ModelLoadError."""
+        model = self._model
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+        tied: nn.Module | None = None
+        mixtral = any(type(module).__name__ == _MIXTRAL for module in model.modules())
+        for own_name, module in list(model.named_modules()):
+            name = own_name.replace(".mlp.", ".block_sparse_moe.") if mixtral else own_name
+            if type(module) is nn.Linear:
+                stored = self._linear(name, module)
+                if stored is not None:
+                    model.set_submodule(own_name, stored)
+                    continue
+            if is_experts(module):
+                model.set_submodule(own_name, self._experts(name, module))
+                continue
+            if module is head and model.config.tie_word_embeddings and f"{name}.weight" not in self._files:
+                tied = module
+                continue
+            for own, like in _persistent(module):
+                self._set(module, own, self._plain(f"{name}.{own}" if name else own, like))
+        if tied is not None:
+            tied.weight = embedding.weight
+
+    def _linear(self, name: str, module: nn.Linear) -> nn.Module | None:
+        weight = self._form.weight(name, module.out_features, module.in_features)
+        if weight is None:
+            return None
+        kept = GroupWeight(weight) if isinstance(weight, IntegerWeight) else Float8Weight(weight)
+        bias = f"{name}.bias"
+        if module.bias is not None:
+            return StoredLinear(kept, self._plain(bias, module.bias))
+        if bias in self._files:  # old tools write one of zeros for every layer
+            found = self._files.tensor(bias, [(module.out_features,)], FLOATS)
+            if found.any():
+                raise self._files.refusal(bias, "is not zero, in a layer without a bias")
+        return StoredLinear(kept, None)
+
+    def _experts(self, name: str, module: nn.Module) -> StoredExperts:
+        """The experts of a layer, each in tensors of its own, except in the format of gpt-oss."""
+        if isinstance(self._form, Mxfp4):
+            return StoredExperts(self._experts_in_blocks(self._form, name, module), module)
+        mixtral = type(module).__name__ == _MIXTRAL
+        gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+        count, outputs, inputs = module.down_proj.shape
+        return StoredExperts(
+            [
+                Expert(
+                    [self._expert(f"{name}.{index}.{each}", inputs, outputs) for each in (gate, up)],
+                    self._expert(f"{name}.{index}.{down}", outputs, inputs),
+                )
+                for index in range(count)
+            ],
+            module,
+        )
+
+    def _expert(self, name: str, outputs: int, inputs: int) -> nn.Module:
+        with torch.device("meta"):
+            layer = nn.Linear(inputs, outputs, bias=False, dtype=self._dtype)
+        return self._linear(name, layer) or linear_of(self._plain(f"{name}.weight", layer.weight), None)
+
+    def _experts_in_blocks(self, form: Mxfp4, name: str, module: nn.Module) -> list[Expert]:
+        count, width, hidden = module.down_proj.shape
+        both, down = f"{name}.gate_up_proj", f"{name}.down_proj"
+        biases = (
+            self._plain(f"{both}_bias", module.gate_up_proj_bias),
+            self._plain(f"{down}_bias", module.down_proj_bias),
+        )
+        firsts, seconds = form.experts(both, count, 2 * width, hidden), form.experts(down, count, hidden, width)
+        return [
+            Expert([StoredLinear(Mxfp4Weight(first), of_both)], StoredLinear(Mxfp4Weight(second), of_down))
+            for first, second, of_both, of_down in zip(firsts, seconds, *biases, strict=True)
+        ]
+
+    def _plain(self, name: str, like: torch.Tensor) -> torch.Tensor:
+        """A tensor that is not quantised, in the model's type for it."""
+        found = self._files.tensor(name, [tuple(like.shape)], FLOATS if like.is_floating_point() else [like.dtype])
+        return found.to(like.dtype)
+
+    def _set(self, module: nn.Module, name: str, tensor: torch.Tensor) -> None:
+        if name in module._parameters:
+            module._parameters[name] = nn.Parameter(tensor, requires_grad=False)
+        else:
+            module._buffers[name] = tensor
+
+
+def _persistent(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a module itself that are stored in checkpoints, by name."""
+    yield from list(module.named_parameters(recurse=False))
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        if name not in module._non_persistent_buffers_set:
+            yield name, buffer
+
+
+def _compute_buffers(model: PreTrainedModel) -> None:
+    """Fills the buffers that are computed rather than stored, by transformers' own initialisation."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if not tensor.is_meta:
+            tensor._is_hf_initialized = True  # so that it stays as it is
+    for module in model.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if buffer.is_meta:
+                module._buffers[name] = torch.empty_like(buffer, device="cpu")
+    model.initialize_weights()
+
+
+def _is_beyond(tensor: str, layers: int) -> bool:
+    """Whether a tensor belongs to a layer after the first `layers`."""
+    found = _NUMBERS.search(tensor)
+    return found is not None and int(found[1]) >= layers

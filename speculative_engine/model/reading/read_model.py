@@ -1,0 +1,243 @@
+"""Reads the model of a checkpoint: a directory of safetensors, plain or quantised, or a GGUF file."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import is_accelerate_available, logging
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
+from speculative_engine.model.linear.row_exact import can_pack
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.ranks.sharded_layers import split_on
+from speculative_engine.model.ranks.split_check import SplitError, check_split
+from speculative_engine.model.reading.quantised_model import quantisation_of, quantised_model
+from speculative_engine.model.reading.text_part import read_text_part, text_class, whole_class
+from speculative_engine.model.shallow_model import keep_first_layers
+
+if TYPE_CHECKING:
+    from speculative_engine.checkpoint.gguf_file import GgufFile
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+_BFLOAT16_CAPABILITY = (8, 0)
+"""NVIDIA's compute capability from which GPUs compute in bfloat16."""
+
+
+class UnsupportedModelError(ModelLoadError):
+    """Raised for a model that loads, but whose packed passes would not give the model's own output."""
+
+
+def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_code: bool = False) -> None:
+    """Checks by its configuration alone that a model can be split among `ranks` ranks.
+
+    Raises UnsupportedModelError if it cannot, and ModelLoadError if the configuration cannot be read.
+    """
+    checkpoint = Checkpoint.find(source)
+    source = checkpoint.name
+    try:
+        config = AutoConfig.from_pretrained(
+            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
+        )
+        if quantisation_of(config) is not None:
+            raise SplitError("quantised checkpoints cannot be split among ranks (--tensor-parallel)")
+        check_split(config, ranks)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype that a `--dtype` setting selects.
+
+    "auto" is bfloat16 where there is a fast product of bfloat16 weights (compiled, oneDNN's, or a GPU's from Ampere
+    on), else float32.
+    """
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= _BFLOAT16_CAPABILITY else torch.float32
+    return torch.bfloat16 if gemm_kind() > PLAIN_GEMM or can_pack(torch.bfloat16) else torch.float32
+
+
+def usable_device(name: str) -> torch.device:
+    """The device that a `--device` setting selects. Raises ModelLoadError if this machine cannot use it."""
+    device = torch.device(name)
+    if device.type == "cuda":
+        with warnings.catch_warnings(record=True) as told:  # such as that the driver is too old
+            warnings.simplefilter("always")
+            available = torch.cuda.is_available()
+        if not available:
+            reason = "".join(f": {' '.join(str(each.message).split())}" for each in told[:1])
+            raise ModelLoadError(f"device {name}: this build of torch sees no CUDA device{reason}")
+    if device.type == "cpu":
+        try:
+            library()
+        except LibraryMismatchError as error:
+            raise ModelLoadError(str(error)) from error
+    return device
+
+
+def read_model(
+    checkpoint: Checkpoint,
+    place: torch.device,
+    *,
+    dtype: str,
+    trust_remote_code: bool = False,
+    layers: int | None = None,
+    ranks: RankGroup | None = None,
+) -> PreTrainedModel:
+    """Reads the model of a checkpoint, with weights of linear layers as the checkpoint has them.
+
+    dtype: as the setting of this name. layers: number of first layers to read; None for all. ranks: the
+    group of ranks of which this process reads its own part; the call returns when all have. Raises ModelLoadError,
+    and RankLostError if a rank is lost.
+    """
+    if not sys.stderr.isatty():  # progress bars would fill a log
+        logging.disable_progress_bar()
+    source = checkpoint.name
+    try:
+        if checkpoint.gguf is not None:
+            from speculative_engine.checkpoint.gguf_file import GgufFile  # needs the package gguf, which others do not
+
+            return _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
+        config = AutoConfig.from_pretrained(
+            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
+        )
+        if layers is not None:
+            keep_first_layers(config, layers)
+        if config.is_encoder_decoder and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise UnsupportedModelError(f"model {source}: {type(config).__name__} is of an encoder-decoder model")
+        is_part = whole_class(config) is not None
+        if is_part:
+            _check_part(source, config, ranks)
+        if quantisation_of(config) is not None:
+            _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
+            return _placed(
+                quantised_model(checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers),
+                place,
+            )
+        read = partial(
+            _from_library,
+            checkpoint,
+            config,
+            place,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+            in_part=is_part or layers is not None,
+            ranks=ranks,
+        )
+        model = read_text_part(source, config, read) if is_part else read(text_class(config) or AutoModelForCausalLM)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except pickle.UnpicklingError as error:
+        raise ModelLoadError(f"model {source}: its weights are a pickle that may be code, and is not read") from error
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+    if ranks is not None:
+        ranks.loaded()
+    return model.to(place)
+
+
+def _from_library(
+    checkpoint: Checkpoint,
+    config: PretrainedConfig,
+    place: torch.device,
+    kind: Any,
+    *,
+    dtype: str,
+    trust_remote_code: bool,
+    in_part: bool,
+    ranks: RankGroup | None,
+) -> PreTrainedModel:
+    """Reads a checkpoint of plain weights through transformers: straight to a GPU, if the package accelerate is there,
+    which transformers needs for that; otherwise through host memory as large as the model.
+
+    kind: a class with `from_pretrained`. in_part: whether the checkpoint has weights that are meant to be skipped.
+    """
+    straight = ranks is None and place.type != "cpu" and is_accelerate_available()
+    if ranks is not None:
+        check_split(config, ranks.size)
+    with (
+        _without_report() if in_part else nullcontext(),
+        split_on(place, ranks) if ranks is not None else nullcontext() as split,
+    ):
+        model: PreTrainedModel = kind.from_pretrained(
+            checkpoint.directory,
+            config=config,
+            dtype=resolve_dtype(dtype, place),
+            # A hub checkpoint is local by now, but its code may be in other repositories.
+            local_files_only=not checkpoint.from_hub,
+            trust_remote_code=trust_remote_code,
+            distributed_config=split,
+            device_map={"": place} if straight else None,
+        )
+    return model
+
+
+def _from_gguf(
+    file: GgufFile, place: torch.device, dtype: str, layers: int | None, ranks: RankGroup | None
+) -> PreTrainedModel:
+    """Makes the model of a GGUF file. Raises ModelLoadError."""
+    from speculative_engine.model.reading.gguf_model import gguf_model
+
+    _check_quantised(f"model {file.path}: GGUF files", place, dtype, ranks)
+    config = file.config()
+    if layers is not None:
+        keep_first_layers(config, layers)
+    return _placed(gguf_model(file, config, torch.bfloat16), place)
+
+
+def _placed(model: PreTrainedModel, place: torch.device) -> PreTrainedModel:
+    """Moves a quantised model, except for its quantised weights, which stay in the files until they are packed."""
+    if place.type == "cpu":
+        return model
+    from speculative_engine.model.cuda.weights.placing import move_plain  # needs Triton
+
+    return move_plain(model, place)
+
+
+def _check_part(source: str, config: PretrainedConfig, ranks: RankGroup | None) -> None:
+    """Raises UnsupportedModelError where the text part of a multimodal checkpoint cannot be read alone."""
+    what = f"model {source}: the text part of a multimodal checkpoint ({type(config).__name__})"
+    if quantisation_of(config) is not None:
+        raise UnsupportedModelError(f"{what} cannot be read from quantised weights")
+    if ranks is not None:
+        raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
+
+
+def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGroup | None) -> None:
+    """Raises ModelLoadError where quantised weights cannot be kept as they are. what: begins the message."""
+    if place.type != "cpu" and importlib.util.find_spec("triton") is None:
+        raise ModelLoadError(f"{what} on {place.type} need the package triton, which is not installed")
+    if ranks is not None:
+        raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
+    if dtype not in ("auto", "bfloat16"):
+        raise ModelLoadError(f"{what} need dtype bfloat16, not {dtype}")
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Silences the list of weights that transformers skips in a checkpoint, where skipping them is intended."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

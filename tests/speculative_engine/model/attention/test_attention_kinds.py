@@ -1,0 +1,108 @@
+"""Kinds of attention: what transformers' forwards say, with the same bits for a row in any company."""
+
+import copy
+
+import pytest
+import torch
+
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.attention.absolute_positions import counts_tokens
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.model.shallow_model import first_layers, keep_first_layers
+from tests.harness.engine.attention_models import ATTENTION_MODELS, attention_model
+from tests.harness.engine.engines import check_against_plain, packed, random_tokens, walk
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+KINDS = pytest.mark.parametrize("kind", ATTENTION_MODELS)
+CHUNKED = "chunks and scaled queries"
+SHARED = ["shared keys and values", "shared keys, predicted layers"]
+
+
+@KINDS
+def test_packed_passes_say_what_plain_forwards_say(kind: str) -> None:
+    model = attention_model(kind)
+    rows = walk(packed(model), [random_tokens(count, seed=count) for count in (33, 7, 50, 20)], [15, 1, 40, 5], seed=1)
+    assert check_against_plain(model, rows) < 1e-4
+
+
+@DTYPES
+@KINDS
+def test_the_self_test_finds_them_bit_exact(kind: str, dtype: torch.dtype) -> None:
+    report = run_self_test(packed(attention_model(kind, dtype)))
+    assert report.bit_exact
+    assert report.error < report.tolerance
+
+
+@DTYPES
+@KINDS
+def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -> None:
+    ours = packed(attention_model(kind, dtype))
+    texts = [random_tokens(60, seed=seed) for seed in range(2)]
+    together = walk(ours, texts, [45, 5])
+    alone = walk(ours, texts, [1] * 2, trees=False, together=False)
+    both = together.keys() & alone.keys()
+    assert len(both) > 30
+    assert all(torch.equal(together[prefix], alone[prefix]) for prefix in both)
+
+
+@pytest.mark.parametrize("field", ["attention_chunk_size", "floor_scale"])
+def test_the_self_test_reaches_beyond_long_chunks(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk of 8192 positions is longer than its script, which must notice attention that ignores it all the same."""
+    model = attention_model(CHUNKED)
+    model.config.attention_chunk_size = 8192
+    for module in model.modules():
+        if counts_tokens(module):
+            module.floor_scale = 8192
+    ours = packed(model)
+    run_self_test(ours)
+    assert ours.config.attention_chunk_size == 8192
+    if field == "attention_chunk_size":
+        monkeypatch.setattr("speculative_engine.model.attention.packed_attention.chunk_of", lambda module: None)
+    else:
+        for module in ours.model.modules():
+            module._forward_pre_hooks.clear()
+    with pytest.raises(UnsupportedModelError, match="standard deviations away"):
+        run_self_test(ours)
+
+
+def test_chunks_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = attention_model(CHUNKED)
+    ours = packed(model)
+    monkeypatch.setattr("speculative_engine.kernels.attention.fits", lambda keys, values: False)
+    assert check_against_plain(model, walk(ours, [random_tokens(33, seed=1)], [15])) < 1e-4
+    assert run_self_test(ours).bit_exact
+
+
+def test_steps_of_fixed_sizes_need_a_context_of_one_chunk() -> None:
+    model = attention_model(CHUNKED)
+    with pytest.raises(UnsupportedModelError, match=r"chunks of 8 positions, .* use --context-length 8 or less"):
+        packed(model, buckets=StepBuckets.within(400))
+    ours = PackedModel(model, 400, buckets=StepBuckets.within(400), context_length=8)
+    assert ours.context_length == 8
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_shared_keys_and_values_take_memory_once(kind: str) -> None:
+    ours = packed(attention_model(kind))
+    walk(ours, [random_tokens(20)], [10])
+    assert ours.cache.layers == ours.layers - 2
+
+
+@pytest.mark.parametrize("layers", [3, 5])
+@pytest.mark.parametrize("kind", SHARED)
+def test_the_first_layers_share_too(kind: str, layers: int) -> None:
+    model = attention_model(kind)
+    view = packed(copy.deepcopy(model)).first_layers(layers)
+    rows = walk(view, [random_tokens(30, seed=1)], [20])
+    assert check_against_plain(first_layers(model, layers), rows) < 1e-4
+
+
+def test_a_shallow_configuration_shares_fewer_layers() -> None:
+    config = copy.deepcopy(attention_model("keys as values").config)
+    config.hidden_size_per_layer_input = 0
+    config.num_kv_shared_layers = 2
+    keep_first_layers(config, 5)
+    assert config.num_kv_shared_layers == 1
+    keep_first_layers(config, 3)
+    assert config.num_kv_shared_layers == 0

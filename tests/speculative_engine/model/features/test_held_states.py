@@ -1,0 +1,56 @@
+"""Of held states, each slot's latest are found, and none of a slot that has been forgotten or of long ago."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from speculative_engine.model.features import held_states
+from speculative_engine.model.features.held_states import HeldStates
+
+
+def test_the_latest_of_each_slot_is_found() -> None:
+    held = HeldStates()
+    assert not held
+    held.forget(np.array([5]))
+    assert not held
+    held.hold(np.array([3, 4]), torch.tensor([[3.0], [4.0]]))
+    held.hold(np.array([4, 9]), torch.tensor([[14.0], [19.0]]))
+    held.forget(np.array([3, 7]))
+    slots, states = held.take()
+    assert dict(zip(slots.tolist(), states[:, 0].tolist(), strict=True)) == {4: 14.0, 9: 19.0}
+    assert not held
+
+
+def test_a_pass_with_more_rows_than_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_states, "MOST_ROWS", 3)
+    held = HeldStates()
+    held.hold(np.array([1]), torch.ones(1, 2))
+    held.hold(np.arange(2, 7), torch.arange(2.0, 7).unsqueeze(1).expand(5, 2))
+    slots, states = held.take()
+    assert slots.tolist() == [4, 5, 6]
+    assert states[:, 1].tolist() == [4.0, 5.0, 6.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_a_dictionary(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_states, "MOST_ROWS", 1000)
+    drawn, held, expected = random.Random(seed), HeldStates(), {}
+    for number in range(40):
+        slots = drawn.sample(range(12), drawn.randint(1, 6))
+        if drawn.random() < 0.3:
+            held.forget(np.array(slots))
+            for slot in slots:
+                expected.pop(slot, None)
+        else:
+            values = [number * 100.0 + slot for slot in slots]
+            held.hold(np.array(slots), torch.tensor(values).unsqueeze(1))
+            expected |= dict(zip(slots, values, strict=True))
+        if drawn.random() < 0.1 and held:
+            found, states = held.take()
+            assert dict(zip(found.tolist(), states[:, 0].tolist(), strict=True)) == expected
+            expected.clear()
+    if held:
+        found, states = held.take()
+        assert dict(zip(found.tolist(), states[:, 0].tolist(), strict=True)) == expected

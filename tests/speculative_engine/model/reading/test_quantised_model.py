@@ -1,0 +1,177 @@
+"""Quantised checkpoints: models say what their weights' values say, with the same bits in any company."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from speculative_engine.kernels.library import LIBRARY
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.linear.block_linear import BlockLinear
+from speculative_engine.model.linear.linear_weight import JoinedLinear
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.reading.read_model import check_model_splits
+from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
+from tests.harness.models.quantised_checkpoint import FORMS, Tensors, mxfp4, with_values, write_quantised
+
+SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
+needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
+
+
+def written(place: Path, form: str, name: str = "Qwen3", **sizes: object) -> PreTrainedModel:
+    """Writes a tiny model; returns it with the values of the checkpoint."""
+    model = tiny_model(name, **(SIZES | sizes))
+    return with_values(model, write_quantised(place, model, FORMS[form]))
+
+
+@needs_library
+@pytest.mark.parametrize("form", FORMS)
+def test_it_says_what_its_values_say(form: str, tmp_path: Path) -> None:
+    model = written(tmp_path, form)
+    ours = PackedModel.load(str(tmp_path), slots=1000)
+    assert ours.weight_type == FORMS[form].weight_type
+    assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
+    # Inputs in another order are put into it between the calls of a layer's parts.
+    assert all((layer.compiled is None) is (form == "GPTQ reordered") for layer in ours.model.model.layers)
+    assert run_self_test(ours).bit_exact
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    # Rounding the rows moves logits; with other weights they differ by more than 2.
+    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.5
+
+
+@needs_library
+def test_keys_and_values_in_8_bits(tmp_path: Path) -> None:
+    written(tmp_path, "FP8")
+    plain, ours = (PackedModel.load(str(tmp_path), slots=400, kv_dtype=kv_dtype) for kv_dtype in ("auto", "q8_0"))
+    assert (plain.kv_dtype, ours.kv_dtype) == ("bfloat16", "q8_0") and plain.fingerprint != ours.fingerprint
+    assert run_self_test(ours).bit_exact
+
+
+@needs_library
+@pytest.mark.parametrize("form", ["W4A16", "FP8"])
+@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma3", "Phi3"])
+def test_other_architectures(name: str, form: str, tmp_path: Path) -> None:
+    model = written(tmp_path, form, name, tie_word_embeddings=name == "Llama")
+    ours = PackedModel.load(str(tmp_path), slots=1000)
+    assert run_self_test(ours).bit_exact
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.5
+
+
+@needs_library
+@pytest.mark.parametrize("form", ["W4A16 asymmetric", "FP8"])
+def test_one_call_gives_the_bits_of_its_parts(form: str, tmp_path: Path) -> None:
+    written(tmp_path, form)
+    ours, texts = PackedModel.load(str(tmp_path), slots=1000), [random_tokens(140, seed=1), random_tokens(25, seed=2)]
+    whole = walk(ours, texts, [100, 5])
+    for layer in ours.model.model.layers:
+        layer.compiled = None
+    in_parts = walk(ours, texts, [100, 5])
+    assert all(torch.equal(whole[prefix], in_parts[prefix]) for prefix in whole)
+
+
+@needs_library
+def test_a_layer_may_have_parts_of_several_types(tmp_path: Path) -> None:
+    model = tiny_model("Llama", **SIZES)
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items() if ".k_proj." in name}
+    values = dict(write_quantised(tmp_path, model, FORMS["AWQ"], change=lambda tensors: unquantise(tensors, kept)))
+    for name in kept:
+        del values[name.removesuffix(".weight")]
+    with_values(model, values)
+    ours = PackedModel.load(str(tmp_path), slots=1000)
+    assert all(isinstance(layer.project, JoinedLinear) for layer in ours.model.model.layers)
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.5
+
+
+def unquantise(tensors: Tensors, kept: Tensors) -> None:
+    for name, tensor in kept.items():
+        layer = name.removesuffix(".weight")
+        for own in ("qweight", "qzeros", "scales"):
+            del tensors[f"{layer}.{own}"]
+        tensors[name] = tensor.to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("form", ["W4A16", "GPTQ", "GPTQ reordered", "FP8 by block"])
+def test_without_the_library_values_are_the_same(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = written(tmp_path, form)
+    monkeypatch.setattr("speculative_engine.kernels.library._chosen", ["torch"])
+    ours = PackedModel.load(str(tmp_path), slots=1000)
+    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.3
+
+
+@needs_library
+def test_the_first_layers_and_a_drafter(tmp_path: Path) -> None:
+    written(tmp_path, "W4A16")
+    ours = PackedModel.load(str(tmp_path), slots=1000, row_exact=False, layers=2)
+    assert (ours.layers, ours.weight_type) == (2, "int4")
+    texts = [random_tokens(40, seed=1)]
+    whole = PackedModel.load(str(tmp_path), slots=1000)
+    assert walk(ours, texts, [20]).keys() == walk(whole.first_layers(2), texts, [20]).keys()
+
+
+@needs_library
+def test_layers_that_are_not_quantised_may_be_at_load(tmp_path: Path) -> None:
+    written(tmp_path, "W4A16")
+    ours = PackedModel.load(str(tmp_path), slots=100, weights="q8_0")
+    head = ours.model.get_output_embeddings()
+    assert isinstance(head, BlockLinear) and head.product.weight_type == "q8_0"
+
+
+def test_it_is_another_model(tmp_path: Path) -> None:
+    found = set()
+    for form in ("GPTQ", "GPTQ version 2", "AWQ", "W8A16", "FP8"):
+        written(tmp_path / form, form)
+        found.add(PackedModel.load(str(tmp_path / form), slots=100).fingerprint)
+    # The same bytes mean something else in the other version.
+    config = tmp_path / "GPTQ" / "config.json"
+    config.write_text(config.read_text().replace('"checkpoint_format": "gptq"', '"checkpoint_format": "gptq_v2"'))
+    found.add(PackedModel.load(str(tmp_path / "GPTQ"), slots=100).fingerprint)
+    assert len(found) == 6
+
+
+def test_where_they_cannot_run(tmp_path: Path) -> None:
+    written(tmp_path, "W4A16")
+    with pytest.raises(ModelLoadError, match="quantised checkpoints need dtype bfloat16, not float32"):
+        PackedModel.load(str(tmp_path), slots=100, dtype="float32")
+    with pytest.raises(ModelLoadError, match="cannot be split among ranks"):
+        check_model_splits(str(tmp_path), 2)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("Qwen3Moe", "W4A16"), ("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4"), ("Olmoe", "W4A16")],
+)
+def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
+    model = tiny_model(name, **SIZES, moe_intermediate_size=64)
+    given = EXPERTS_FORMS[form]
+    with_values(model, write_quantised(tmp_path, model, given))
+    ours = PackedModel.load(str(tmp_path), slots=1000)
+    assert ours.weight_type == given.weight_type
+    assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert run_self_test(ours).bit_exact
+    rows = walk(ours, [random_tokens(40, seed=seed) for seed in range(2)], [20, 5])
+    # Rounding sends a few rows to other experts, whose logits are others.
+    errors = sorted(distance(row, plain_logits(model, prefix)[-1]) for prefix, row in rows.items())
+    assert errors[len(errors) // 2] < 0.15
+
+
+EXPERTS_FORMS = FORMS | {"MXFP4": mxfp4()}
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.float() - expected).square().mean().sqrt() / expected.std())
+
+
+@pytest.mark.parametrize("part", ["blocks", "scales", "bias"])
+def test_experts_without_a_tensor_are_refused(part: str, tmp_path: Path) -> None:
+    name = f"model.layers.0.mlp.experts.down_proj_{part}"
+    model = tiny_model("GptOss", num_hidden_layers=1, layer_types=["full_attention"], **SIZES)
+    write_quantised(tmp_path, model, mxfp4(), change=lambda tensors: tensors.__delitem__(name))
+    with pytest.raises(ModelLoadError, match=f"tensor {re.escape(name)} is missing"):
+        PackedModel.load(str(tmp_path), slots=100)

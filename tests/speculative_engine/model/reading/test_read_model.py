@@ -1,0 +1,64 @@
+"""Weights of a checkpoint are read straight to their device."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.model.reading import read_model as module
+from speculative_engine.model.reading.read_model import ModelLoadError, read_model, resolve_dtype, usable_device
+from tests.harness.checkout import MODELS
+
+
+@pytest.mark.parametrize(
+    ("place", "accelerate", "expected"),
+    [
+        ("cuda:0", True, {"": torch.device("cuda:0")}),
+        ("cuda:0", False, None),  # transformers refuses a device map without the package
+        ("cpu", True, None),
+    ],
+)
+def test_weights_go_straight_to_a_gpu(
+    place: str, accelerate: bool, expected: dict[str, torch.device] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    from_pretrained = AutoModelForCausalLM.from_pretrained
+
+    def read(directory: str, **options: Any) -> PreTrainedModel:
+        asked.append(options)
+        return from_pretrained(directory, **options | {"device_map": None})
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
+    monkeypatch.setattr(module, "is_accelerate_available", lambda: accelerate)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(PreTrainedModel, "to", lambda self, device: self)  # there is no GPU here
+    read_model(Checkpoint.find(str(MODELS / "draft")), torch.device(place), dtype="bfloat16")
+    assert [options["device_map"] for options in asked] == [expected]
+
+
+@pytest.mark.parametrize(("capability", "dtype"), [((7, 5), torch.float32), ((8, 0), torch.bfloat16)])
+def test_auto_is_bfloat16_where_a_gpu_computes_in_it(
+    capability: tuple[int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert resolve_dtype("auto", torch.device("cuda")) == dtype
+    assert resolve_dtype("float16", torch.device("cuda")) == torch.float16
+
+
+@pytest.mark.parametrize("reason", ["", "CUDA initialization: The NVIDIA driver on your system\nis too old (12020)."])
+def test_why_a_gpu_cannot_be_used(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch only warns, of a driver that is too old among others."""
+
+    def available() -> bool:
+        if reason:
+            warnings.warn(reason, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", available)
+    with pytest.raises(ModelLoadError) as caught:
+        usable_device("cuda")
+    expected = "device cuda: this build of torch sees no CUDA device"
+    assert str(caught.value) == expected + (reason and f": {reason}").replace("\n", " ")

@@ -1,0 +1,135 @@
+"""The text part of multimodal checkpoints gives the logits of transformers' whole model, whose towers stay on disk."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, core_model_loading
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.reading import text_part
+from speculative_engine.model.reading.text_part import TextDecoder, without_timm
+from tests.harness.engine.engines import check_against_plain, random_tokens, walk
+from tests.harness.models.shrunken import randomised, shrunken_config
+
+KINDS = {
+    "aya_vision": TextDecoder,  # its causal model scales logits, the whole model does not
+    "gemma3": "Gemma3ForCausalLM",
+    "gemma3n": "Gemma3nForCausalLM",
+    "gemma4": "Gemma4ForCausalLM",
+    "internvl": "Qwen2ForCausalLM",
+    "llama4": "Llama4ForCausalLM",
+    "llava": "LlamaForCausalLM",
+    "mistral3": "MistralForCausalLM",
+    "mllama": TextDecoder,
+    "qwen2_5_vl": TextDecoder,
+    "qwen2_vl": TextDecoder,
+    "qwen3_vl": TextDecoder,
+    "qwen3_vl_moe": TextDecoder,
+}
+"""Model types, with the class that runs the text part."""
+
+
+def whole_model(kind: str) -> PreTrainedModel:
+    config = shrunken_config(kind)
+    torch.manual_seed(0)
+    with without_timm():
+        return randomised(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)](config))
+
+
+def load(directory: Path) -> PackedModel:
+    return PackedModel.load(str(directory), slots=400, dtype="float32")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_logits_are_those_of_the_whole_model(kind: str, tmp_path: Path) -> None:
+    whole = whole_model(kind)
+    whole.save_pretrained(tmp_path)
+    ours = load(tmp_path)
+    assert type(ours.model).__name__ == getattr(KINDS[kind], "__name__", KINDS[kind])
+    assert ours.architecture == ours.text_part_of == type(whole).__name__
+    assert run_self_test(ours).bit_exact
+    assert check_against_plain(whole, walk(ours, [random_tokens(30, seed=1)], [20])) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "llama4", "qwen2_5_vl"])
+def test_towers_are_neither_read_nor_held(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = whole_model(kind)
+    whole.save_pretrained(tmp_path)
+    read = core_model_loading._materialize_copy
+    count = 0
+
+    def counted(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        nonlocal count
+        found = read(tensor, *args, **kwargs)
+        count += found.numel()
+        return found
+
+    monkeypatch.setattr(core_model_loading, "_materialize_copy", counted)
+    ours = load(tmp_path)
+    text = {
+        id(each): each for part in (whole.get_decoder(), whole.get_output_embeddings()) for each in part.parameters()
+    }
+    held = sum(each.numel() for each in text.values())
+    assert ours.parameters == count == held
+    assert held < sum(each.numel() for each in whole.parameters())
+
+
+def test_first_layers_alone(tmp_path: Path) -> None:
+    whole_model("gemma3").save_pretrained(tmp_path)
+    shallow = PackedModel.load(str(tmp_path), slots=400, dtype="float32", layers=2)
+    assert shallow.layers == 2
+    view = load(tmp_path).first_layers(2)
+    texts = [random_tokens(20, seed=1)]
+    found, expected = walk(shallow, texts, [10]), walk(view, texts, [10])
+    assert all(torch.equal(found[prefix], expected[prefix]) for prefix in found)
+
+
+def test_models_of_text_are_read_as_before(tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_config(shrunken_config("gemma3_text"))
+    model.save_pretrained(tmp_path)
+    assert load(tmp_path).text_part_of is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("instructblip", "the text part of InstructBlipForConditionalGeneration does not run alone"),
+        ("blip", "BlipForConditionalGeneration has no text part that could run alone"),
+        ("pix2struct", "Pix2StructConfig is of an encoder-decoder model"),
+    ],
+)
+def test_what_has_no_text_part_is_refused(kind: str, message: str, tmp_path: Path) -> None:
+    whole_model(kind).save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match=message):
+        load(tmp_path)
+
+
+def test_other_logits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = whole_model("qwen3_vl")
+    whole.save_pretrained(tmp_path)
+    forward = TextDecoder.forward
+    monkeypatch.setattr(
+        TextDecoder, "forward", lambda self, input_ids, **kwargs: forward(self, input_ids + 1, **kwargs)
+    )
+    with pytest.raises(ModelLoadError, match="alone gives other logits than the whole model does for a text"):
+        load(tmp_path)
+
+
+def test_quantised_ones_are_refused(tmp_path: Path) -> None:
+    whole_model("llava").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text()) | {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelLoadError, match=r"multimodal checkpoint \(LlavaConfig\) cannot be read from quantised"):
+        load(tmp_path)
+
+
+def test_timm_is_left_out_only_while_a_skeleton_is_built() -> None:
+    given = text_part.AutoModel.__dict__["from_config"]
+    with without_timm():
+        assert text_part.AutoModel.__dict__["from_config"] is not given
+    assert text_part.AutoModel.__dict__["from_config"] is given
