@@ -39,7 +39,7 @@ version: $(VERSION) ## Print the version, which is taken from git
 	@echo "$$(cat $<)"
 
 # torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
-$(READY): pyproject.toml constraints.txt hatch_build.py speculative_engine/kernels/build.py $(wildcard speculative_engine/kernels/csrc/*.[ch]) | $(HATCHLING)
+$(READY): pyproject.toml constraints.txt hatch_build.py speculative_engine/kernels/build.py $(wildcard speculative_engine/kernels/csrc/*.[ch] speculative_engine/kernels/csrc/*/*.[ch]) | $(HATCHLING)
 	@echo "Setting up $(VENV) (once, a few minutes)"
 	@$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
 	@$(PIP_INSTALL) -e ".[serve,gateway,tracing,docs,dev]"

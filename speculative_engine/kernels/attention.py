@@ -1,4 +1,4 @@
-"""Attention over KV slots in compiled code, for CPUs; reads keys and values in place (`csrc/attention.c`).
+"""Attention over KV slots in compiled code, for CPUs; reads keys and values in place (`csrc/attention/attention.c`).
 
 Without the compiled library, and for tensors that it does not support, `packed_attention` computes the same with torch,
 a few times slower.

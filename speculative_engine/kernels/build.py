@@ -31,9 +31,9 @@ def source_hash(sources: Path = SOURCES) -> str:
     Flags are included because they affect the computed bits as much as the sources do.
     """
     found = hashlib.sha256(" ".join(FLAGS + LINKED).encode())
-    for file in sorted(file for file in sources.glob("*") if file.suffix in (".c", ".h")):
+    for file in sorted(file for file in sources.rglob("*") if file.suffix in (".c", ".h")):
         content = file.read_bytes()
-        found.update(f"\n{file.name} {len(content)}\n".encode() + content)
+        found.update(f"\n{file.relative_to(sources).as_posix()} {len(content)}\n".encode() + content)
     return found.hexdigest()
 
 
@@ -48,7 +48,7 @@ def build(library: Path = LIBRARY, sources: Path = SOURCES, *options: str) -> No
     unfinished = library.with_suffix(".so.new")
     command = [
         *compiler.split(), *FLAGS, f'-DDRAFTWIRE_SOURCE_HASH="{source_hash(sources)}"', *options,
-        "-o", str(unfinished), *map(str, sorted(sources.glob("*.c"))), *LINKED,
+        f"-I{sources}", "-o", str(unfinished), *map(str, sorted(sources.rglob("*.c"))), *LINKED,
     ]  # fmt: skip
     try:
         subprocess.run(command, check=True, timeout=COMPILE_SECONDS)

@@ -1,4 +1,4 @@
-"""The product of rows and a packed weight in compiled code (`csrc/gemm.c`)."""
+"""The product of rows and a packed weight in compiled code (`csrc/products/gemm.c`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CompiledProduct(nn.Module):
 
     @property
     def in_blocks(self) -> bool:
-        """Whether the weight is quantised in blocks (`csrc/gemm_blocks.c`)."""
+        """Whether the weight is quantised in blocks (`csrc/products/gemm_blocks.c`)."""
         return WEIGHT_TYPES.index("q8_0") <= self.number <= WEIGHT_TYPES.index("group8")
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Rows times a packed weight of bfloat16 or float16 numbers in compiled code, for few rows (`csrc/gemm.c`).
+"""Rows times a packed weight of bfloat16 or float16 numbers in compiled code, for few rows (`csrc/products/gemm.c`).
 
 The kernel reads the weight at memory bandwidth, has less call overhead than oneDNN, and gives a row the same bits
 whatever the number of rows.
@@ -14,7 +14,7 @@ from speculative_engine.kernels.huge_pages import empty_in_huge_pages
 from speculative_engine.kernels.library import library
 
 TILE = 16
-"""Outputs per tile of a packed weight, and pairs of inputs per tile (`csrc/tiles.h`)."""
+"""Outputs per tile of a packed weight, and pairs of inputs per tile (`csrc/products/tiles.h`)."""
 INPUT_BLOCK = 2 * TILE
 """Inputs per block of a packed weight; the number of inputs must be a multiple."""
 OUTPUT_GROUP = 2 * TILE

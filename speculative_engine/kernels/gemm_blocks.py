@@ -1,4 +1,4 @@
-"""Rows times a weight quantised in blocks, in compiled code, for few rows (`csrc/gemm_blocks.c`).
+"""Rows times a weight quantised in blocks, in compiled code, for few rows (`csrc/products/gemm_blocks.c`).
 
 Weights come in the formats of GGUF, as uint8 [outputs, bytes of a row], and are packed once without changing a value.
 The kernel reads them at memory bandwidth. It gives a row the same bits whatever the number of rows, on every processor.
@@ -149,7 +149,10 @@ def _grouped(form: BlockFormat, weight: torch.Tensor) -> torch.Tensor:
 
 
 def packed(kind: BlockType, weight: torch.Tensor) -> torch.Tensor:
-    """Packs a weight, uint8 [outputs, bytes of a row], as `csrc/gemm_blocks.c` describes: uint8 [groups, bytes]."""
+    """Packs a weight as `csrc/products/gemm_blocks.c` describes.
+
+    weight: uint8 [outputs, bytes of a row]. Returns uint8 [groups, bytes].
+    """
     form = FORMATS[kind]
     outputs, width = weight.shape
     size = _grouped(form, weight.new_zeros(_GROUP, width)).shape[1]

@@ -1,4 +1,4 @@
-"""Rows times a weight of 8-bit floats (e4m3) in compiled code, for few rows (`csrc/gemm_fp8.c`).
+"""Rows times a weight of 8-bit floats (e4m3) in compiled code, for few rows (`csrc/products/gemm_fp8.c`).
 
 Weights are packed once without changing a value. The kernel gives a row the same bits whatever the number of rows, on
 every processor.
@@ -26,7 +26,7 @@ groups of inputs]."""
 
 
 def packed(read: ReadFloats, outputs: int) -> torch.Tensor:
-    """Packs a weight as `csrc/gemm_fp8.c` describes: uint8 [groups, bytes]."""
+    """Packs a weight as `csrc/products/gemm_fp8.c` describes: uint8 [groups, bytes]."""
     found = []
     for first in range(0, outputs, _ROWS_AT_ONCE):
         values, scales = read(first, min(first + _ROWS_AT_ONCE, outputs))

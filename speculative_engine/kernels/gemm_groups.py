@@ -1,4 +1,4 @@
-"""Rows times a weight of integers in groups in compiled code, for few rows (`csrc/gemm_blocks.c`).
+"""Rows times a weight of integers in groups in compiled code, for few rows (`csrc/products/gemm_blocks.c`).
 
 Weights are packed once without changing a value. The kernel reads them at memory bandwidth. It gives a row the same
 bits whatever the number of rows, on every processor.
@@ -28,7 +28,7 @@ of inputs]; zero points, uint8 [outputs, groups of inputs]. Values are scale * (
 
 
 def packed(read: ReadIntegers, bits: int, outputs: int) -> torch.Tensor:
-    """Packs a weight as `csrc/gemm_blocks.c` describes: uint8 [groups of outputs, bytes]."""
+    """Packs a weight as `csrc/products/gemm_blocks.c` describes: uint8 [groups of outputs, bytes]."""
     found = []
     for first in range(0, outputs, _ROWS_AT_ONCE):
         integers, scales, zeros = read(first, min(first + _ROWS_AT_ONCE, outputs))

@@ -1,4 +1,4 @@
-"""Rows in bfloat16 times a packed int8 weight in compiled code, for few rows (`csrc/gemm_int8.c`).
+"""Rows in bfloat16 times a packed int8 weight in compiled code, for few rows (`csrc/products/gemm_int8.c`).
 
 The kernel reads half the bytes of a bfloat16 weight, at memory bandwidth, and gives a row the same bits whatever the
 number of rows.

@@ -1,5 +1,6 @@
-"""Keys and values of another type than the model's: rounding them, and reading them back (`csrc/kv_rows.h` describes
-the rows).
+"""Keys and values of another type than the model's: rounding them, and reading them back.
+
+`csrc/attention/kv_rows.h` describes the rows.
 
 In 8 bits, a block of 32 elements of a head has one bfloat16 scale, so an element takes 8.5 bits. The product of a quant
 and its scale is exact in float32. Compiled code and torch therefore write the same bits and read the same values.

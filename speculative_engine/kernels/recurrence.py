@@ -1,4 +1,4 @@
-"""Recurrent layers over the token trees of a batch, in compiled code (`csrc/recurrence.c`) or in torch.
+"""Recurrent layers over the token trees of a batch, in compiled code (`csrc/layers/recurrence.c`) or in torch.
 
 Each token starts from the convolution's inputs and from the state of the token before it on its path, and tokens are
 processed in turn. A token's result therefore has the same bits however its path was divided into passes. The torch code

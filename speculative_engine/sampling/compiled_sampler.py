@@ -1,4 +1,4 @@
-"""The coupled sampler in compiled code, for CPUs (`kernels/csrc/sampler.c`).
+"""The coupled sampler in compiled code, for CPUs (`kernels/csrc/sampling/sampler.c`).
 
 Without the compiled library, and on GPUs, `coupled_sampler` computes the same with about a hundred small torch calls.
 """

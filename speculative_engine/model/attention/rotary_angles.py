@@ -1,4 +1,7 @@
-"""The angles of rotary embeddings in compiled code, with the same bits on every processor (`csrc/angles.c`)."""
+"""The angles of rotary embeddings in compiled code (`csrc/attention/angles.c`).
+
+They have the same bits on every processor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocks of a decoder layer in one compiled call (`csrc/decoder_layer.c`).
+"""The blocks of a decoder layer in one compiled call (`csrc/layers/decoder_layer.c`).
 
 Everything between their products is float32, which transformers rounds to bfloat16. Rounding the residual stream would
 be an error that grows with the number of layers; rounding the rest adds a third to the error of products by 8-bit rows.

@@ -1,4 +1,7 @@
-"""A gated delta net of a decoder layer in compiled code (`csrc/delta_net.c`), as one call or as separate operations."""
+"""A gated delta net of a decoder layer in compiled code, as one call or as separate operations.
+
+Its C code is in `csrc/layers/delta_net.c`.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def compile_driver(compiler: str, program: Path, *options: str) -> None:
     """Compiles the driver together with the library's sources. Raises CalledProcessError."""
     command = [
         compiler, *(flag for flag in build.FLAGS if flag != "-shared"), '-DDRAFTWIRE_SOURCE_HASH="of a test"', *options,
-        f"-I{build.SOURCES}", str(DRIVER), *map(str, sorted(build.SOURCES.glob("*.c"))),
+        f"-I{build.SOURCES}", str(DRIVER), *map(str, sorted(build.SOURCES.rglob("*.c"))),
         "-o", str(program), *build.LINKED,
     ]  # fmt: skip
     subprocess.run(command, check=True, timeout=build.COMPILE_SECONDS)

@@ -5,7 +5,7 @@
  * The same code computes it whatever rows are computed with it, and all kinds of vectors give the same bits.
  */
 #include "ops.h"
-#include "kv_rows.h"
+#include "attention/kv_rows.h"
 #include "vectors.h"
 #include "thread_pool.h"
 
@@ -61,7 +61,7 @@ static int64_t first_seen(const Attention *a, int64_t count) {
 #define ATTEND_SIGNED(FROM) (avx512_signed)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(FROM)))
 #define ATTEND_HALF(X) (avx512_floats)_mm512_cvtph_ps((__m256i)(X))
 #define ATTEND_FMA(A, B, C) (avx512_floats)_mm512_fmadd_ps((__m512)(A), (__m512)(B), (__m512)(C))
-#include "attention_tile.h"
+#include "attention/attention_tile.h"
 
 #define ATTEND_NAME(NAME) avx2_##NAME
 #define ATTEND_TARGET __attribute__((target("avx2,fma,f16c")))
@@ -72,7 +72,7 @@ static int64_t first_seen(const Attention *a, int64_t count) {
 #define ATTEND_SIGNED(FROM) (avx2_signed)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(FROM)))
 #define ATTEND_HALF(X) (avx2_floats)_mm256_cvtph_ps((__m128i)(X))
 #define ATTEND_FMA(A, B, C) (avx2_floats)_mm256_fmadd_ps((__m256)(A), (__m256)(B), (__m256)(C))
-#include "attention_tile.h"
+#include "attention/attention_tile.h"
 
 #endif
 
@@ -85,7 +85,7 @@ static int64_t first_seen(const Attention *a, int64_t count) {
 #define ATTEND_SIGNED signed_vec4
 #define ATTEND_HALF widen_half4
 #define ATTEND_FMA fma_vec4
-#include "attention_tile.h"
+#include "attention/attention_tile.h"
 
 void draftwire_attention(const Attention *a, int32_t threads) {
     int64_t tiles = 0, scores = 0;

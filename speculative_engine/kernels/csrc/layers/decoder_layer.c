@@ -1,7 +1,7 @@
 /* The blocks of a decoder layer in one call, with weights of any type and float32 between its products: attention, a gated
  * feed-forward block, and a gate of inputs that depend on a token's id. It computes the same bits as one call per
  * operation, without the gaps between calls in which threads would wait. */
-#include "delta_net.h"
+#include "layers/delta_net.h"
 #include "ops.h"
 #include "vectors.h"
 #include "thread_pool.h"

@@ -7,8 +7,8 @@
  * The weight is packed as in tiles.h. A pair holds two inputs for each of 16 outputs: side by side in bfloat16, so that
  * a shift or a mask widens them, and one input after the other in float16.
  */
-#include "gemm.h"
-#include "tiles.h"
+#include "products/gemm.h"
+#include "products/tiles.h"
 
 #define LEAST_WIDENED 32768 /* elements; with fewer, waking a thread costs more than it saves */
 
@@ -25,7 +25,7 @@
 #define FMA_SET(X) ((float)(X) - (vec4){0})
 #define FMA_ADD fma_vec4
 #define FMA_STORE(TO, X) memcpy(TO, &(X), sizeof(vec4))
-#include "gemm_fma.h"
+#include "products/gemm_fma.h"
 
 #define FMA_NAME(NAME) plain_half_##NAME
 #define FMA_TARGET
@@ -40,13 +40,13 @@
 #define FMA_SET(X) ((float)(X) - (vec4){0})
 #define FMA_ADD fma_vec4
 #define FMA_STORE(TO, X) memcpy(TO, &(X), sizeof(vec4))
-#include "gemm_fma.h"
+#include "products/gemm_fma.h"
 
 #if defined(__x86_64__)
 
 #include <cpuid.h>
 
-#include "dot_products.h"
+#include "products/dot_products.h"
 
 #if defined(__linux__)
 
@@ -108,7 +108,7 @@ int32_t draftwire_gemm_kinds(void) {
 #define FMA_SET _mm256_set1_ps
 #define FMA_ADD _mm256_fmadd_ps
 #define FMA_STORE _mm256_storeu_ps
-#include "gemm_fma.h"
+#include "products/gemm_fma.h"
 
 #define FMA_NAME(NAME) avx2_half_##NAME
 #define FMA_TARGET __attribute__((target("avx2,fma,f16c")))
@@ -124,7 +124,7 @@ int32_t draftwire_gemm_kinds(void) {
 #define FMA_SET _mm256_set1_ps
 #define FMA_ADD _mm256_fmadd_ps
 #define FMA_STORE _mm256_storeu_ps
-#include "gemm_fma.h"
+#include "products/gemm_fma.h"
 
 #define FMA_NAME(NAME) avx512_##NAME
 #define FMA_TARGET __attribute__((target("avx512f")))
@@ -140,7 +140,7 @@ int32_t draftwire_gemm_kinds(void) {
 #define FMA_SET _mm512_set1_ps
 #define FMA_ADD _mm512_fmadd_ps
 #define FMA_STORE _mm512_storeu_ps
-#include "gemm_fma.h"
+#include "products/gemm_fma.h"
 
 #define FMA_NAME(NAME) avx512_half_##NAME
 #define FMA_TARGET __attribute__((target("avx512f")))
@@ -156,7 +156,7 @@ int32_t draftwire_gemm_kinds(void) {
 #define FMA_SET _mm512_set1_ps
 #define FMA_ADD _mm512_fmadd_ps
 #define FMA_STORE _mm512_storeu_ps
-#include "gemm_fma.h"
+#include "products/gemm_fma.h"
 
 /* Multiplies up to 32 rows by one group of outputs. With several blocks of rows, each prefetches its share of the next
  * group, `lines` cache lines per block of inputs, so that memory stays busy. A single block prefetches within its own

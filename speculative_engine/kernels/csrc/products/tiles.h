@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "gemm.h"
+#include "products/gemm.h"
 #include "thread_pool.h"
 #include "vectors.h"
 

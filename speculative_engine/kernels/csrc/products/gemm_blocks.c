@@ -26,8 +26,8 @@
  * inputs; those of 8 bits are stored less 128. The other formats are those of GGUF
  * (https://github.com/ggml-org/ggml) and of the OCP microscaling specification.
  */
-#include "block_scales.h"
-#include "gemm.h"
+#include "products/block_scales.h"
+#include "products/gemm.h"
 #include "thread_pool.h"
 #include "vectors.h"
 
@@ -384,8 +384,8 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_AHEAD_OF_ONE 0
 #define BLOCK_WHOLE 0
 #define BLOCK_MADDUBS 1
-#include "gemm_blocks_256.h"
-#include "gemm_blocks.h"
+#include "products/gemm_blocks_256.h"
+#include "products/gemm_blocks.h"
 
 #define BLOCK_NAME(NAME) avxvnni_##NAME
 #define BLOCK_TARGET __attribute__((target("avx2,fma,f16c,avxvnni")))
@@ -396,8 +396,8 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_WHOLE 0
 #define BLOCK_MADDUBS 0
 #define BLOCK_DOT _mm256_dpbusd_avx_epi32
-#include "gemm_blocks_256.h"
-#include "gemm_blocks.h"
+#include "products/gemm_blocks_256.h"
+#include "products/gemm_blocks.h"
 
 /* The same for processors with AVX-512's encoding of it, on which the code above is thus tried. */
 #define BLOCK_NAME(NAME) vnni256_##NAME
@@ -409,8 +409,8 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_WHOLE 0
 #define BLOCK_MADDUBS 0
 #define BLOCK_DOT _mm256_dpbusd_epi32
-#include "gemm_blocks_256.h"
-#include "gemm_blocks.h"
+#include "products/gemm_blocks_256.h"
+#include "products/gemm_blocks.h"
 
 #define BLOCK_NAME(NAME) vnni_##NAME
 #define BLOCK_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
@@ -466,8 +466,8 @@ BLOCK_TARGET static inline __m512 vnni_half_of_power(const uint8_t *exponents) {
     return _mm512_castsi512_ps(_mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(e, two), usual, small));
 }
 
-#include "gemm_blocks.h"
-#include "gemm_blocks_amx.h"
+#include "products/gemm_blocks.h"
+#include "products/gemm_blocks_amx.h"
 
 #endif
 
@@ -483,19 +483,19 @@ static inline int32x4_t dot_of_pairs(int32x4_t sum, int8x16_t weights, int8x16_t
 #define NEON_TARGET
 #define NEON_I8MM 0
 #define NEON_DOT dot_of_pairs
-#include "gemm_blocks_neon.h"
+#include "products/gemm_blocks_neon.h"
 
 #define NEON_NAME(NAME) dotprod_##NAME
 #define NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
 #define NEON_I8MM 0
 #define NEON_DOT vdotq_s32
-#include "gemm_blocks_neon.h"
+#include "products/gemm_blocks_neon.h"
 
 #define NEON_NAME(NAME) i8mm_##NAME
 #define NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
 #define NEON_I8MM 1
 #define NEON_DOT vdotq_s32
-#include "gemm_blocks_neon.h"
+#include "products/gemm_blocks_neon.h"
 
 #endif
 

@@ -5,7 +5,7 @@
  * inputs, one instruction gives the block's sums of all of these. The tiles: 0 sums, 1 of Q6_K those of the second
  * half; 2 rows, 3 their second half; 4 weights, 5 those of the second half.
  */
-#include "tile_registers.h"
+#include "products/tile_registers.h"
 
 #define AMX_TARGET __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512vnni")))
 #define AMX_TILE_INLINE AMX_TARGET static inline __attribute__((always_inline))

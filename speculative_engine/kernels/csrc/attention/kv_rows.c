@@ -1,5 +1,5 @@
 /* Writes keys and values to their slots in 8 bits, for layers whose other operations are not compiled. */
-#include "kv_rows.h"
+#include "attention/kv_rows.h"
 #include "thread_pool.h"
 
 #define LEAST_ELEMENTS 32768 /* with fewer, waking a thread costs more than it saves */

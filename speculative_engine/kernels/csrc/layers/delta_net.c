@@ -1,7 +1,7 @@
 /* Gated delta nets between their projections, beside the recurrence: what a row's inputs and gates are, and how results are
  * normed and gated. Exponentials and logarithms are by fixed operations, the same with every kind of vectors.
  */
-#include "delta_net.h"
+#include "layers/delta_net.h"
 #include "logarithm.h"
 #include "thread_pool.h"
 #include "vectors.h"

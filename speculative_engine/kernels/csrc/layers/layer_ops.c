@@ -5,7 +5,7 @@
  * sums and the last bit of exponentials. All widths are multiples of LANES.
  */
 #include "ops.h"
-#include "kv_rows.h"
+#include "attention/kv_rows.h"
 #include "vectors.h"
 #include "thread_pool.h"
 

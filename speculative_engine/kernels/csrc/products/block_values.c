@@ -1,6 +1,6 @@
 /* The values of weights in blocks, as they lie in a GGUF file: the rows of an embedding that a step looks up. They are those
  * of GGUF's reference conversion (the package gguf), rounded to bfloat16. */
-#include "block_scales.h"
+#include "products/block_scales.h"
 #include "ops.h"
 #include "vectors.h"
 

@@ -5,8 +5,8 @@
 
 #include <immintrin.h>
 
-#include "tile_registers.h"
-#include "tiles.h"
+#include "products/tile_registers.h"
+#include "products/tiles.h"
 
 #define AVX_ROWS 12 /* rows whose sums are held in registers at once */
 

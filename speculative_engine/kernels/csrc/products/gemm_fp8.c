@@ -12,7 +12,7 @@
  * A packed weight is divided into groups of 16 outputs: for each pair of inputs the two elements of each output, then
  * for each group of inputs the scales, float32.
  */
-#include "gemm.h"
+#include "products/gemm.h"
 #include "thread_pool.h"
 
 #include <math.h>
@@ -111,7 +111,7 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
 #define FP8_ADD _mm256_fmadd_ps
 #define FP8_LOAD_FLOATS _mm256_loadu_ps
 #define FP8_STORE _mm256_storeu_ps
-#include "gemm_fp8.h"
+#include "products/gemm_fp8.h"
 #undef FP8_HALVES
 
 #define FP8_NAME(NAME) avx512_##NAME
@@ -129,7 +129,7 @@ static void plain_groups(const void *call, int64_t first, int64_t last, int32_t 
 #define FP8_ADD _mm512_fmadd_ps
 #define FP8_LOAD_FLOATS _mm512_loadu_ps
 #define FP8_STORE _mm512_storeu_ps
-#include "gemm_fp8.h"
+#include "products/gemm_fp8.h"
 #undef FP8_HALVES
 
 #endif

@@ -4,7 +4,7 @@
  * A row's blocks of 64 token ids are opened in descending order of the highest score that a token in them can have,
  * until no further block can hold one of the best tokens. The result is exact, and independent of the other rows.
  */
-#include "filters.h"
+#include "sampling/filters.h"
 #include "logarithm.h"
 
 #define NOISE_BLOCK 64

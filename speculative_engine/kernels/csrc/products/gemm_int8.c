@@ -7,14 +7,14 @@
  *
  * The weight is packed as in tiles.h. A pair holds the even inputs of 16 outputs, then the odd ones.
  */
-#include "gemm.h"
+#include "products/gemm.h"
 #include "thread_pool.h"
 
 #if defined(__x86_64__)
 
 #include <stdlib.h>
 
-#include "dot_products.h"
+#include "products/dot_products.h"
 
 #define LEAD 4 /* blocks that are converted ahead: tiles cannot be loaded from stores still in flight */
 #define RING 8 /* converted blocks that are kept if no later rows need them */
