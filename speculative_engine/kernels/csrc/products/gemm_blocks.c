@@ -193,23 +193,23 @@ INLINE vec8 load_vec8(const void *from, int64_t at, int bf16) {
     return (vec8)(__builtin_convertvector(bits, uvec8) << 16);
 }
 
-/* By what a row is multiplied as it is rounded, and its unit: NaN if it is not rounded, as an element is infinite or not a
- * number. */
+/* How elements are rounded that share a unit. */
 typedef struct {
-    float per_unit, unit;
+    float per_unit; /* by which they are multiplied */
+    float unit;     /* NaN if one of them is infinite or not a number; then all quants are 0 */
 } Rounding;
 
-/* Returns how to round elements of which none is larger than a float with these bits. */
+/* Returns how to round elements of which the largest magnitude has these bits. */
 INLINE Rounding rounding_of(int32_t largest) {
     if (largest >= 0x7f800000) return (Rounding){0, NAN};
     float most;
     memcpy(&most, &largest, sizeof most);
-    const float per_unit = most > 0 ? 127.0f / most : 0;
-    return (Rounding){per_unit > FLT_MAX ? FLT_MAX : per_unit, most / 127.0f}; /* of tiny elements */
+    const float per_unit = most > 0 ? 127.0f / most : 0; /* infinite for tiny elements */
+    return (Rounding){per_unit > FLT_MAX ? FLT_MAX : per_unit, most / 127.0f};
 }
 
-/* Returns the larger magnitudes of a block, from index `at` on, as integers: floats are ordered as their bits are. These
- * vectors are no wider than those of AVX2, as GCC passes wider ones through memory. */
+/* Returns 8 magnitudes of a block, from index `at` on, the largest among them. They are integers: floats are ordered as
+ * their bits are. These vectors are no wider than those of AVX2, as GCC passes wider ones through memory. */
 INLINE ivec8 sizes_of(const void *rows, int64_t at, int bf16) {
     ivec8 sizes[EIGHTS];
     for (int i = 0; i < EIGHTS; i++) sizes[i] = (ivec8)load_vec8(rows, at + 8 * i, bf16) & 0x7fffffff;
@@ -221,7 +221,7 @@ INLINE ivec8 sizes_of(const void *rows, int64_t at, int bf16) {
 INLINE void round_block(const void *rows, int64_t at, int bf16, Rounding by, int8_t *quants, int32_t *sums) {
     ivec8 of_half[2] = {{0}, {0}};
     for (int i = 0; i < EIGHTS; i++) {
-        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. What is no number has no integer. */
+        /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. */
         const vec8 x = load_vec8(rows, at + 8 * i, bf16) * by.per_unit;
         const ivec8 whole = __builtin_convertvector((x + 12582912.0f) - 12582912.0f, ivec8);
         const i8vec8 rounded = __builtin_convertvector(__builtin_convertvector(whole, i16vec8), i8vec8);
@@ -325,7 +325,7 @@ static void plain_add_block(const Packed *w, int64_t block, int o, Rounded x, in
 
 /* Adds a superblock's products to the total of output `o` of a group. x: of one row */
 static void plain_add_super(const Packed *w, int o, Rounded x, int type, float *total) {
-    int32_t sum = 0, off = 0; /* off: of what quants are multiplied by in each block beside its weights */
+    int32_t sum = 0, off = 0; /* off: of quants times what all weights of a block share */
     for (int64_t block = 0; block < SUPERBLOCK; block++) {
         const uint8_t *scales = w->scales + block * 32 + o;
         const int8_t *quants = x.quants + block * BLOCK;
