@@ -52,7 +52,8 @@ class HeapTrimmer:
         """Returns memory in a thread, at most once every few seconds. Runs until cancelled."""
         while True:
             await self._large.wait()
-            await asyncio.sleep(_SECONDS)
+            # What is counted from here on may not be freed yet when this trim runs: it has another one.
             self._bytes = 0
             self._large.clear()
+            await asyncio.sleep(_SECONDS)
             await asyncio.to_thread(trim_heap)

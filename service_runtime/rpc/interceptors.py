@@ -86,6 +86,16 @@ def _leaves(error: Exception) -> Iterator[Exception]:
         yield error
 
 
+def _without_history(aborted: grpc.aio.AbortError) -> grpc.aio.AbortError:
+    """Returns the error of an aborted call without its traceback and the error that led to it.
+
+    grpc keeps it in a reference cycle with the call. The variables of all frames in these tracebacks, of which one is
+    the request, would stay in memory until the garbage collector finds the cycle.
+    """
+    aborted.__context__ = None
+    return aborted.with_traceback(None)
+
+
 class _Admitted:
     """A running call that was admitted by a token."""
 
@@ -177,26 +187,35 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         sizes: list[int] = []  # bytes of this call's messages
 
         async def unary_response(request: Any, context: "_Context") -> Any:
-            async with self._around(call, context, caller, version, sizes):
-                if isinstance(request, ServiceError):
-                    raise request
-                response = encode(await behavior(request, context))
-                sizes.append(len(response))
-                return response
+            try:
+                async with self._around(call, context, caller, version, sizes):
+                    if isinstance(request, ServiceError):
+                        raise request
+                    answering = behavior(request, context)
+                    del request  # see _without_history
+                    response = encode(await answering)
+                    sizes.append(len(response))
+                    return response
+            except grpc.aio.AbortError as aborted:
+                raise _without_history(aborted)  # noqa: B904
 
         async def stream_response(request: Any, context: "_Context") -> None:
-            async with self._around(call, context, caller, version, sizes):
-                if isinstance(request, ServiceError):
-                    raise request
-                responses = behavior(request, context)
-                if not hasattr(responses, "__aiter__"):
-                    await responses
-                    return
-                # Otherwise grpc drops the generator of a cancelled call and its `finally` runs at some later time; here
-                # it has run before the call is over.
-                async with aclosing(responses):
-                    async for response in responses:
-                        await context.write(response)
+            try:
+                async with self._around(call, context, caller, version, sizes):
+                    if isinstance(request, ServiceError):
+                        raise request
+                    responses = behavior(request, context)
+                    del request  # see _without_history
+                    if not hasattr(responses, "__aiter__"):
+                        await responses
+                        return
+                    # Otherwise grpc drops the generator of a cancelled call and its `finally` runs at some later time;
+                    # here it has run before the call is over.
+                    async with aclosing(responses):
+                        async for response in responses:
+                            await context.write(response)
+            except grpc.aio.AbortError as aborted:
+                raise _without_history(aborted)  # noqa: B904
 
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         refused = isinstance(caller, ServiceError)
@@ -296,7 +315,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     raise asyncio.CancelledError from error  # as grpc expects of a handler without a client
                 failure = service_error(error)
                 code = failure.code
-                await abort_call(context, failure)
+                try:
+                    await abort_call(context, failure)
+                finally:
+                    del failure  # its traceback refers to this frame
             finally:
                 if admitted is not None:
                     self._admitted.discard(admitted)

@@ -18,20 +18,22 @@ SERVICE = "draftwire.test.Probe"
 
 @dataclass
 class Probe:
-    """Handlers by kind, over plain bytes; None omits the method."""
+    """Handlers by kind; None omits the method."""
 
     unary_unary: Callable[..., Any] | None = None
     unary_stream: Callable[..., Any] | None = None
     stream_unary: Callable[..., Any] | None = None
     stream_stream: Callable[..., Any] | None = None
+    decode: Callable[[bytes], Any] | None = None
+    """Makes requests from bytes, which they are without it."""
 
 
 def add_probe_to_server(probe: Probe, server: Any) -> None:
     """Registers the service, as generated code does."""
     handlers = {
-        kind: getattr(grpc, f"{kind}_rpc_method_handler")(handler)
+        kind: getattr(grpc, f"{kind}_rpc_method_handler")(handler, probe.decode)
         for kind, handler in vars(probe).items()
-        if handler is not None
+        if handler is not None and kind != "decode"
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 

@@ -75,6 +75,20 @@ async def test_for_others_nothing_is_done(monkeypatch: pytest.MonkeyPatch, sizes
     assert len(trims) == 1
 
 
+async def test_what_is_counted_before_a_trim_has_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    trims: list[None] = []
+    monkeypatch.setattr(heap, "trim_heap", lambda: trims.append(None))
+    monkeypatch.setattr(heap, "_SECONDS", 0.05)
+    trimmer = HeapTrimmer()
+    async with running(trimmer):
+        trimmer.note(1 << 22)
+        await asyncio.sleep(0.01)
+        trimmer.note(1 << 22)  # its message may not be free yet
+        async with asyncio.timeout(PATIENCE):
+            while len(trims) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
 def test_the_peak_is_not_that_of_the_parent() -> None:
     held = b"x" * 200_000_000
     program = "from service_runtime.process.heap import peak_megabytes as peak; a = peak(); b = b'x' * 50_000_000; "

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -119,6 +121,44 @@ async def test_a_service_error_of_a_task_group_is_told(serve_probe: Any, make_pr
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await running.method("unary_unary")(b"x")
     assert error_info(rich_status(raised.value)).reason == "AT_CAPACITY"
+
+
+class Held:
+    """A request, or an object of a handler, that may be large."""
+
+    def __init__(self, raw: bytes = b"") -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["unary_unary", "unary_stream"])
+async def test_a_refused_request_stays_in_no_reference_cycle(kind: str, serve_probe: Any, make_probe: Any) -> None:
+    refused: list[weakref.ref[Held]] = []
+
+    async def refuse(request: Held) -> None:
+        own = Held()
+        refused.extend([weakref.ref(request), weakref.ref(own)])
+        raise invalid_field("text", "is too long")
+
+    async def unary(request: Held, context: Any) -> bytes:
+        await refuse(request)
+        return b""
+
+    async def stream(request: Held, context: Any) -> AsyncIterator[bytes]:
+        await refuse(request)
+        yield b""
+
+    probe = make_probe(**{kind: unary if kind == "unary_unary" else stream}, decode=Held)
+    gc.disable()
+    try:
+        async with serve_probe(probe) as running:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await consume(kind, running.method(kind))
+            assert len(refused) == 2
+            async with asyncio.timeout(PATIENCE):
+                while any(each() is not None for each in refused):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 async def test_the_handlers_own_abort_is_left_alone(serve_probe: Any, make_probe: Any, events: list[Any]) -> None:
