@@ -109,7 +109,7 @@ INLINE Rounded rounded_from(Rounded x, int64_t at) {
 }
 
 /* The sums of quants of row r of a superblock, of which x are the entries. */
-INLINE const int16_t *parts_of(Rounded x, int r) { return x.parts + 2 * SUPERBLOCK * r; }
+INLINE int16_t *parts_of(Rounded x, int r) { return x.parts + 2 * SUPERBLOCK * r; }
 
 /* The bytes of a block's high bits, and of all its quants. */
 INLINE int64_t high_bytes(int type) { return LINE * (type == Q5_K_WEIGHT ? 1 : type == Q6_K_WEIGHT ? 2 : 0); }
@@ -251,9 +251,9 @@ INLINE void round_blocks_of(const Gemm *p, int64_t first, int64_t last, int most
                 for (int64_t i = 0; i < at_once; i++) {
                     int8_t *quants = to.quants + (i * count + r) * BLOCK;
                     int32_t sums[2] = {0, 0};
-                    if (by.unit == by.unit) round_block(p->rows, at + i * BLOCK, bf16, by, quants, sums);
-                    else memset(quants, 0, BLOCK);
-                    int16_t *parts = to.parts + 2 * SUPERBLOCK * r;
+                    if (isnan(by.unit)) memset(quants, 0, BLOCK);
+                    else round_block(p->rows, at + i * BLOCK, bf16, by, quants, sums);
+                    int16_t *parts = parts_of(to, (int)r);
                     if (!in_supers) to.sums[r] = (float)(sums[0] + sums[1]), to.starts[r] = -zero * (sums[0] + sums[1]);
                     else if (p->type == Q6_K_WEIGHT) parts[2 * i] = (int16_t)sums[0], parts[2 * i + 1] = (int16_t)sums[1];
                     else parts[i] = (int16_t)(sums[0] + sums[1]);
@@ -437,8 +437,8 @@ typedef int32_t unaligned_int __attribute__((may_alias, aligned(1)));
 #define BLOCK_RIGHT _mm512_srli_epi16
 #define BLOCK_DOT _mm512_dpbusd_epi32
 #define BLOCK_ADD _mm512_add_epi32
-#define BLOCK_MINUS _mm512_sub_epi32
-#define BLOCK_TIMES _mm512_mullo_epi32
+#define BLOCK_SUBTRACT32 _mm512_sub_epi32
+#define BLOCK_MULTIPLY32 _mm512_mullo_epi32
 #define BLOCK_SCALE_PAIRS _mm512_madd_epi16
 #define BLOCK_LEFT32 _mm512_slli_epi32
 #define BLOCK_SUBTRACT _mm512_sub_ps

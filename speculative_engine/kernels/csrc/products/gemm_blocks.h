@@ -114,8 +114,8 @@ BLOCK_INLINE BLOCK_INT BLOCK_NAME(block_sums)(BLOCK_INT first, BLOCK_INT second,
 #if BLOCK_MADDUBS
     return BLOCK_NARROW(type) ? BLOCK_SCALE_PAIRS(BLOCK_ADD16(first, second), of.left) : BLOCK_ADD(first, second);
 #else
-    if (type == Q6_K_WEIGHT) return BLOCK_ADD(BLOCK_TIMES(first, of.left), BLOCK_TIMES(second, of.right));
-    return IN_SUPERS(type) ? BLOCK_TIMES(second, of.left) : second; /* which continues the first one */
+    if (type == Q6_K_WEIGHT) return BLOCK_ADD(BLOCK_MULTIPLY32(first, of.left), BLOCK_MULTIPLY32(second, of.right));
+    return IN_SUPERS(type) ? BLOCK_MULTIPLY32(second, of.left) : second; /* which continues the first one */
 #endif
 }
 
@@ -129,7 +129,8 @@ BLOCK_INLINE void BLOCK_NAME(add_sums)(BLOCK_FLOAT *total, BLOCK_INT sums, Round
     *total = BLOCK_FMA(BLOCK_MULTIPLY(of.scale, BLOCK_FLOATS(*x.units)), sum, *total);
 }
 
-/* Adds a superblock's sums, [rows, vectors], to the totals of `count` rows. x: of the first row and block */
+/* Adds a superblock's sums, [rows, vectors], to the totals of `count` rows. With any weights these sums, and `off` times
+ * the zero of weights, stay below 2^29. x: of the first row and block */
 BLOCK_INLINE void BLOCK_NAME(add_super)(const Packed *w, const BLOCK_INT *sums, BLOCK_FLOAT *totals, Rounded x, int count,
                                         int type) {
     const int pairs = type == Q6_K_WEIGHT ? SUPERBLOCK : SUPERBLOCK / 2;
@@ -143,7 +144,7 @@ BLOCK_INLINE void BLOCK_NAME(add_super)(const Packed *w, const BLOCK_INT *sums, 
             const int16_t *parts = parts_of(x, r);
             BLOCK_INT off = BLOCK_SCALE_PAIRS(factors[0], BLOCK_FOUR(parts)), sum = sums[r * BLOCK_VECTORS + v];
             for (int i = 1; i < pairs; i++) off = BLOCK_ADD(off, BLOCK_SCALE_PAIRS(factors[i], BLOCK_FOUR(parts + 2 * i)));
-            if (type == Q6_K_WEIGHT) sum = BLOCK_MINUS(sum, BLOCK_LEFT32(off, 5)); /* its weights' zero is 32 */
+            if (type == Q6_K_WEIGHT) sum = BLOCK_SUBTRACT32(sum, BLOCK_LEFT32(off, 5)); /* its weights' zero is 32 */
             BLOCK_FLOAT found = BLOCK_MULTIPLY(BLOCK_HALVES(supers), BLOCK_TO_FLOAT(sum));
             if (WITH_LEAST(type)) found = BLOCK_NEGATIVE_FMA(BLOCK_HALVES(supers + 32), BLOCK_TO_FLOAT(off), found);
             BLOCK_FLOAT *total = totals + r * BLOCK_VECTORS + v;
@@ -329,8 +330,8 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_LOAD_FLOATS
 #undef BLOCK_LOOK_UP
 #undef BLOCK_MADDUBS
-#undef BLOCK_MINUS
 #undef BLOCK_MULTIPLY
+#undef BLOCK_MULTIPLY32
 #undef BLOCK_NAME
 #undef BLOCK_NARROW
 #undef BLOCK_NEGATIVE_FMA
@@ -348,7 +349,7 @@ static void BLOCK_NAME(gemm)(const Gemm *p, int32_t threads) {
 #undef BLOCK_TARGET
 #undef BLOCK_TASK
 #undef BLOCK_SUBTRACT
-#undef BLOCK_TIMES
+#undef BLOCK_SUBTRACT32
 #undef BLOCK_TO_FLOAT
 #undef BLOCK_UNSIGNED
 #undef BLOCK_VECTORS

@@ -21,8 +21,8 @@
 #define BLOCK_ONES() _mm256_set1_epi16(1)
 #define BLOCK_SCALE_PAIRS _mm256_madd_epi16
 #define BLOCK_ADD _mm256_add_epi32
-#define BLOCK_MINUS _mm256_sub_epi32
-#define BLOCK_TIMES _mm256_mullo_epi32
+#define BLOCK_SUBTRACT32 _mm256_sub_epi32
+#define BLOCK_MULTIPLY32 _mm256_mullo_epi32
 #define BLOCK_LEFT32 _mm256_slli_epi32
 #define BLOCK_SUBTRACT _mm256_sub_ps
 #define BLOCK_TO_FLOAT _mm256_cvtepi32_ps
