@@ -22,13 +22,17 @@ GIT_LOG := $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
 BUF := node_modules/.bin/buf
 PUBLISHED := protos/published/draftwire.v1.binpb
 
+# What tests need, and how they run: a group of tests in one worker, the longest groups first.
+TEST_READY := $(READY) $(VERSION) $(if $(shell command -v npm),$(BUF))
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
+
 # An environment of its own for tools that look at what is installed here.
 TOOLS := $(VENV)/tools
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup version demo test test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
+.PHONY: help setup version demo test test-quick test-all durations test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +63,17 @@ $(VERSION): $(HATCHLING) $(GIT_LOG)
 demo: $(READY) $(VERSION) ## Start a verifier and drafters on this machine and watch them work
 	@$(BIN)/draftwire demo
 
-test: $(READY) $(VERSION) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist worksteal $(PYTEST_ARGS)
+test: $(TEST_READY) ## Run the tests of the default tier, 10 minutes (PYTEST_ARGS="-k tree" for some of them)
+	@$(PYTEST) --tier default $(PYTEST_ARGS)
+
+test-quick: $(TEST_READY) ## Run the tests that take least and start no process, 2 minutes
+	@$(PYTEST) --tier quick $(PYTEST_ARGS)
+
+test-all: $(TEST_READY) ## Run all tests
+	@$(PYTEST) --tier all $(PYTEST_ARGS)
+
+durations: $(TEST_READY) ## Run all tests and record what each file takes (tests/durations.json)
+	@$(PYTEST) --tier all --record-durations $(PYTEST_ARGS)
 
 test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'

@@ -1,11 +1,15 @@
-"""Settings that hold for all tests."""
+"""Settings that hold for all tests, and the plugins of the suite."""
 
 import importlib.util
 import os
 
+import pytest
 from hypothesis import settings
 
-TORCH_THREADS = 2
+from tests.harness.suite.tiers import TIERS
+
+TORCH_THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+"""Two workers and their services on two cores: with two threads each they would wait for one another."""
 
 settings.register_profile(
     "short", max_examples=60, stateful_step_count=60, derandomize=True, database=None, deadline=None, print_blob=True
@@ -25,3 +29,26 @@ if importlib.util.find_spec("torch"):
     import torch
 
     torch.set_num_threads(TORCH_THREADS)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("draftwire")
+    group.addoption("--tier", choices=TIERS, default="all", help="which tests run (default: all of those named)")
+    group.addoption("--record-durations", action="store_true", help="write tests/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from tests.harness.suite.budget import Budget
+    from tests.harness.suite.durations import Durations
+    from tests.harness.suite.groups import Groups
+    from tests.harness.suite.skipped import Skipped
+    from tests.harness.suite.tiers import Tiers
+
+    tier, durations = config.option.tier, Durations.recorded()
+    for plugin in (
+        Tiers(tier, durations),
+        Groups(durations),
+        Budget(tier, durations, record=config.option.record_durations),
+        Skipped(),
+    ):
+        config.pluginmanager.register(plugin)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwire import Client
-from tests.harness.waiting import PATIENCE, sometimes
+from tests.harness.waiting import LONG_PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
@@ -38,7 +38,7 @@ def test_methods_are_compared(verifier: "RunningService", good_drafter: str, cli
             env=os.environ | {"PYTHONPATH": str(ROOT / "sdk")},
             capture_output=True,
             text=True,
-            timeout=2 * PATIENCE,
+            timeout=LONG_PATIENCE,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from draftwire import Client
 from tests.harness import processes
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.services import RunningService
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE
 
 if TYPE_CHECKING:
     from tests.harness.services import StartService
@@ -31,7 +31,7 @@ def check(tmp_path: Path) -> Check:
 
     def run(*arguments: str, spares: int = 0) -> tuple[int, dict[str, Any]]:
         command = [sys.executable, "-m", "draftwire.cli", "check", *arguments, "--json", str(found)]
-        done = processes.run(command, capture_output=True, text=True, timeout=4 * PATIENCE, cwd=ROOT, spares=spares)
+        done = processes.run(command, capture_output=True, text=True, timeout=LONG_PATIENCE, cwd=ROOT, spares=spares)
         assert found.exists(), done.stderr
         assert ("Traceback" in done.stderr) is False, done.stderr
         return done.returncode, json.loads(found.read_text())

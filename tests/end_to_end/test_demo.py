@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness import processes
-from tests.harness.waiting import PATIENCE, sometimes
+from tests.harness.waiting import LONG_PATIENCE, sometimes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ def test_the_demo() -> None:
             env=os.environ | processes.ENVIRONMENT,
             capture_output=True,
             text=True,
-            timeout=2 * PATIENCE,
+            timeout=LONG_PATIENCE,
             spares=4,
         )
         if done.returncode == 1 and "the request ended before" in done.stderr:

@@ -22,7 +22,7 @@ from tests.harness import processes
 from tests.harness.checkout import MODELS
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.services import StartService
-from tests.harness.waiting import PATIENCE, sometimes
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
 
 PROMPTS = ["def fib(n):", "import os\n", "class Node:\n"]
 
@@ -72,7 +72,7 @@ def test_a_refreshed_draft_takes_over(
                     "--out", str(out), "--rounds", "1", "--requests", "12", "--steps", "25", "--batch-size", "4",
                     "--learning-rate", "3e-3", "--trial-requests", "2", "--nice", "0",
                 ],
-                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=2 * PATIENCE,
+                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=LONG_PATIENCE,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             assert "v00001: promoted" in done.stdout or "v00001: withdrawn" in done.stdout
@@ -123,7 +123,7 @@ def test_a_refreshed_head_takes_over(
                     "--rounds", "1", "--requests", "12", "--steps", "60", "--batch-size", "4", "--learning-rate",
                     "1e-2", "--trial-requests", "2", "--nice", "0",
                 ],
-                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=2 * PATIENCE,
+                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=LONG_PATIENCE,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             assert "v00001: promoted" in done.stdout or "v00001: withdrawn" in done.stdout

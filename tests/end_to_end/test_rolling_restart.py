@@ -24,7 +24,7 @@ from draftwire import AsyncClient, Client, RetryPolicy, Speculation
 from tests.harness.gateway_process import GatewayProcess
 from tests.harness.lasting_address import lasting_address
 from tests.harness.service_process import ServiceProcess
-from tests.harness.waiting import PATIENCE, eventually, sometimes
+from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
@@ -80,7 +80,7 @@ class Load:
 
     async def _by_sdk(self, prompt: str, number: int) -> AsyncIterator[str]:
         addresses = [self.verifiers[number % 2], self.verifiers[1 - number % 2]]
-        async with AsyncClient(addresses, timeout=PATIENCE, retry=PATIENT) as client:
+        async with AsyncClient(addresses, timeout=LONG_PATIENCE, retry=PATIENT) as client:
             stream = client.stream(prompt, ignore_eos=True, **OPTIONS)
             async for chunk in stream:
                 yield chunk.text
@@ -88,11 +88,11 @@ class Load:
 
     async def _by_http(self, prompt: str, number: int) -> AsyncIterator[str]:
         body = {"prompt": prompt, "model": "target", "stream": True, "ignore_eos": True, **OPTIONS}
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + LONG_PATIENCE
         for attempt in itertools.count():
             assert time.monotonic() < end, "no gateway takes the request"
             url = self.gateways[(number + attempt) % 2]
-            async with httpx.AsyncClient(timeout=PATIENCE) as client:
+            async with httpx.AsyncClient(timeout=LONG_PATIENCE) as client:
                 try:
                     response = await client.send(
                         client.build_request("POST", f"{url}/v1/completions", json=body), stream=True
@@ -126,7 +126,7 @@ def under_load(load: Load) -> Iterator[None]:
             yield
         finally:
             load.ended = True
-        load.running.result(PATIENCE)
+        load.running.result(LONG_PATIENCE)
 
 
 class Fleet:
@@ -162,12 +162,12 @@ class Fleet:
         self._end(old)
         self.gateways[index] = self._start_gateway(old.address)
         url = self.gateways[index].url
-        eventually(lambda: httpx.get(f"{url}/health", timeout=PATIENCE).is_success, "the gateway is back")
+        eventually(lambda: httpx.get(f"{url}/health", timeout=LONG_PATIENCE).is_success, "the gateway is back")
 
     def drafters_are_back(self) -> None:
         """Waits until each verifier has both drafters."""
         for verifier in self.verifiers:
-            with Client(verifier.address, timeout=PATIENCE, retry=PATIENT) as client:
+            with Client(verifier.address, timeout=LONG_PATIENCE, retry=PATIENT) as client:
                 eventually(
                     lambda client=client: (
                         {(each.name, each.address, each.state) for each in client.drafters.list()}
@@ -207,7 +207,7 @@ def fleet(
 
 def test_no_request_fails_while_everything_is_restarted(fleet: Fleet) -> None:
     verifiers = [each.address for each in fleet.verifiers]
-    with Client(verifiers[0], timeout=PATIENCE) as client:
+    with Client(verifiers[0], timeout=LONG_PATIENCE) as client:
         plain = Speculation(enabled=False)
         expected = [client.generate(each, ignore_eos=True, speculation=plain, **OPTIONS).text for each in PROMPTS]
     load = Load(expected, verifiers, [each.url for each in fleet.gateways])
@@ -227,5 +227,5 @@ def test_no_request_fails_while_everything_is_restarted(fleet: Fleet) -> None:
 
         assert load.resumes or sometimes(resumed, "a request that has begun is resumed")
     for verifier in fleet.verifiers:
-        with Client(verifier.address, timeout=PATIENCE, retry=PATIENT) as client:
+        with Client(verifier.address, timeout=LONG_PATIENCE, retry=PATIENT) as client:
             eventually(lambda client=client: client.model_info().engine.running_sequences == 0, "nothing is left over")

@@ -40,6 +40,7 @@ class _ForkServer:
 
     def __init__(self) -> None:
         self.environment = os.environ | ENVIRONMENT
+        self.pid: int | None = None
         self._connection: socket.socket | None = None
 
     def start(self, start: Start, streams: tuple[int, int, int]) -> int:
@@ -63,12 +64,18 @@ class _ForkServer:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        self.pid = process.pid
         atexit.register(process.wait)
         atexit.register(ours.close)  # runs first, which ends the process
         return ours
 
 
 _SERVER = _ForkServer()
+
+
+def shared_processes() -> frozenset[int]:
+    """The fork server, which works for all tests of this process."""
+    return frozenset() if _SERVER.pid is None else frozenset({_SERVER.pid})
 
 
 def ended(pid: int) -> bool:

@@ -1,12 +1,12 @@
 """Fixtures with services of the bundled models as processes, for the packages that test whole services."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.suite.spine import Spine
 
 __all__ = ["good_drafter", "logs", "shared", "verifier"]
 
@@ -17,16 +17,10 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared(logs: Path) -> Iterator[Callable[..., RunningService]]:
-    """Starts services that live for the whole session."""
-    with ExitStack() as running:
-
-        def start(module: str, model: str, *flags: str) -> RunningService:
-            service = RunningService(module, model, flags, logs)
-            running.callback(service.kill)
-            return service
-
-        yield start
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RunningService]]:
+    """Starts services that live until the run ends, each of them once in a run."""
+    with Spine(tmp_path_factory) as spine:
+        yield spine.service
 
 
 @pytest.fixture(scope="session")

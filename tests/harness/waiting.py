@@ -6,8 +6,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 240.0
-"""Time limit in seconds of every wait in a test, long enough for a busy machine."""
+PATIENCE = 20.0
+"""Time limit in seconds of a wait for something that takes well below a second: a busy machine still gets there, and a
+failure costs seconds."""
+LONG_PATIENCE = 240.0
+"""Time limit in seconds of a wait for whole programs and for starts of services."""
 TRIES = 10
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from tests.harness.checkout import ROOT
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
 
 def test_both_services_run_and_agree() -> None:
@@ -15,7 +15,7 @@ def test_both_services_run_and_agree() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=4 * PATIENCE,
+        timeout=LONG_PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.deploy.dockerfile import Dockerfile, Image
 from tests.harness.lasting_address import lasting_address
-from tests.harness.waiting import PATIENCE, eventually
+from tests.harness.waiting import LONG_PATIENCE, eventually
 
 
 def wait_for_drafters(client: Client) -> None:
@@ -53,13 +53,13 @@ class Running:
             cwd=self.log.parent,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=LONG_PATIENCE,
             check=False,
         )
 
     def wait_healthy(self) -> None:
         """Waits until the health check succeeds."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LONG_PATIENCE
         while (probe := self.probe()).returncode != 0:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, f"{probe.stderr}\n{self.log.read_text()}"
@@ -69,7 +69,7 @@ class Running:
         """Stops the process with the images' stop signal and returns its exit status."""
         self.process.terminate()
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(LONG_PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -140,7 +140,7 @@ class SteppedEngine(VerificationEngine):
             and len(sequence.tokens) <= sequence.spec.max_length - 2
             for sequence in self._running.values()
         )
-        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 8 else 0.0
+        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 2 else 0.0
 
     def step(self) -> StepResult:
         self._waiting_since = None
