@@ -63,24 +63,6 @@ def figures_of(
 
 
 @pytest.mark.usefixtures("small")
-def test_the_whole_benchmark_on_a_cpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    figures, status = figures_of(monkeypatch, capsys)
-    assert status == 0
-    assert figures["device"] == "a CPU: this tries the code, and says nothing of GPUs"
-    assert figures["hash has the CPU's bits"] is True
-    assert figures["sampling 8 rows of 8192: both ways alike"] is True
-    assert figures["target: captured steps have the same bits"] is True
-    assert figures["draft, graphs, context 16: ms of 5 rows"]["runs"] == 1
-    assert figures["target, no graphs, context 16: ms of 3 sequences"]["median"] > 0
-    assert figures["target: prompt of 512 tokens, ms"]["runs"] == 1 and figures["draft: prompt tokens/s"] > 0
-    for kind in ("graphs", "no graphs"):
-        for temperature in (0, 1):
-            assert figures[f"{kind}, T = {temperature}: drafted tokens that are the plain ones"].endswith(" of 4")
-            assert figures[f"{kind}, T = {temperature}: speed-up"] > 0
-    assert figures["reproducible: greedy tokens that flip beside 8 others"].startswith("0 of ")
-
-
-@pytest.mark.usefixtures("small")
 def test_a_known_model_s_shape_at_several_contexts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,6 +115,28 @@ def test_a_run_that_is_ended_leaves_what_it_has_found(
     assert saved == figures and saved["found"] == 2
     assert not any(name.startswith(("found too late", "sampling")) for name in saved)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+class TestAllParts:
+    @pytest.mark.usefixtures("small")
+    def test_the_whole_benchmark_on_a_cpu(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        figures, status = figures_of(monkeypatch, capsys)
+        assert status == 0
+        assert figures["device"] == "a CPU: this tries the code, and says nothing of GPUs"
+        assert figures["hash has the CPU's bits"] is True
+        assert figures["sampling 8 rows of 8192: both ways alike"] is True
+        assert figures["target: captured steps have the same bits"] is True
+        assert figures["draft, graphs, context 16: ms of 5 rows"]["runs"] == 1
+        assert figures["target, no graphs, context 16: ms of 3 sequences"]["median"] > 0
+        assert figures["target: prompt of 512 tokens, ms"]["runs"] == 1 and figures["draft: prompt tokens/s"] > 0
+        for kind in ("graphs", "no graphs"):
+            for temperature in (0, 1):
+                assert figures[f"{kind}, T = {temperature}: drafted tokens that are the plain ones"].endswith(" of 4")
+                assert figures[f"{kind}, T = {temperature}: speed-up"] > 0
+        assert figures["reproducible: greedy tokens that flip beside 8 others"].startswith("0 of ")
 
 
 @pytest.mark.parametrize(

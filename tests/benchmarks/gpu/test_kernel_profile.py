@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks.gpu import kernel_profile
 
+pytestmark = pytest.mark.slow
+
 
 def test_steps_are_profiled(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     options = ["--device", "cpu", "--shape", "pair", "--context", "16", "--steps", "2"]

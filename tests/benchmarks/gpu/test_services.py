@@ -4,8 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import LONG_PATIENCE
+
+pytestmark = pytest.mark.slow
 
 
 def test_both_services_run_and_agree() -> None:

@@ -10,6 +10,8 @@ from benchmarks.laws.verifier_runners import FailingOver, FromCache, Preempting
 from draftwire import AsyncClient
 from tests.harness.checkout import MODELS
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [f"def function_{number}(value):\n    return value + {number}" for number in range(12)]
 TARGET, DRAFT = MODELS / "hybrid-target", MODELS / "hybrid-draft"
 
