@@ -1,6 +1,5 @@
 """AMX's products of weights in blocks give the bits of all others: with emulated tiles, on any processor with VNNI."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,11 +14,13 @@ from speculative_engine.kernels.library import GEMM_KERNELS
 from tests.harness.engine.random_blocks import random_blocks
 from tests.harness.kernels.driver import DRIVER, compile_driver, products
 from tests.harness.kernels.gemm_kinds import number_of
+from tests.harness.suite.skipped import needs
 
-COMPILER = shutil.which("gcc")
+COMPILER = "gcc"
 OUTPUTS, INPUTS, GROUP = 37, 512, 64
 pytestmark = [
-    pytest.mark.skipif(COMPILER is None, reason="needs GCC"),
+    pytest.mark.slow,
+    needs(COMPILER),
     pytest.mark.skipif(not build.LIBRARY.exists(), reason="the compiled library was not built"),
 ]
 
@@ -42,7 +43,7 @@ def test_tiles_give_the_same_bits(tmp_path: Path) -> None:
     weights += [CompiledGroupGemm(integers, bits, OUTPUTS, INPUTS, GROUP) for bits in (4, 8)]
     calls, program = tmp_path / "calls", tmp_path / "program"
     calls.write_bytes(b"".join(products(weights, OUTPUTS, INPUTS)))
-    compile_driver(str(COMPILER), program, '-DDRAFTWIRE_TILES="emulated_tiles.h"', f"-I{DRIVER.parent}", "-O1")
+    compile_driver(COMPILER, program, '-DDRAFTWIRE_TILES="emulated_tiles.h"', f"-I{DRIVER.parent}", "-O1")
     found = {subprocess.run([program, calls, str(kind)], check=True, capture_output=True).stdout for kind in kinds}
     (same,) = found
     assert same

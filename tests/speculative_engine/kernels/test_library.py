@@ -15,10 +15,12 @@ from speculative_engine.kernels import build, structs
 from speculative_engine.kernels import library as compiled_library
 from speculative_engine.kernels.library import LibraryMismatchError
 from speculative_engine.model.packed_model import PackedModel
+from tests.harness import processes
+from tests.harness.waiting import LONG_PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")]
 
 REMEDY = "make setup.*python -m speculative_engine.kernels.build.*reinstalling draftwire-services"
 
@@ -102,13 +104,13 @@ def test_no_service_starts_with_a_refused_library(service: str, tmp_path: Path) 
         f"library.LIBRARY = Path({str(tmp_path / build.LIBRARY.name)!r}); library.LIBRARY.write_bytes(b'none'); "
         f"from {service}.process import main; sys.exit(main())"
     )
-    ended = subprocess.run(
+    ended = processes.run(
         [sys.executable, "-c", program, "--model", str(ROOT / "models/draft"), "--listen", "127.0.0.1:0"],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+        cwd=ROOT,
+        env=os.environ | processes.ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=300,
-        check=False,
+        timeout=LONG_PATIENCE,
     )
     assert ended.returncode != 0
     assert "rebuild it" in ended.stdout + ended.stderr

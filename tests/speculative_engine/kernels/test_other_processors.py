@@ -1,6 +1,5 @@
 """The library on ARM gives the bits that it gives here: built by a cross compiler and run by an emulator."""
 
-import shutil
 import struct
 import subprocess
 import zipfile
@@ -35,15 +34,14 @@ from tests.harness.kernels.driver import (
 )
 from tests.harness.kernels.gemm_kinds import NUMBERS
 from tests.harness.kernels.recurrences import SHAPES, RandomRecurrence
+from tests.harness.suite.skipped import needs
 from tests.harness.wheels import build_wheels
 
-COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
-NATIVE = shutil.which("gcc")
+COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+NATIVE = "gcc"
 pytestmark = [
-    pytest.mark.skipif(
-        COMPILER is None or EMULATOR is None or NATIVE is None,
-        reason="needs Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user",
-    ),
+    pytest.mark.slow,
+    needs(COMPILER, EMULATOR, NATIVE),
     pytest.mark.skipif(not build.LIBRARY.exists(), reason="the compiled library was not built"),
 ]
 
@@ -162,7 +160,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(calls: Path) -> bytes:
     """The results of this machine's library."""
     program = calls.with_name("native")
-    subprocess.run([str(NATIVE), f"-I{build.SOURCES}", str(DRIVER), str(build.LIBRARY), "-o", str(program)], check=True)
+    subprocess.run([NATIVE, f"-I{build.SOURCES}", str(DRIVER), str(build.LIBRARY), "-o", str(program)], check=True)
     kinds = [str(NUMBERS[name]) for name in ("baseline", "avx2", "avxvnni", "avx512", "avx512vnni") if name in NUMBERS]
     found = {subprocess.run([program, calls, kind], check=True, capture_output=True).stdout for kind in kinds}
     (same,) = found
@@ -173,7 +171,7 @@ def here(calls: Path) -> bytes:
 def compiled_by_gcc(place: Path) -> Path:
     """The driver with the library's sources, compiled by Debian's cross compiler."""
     program = place / "by-gcc"
-    compile_driver(str(COMPILER), program)
+    compile_driver(COMPILER, program)
     return program
 
 
@@ -185,7 +183,7 @@ def of_the_wheel(place: Path) -> Path:
         library.write_bytes(wheel.read(f"draftwire_services/{build.LIBRARY.relative_to(ROOT)}"))
     program = place / "of-the-wheel"
     linked = [f"-I{build.SOURCES}", str(DRIVER), str(library), "-Wl,-rpath,$ORIGIN", "-o", str(program)]
-    subprocess.run([str(COMPILER), *linked], check=True, timeout=build.COMPILE_SECONDS)
+    subprocess.run([COMPILER, *linked], check=True, timeout=build.COMPILE_SECONDS)
     return program
 
 
@@ -204,7 +202,7 @@ def emulated(request: pytest.FixtureRequest, calls: Path) -> Path:
 def test_arm_gives_the_same_bits(
     processor: str, kind: int, used: int, emulated: Path, calls: Path, here: bytes
 ) -> None:
-    command = [str(EMULATOR), "-L", LIBC, "-cpu", processor, str(emulated), str(calls), str(kind)]
+    command = [EMULATOR, "-L", LIBC, "-cpu", processor, str(emulated), str(calls), str(kind)]
     ended = subprocess.run(command, check=True, capture_output=True)
     assert int(ended.stderr) == used
     assert ended.stdout == here
