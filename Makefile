@@ -32,7 +32,7 @@ TOOLS := $(VENV)/tools
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup version demo test test-quick test-all durations test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
+.PHONY: help setup version demo test test-quick test-slow test-all durations test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ test: $(TEST_READY) ## Run the tests of the default tier, 10 minutes (PYTEST_ARG
 
 test-quick: $(TEST_READY) ## Run the tests that take least and start no process, 2 minutes
 	@$(PYTEST) --tier quick $(PYTEST_ARGS)
+
+test-slow: $(TEST_READY) ## Run the slow tests (PYTEST_ARGS="FILE ..." for those of some files)
+	@$(PYTEST) --tier slow $(PYTEST_ARGS)
 
 test-all: $(TEST_READY) ## Run all tests
 	@$(PYTEST) --tier all $(PYTEST_ARGS)

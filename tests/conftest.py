@@ -51,4 +51,4 @@ def pytest_configure(config: pytest.Config) -> None:
         Budget(tier, durations, record=config.option.record_durations),
         Skipped(),
     ):
-        config.pluginmanager.register(plugin)
+        config.pluginmanager.register(plugin, f"draftwire {type(plugin).__name__}")

@@ -17,7 +17,7 @@ class Durations:
 
     def __init__(self, seconds: Mapping[str, float]) -> None:
         """seconds: by path from the root of the checkout."""
-        self._seconds = dict(seconds)
+        self.by_file = dict(seconds)
 
     @classmethod
     def recorded(cls) -> Durations:
@@ -26,10 +26,10 @@ class Durations:
 
     def seconds(self, file: str) -> float:
         """The processor seconds of a file."""
-        return self._seconds.get(file, 0.0)
+        return self.by_file.get(file, 0.0)
 
     def record(self, seconds: Mapping[str, float]) -> None:
         """Writes the file again, with these seconds for the files that have run."""
-        found = {name: each for name, each in {**self._seconds, **seconds}.items() if (FILE.parents[1] / name).exists()}
+        found = {name: each for name, each in {**self.by_file, **seconds}.items() if (FILE.parents[1] / name).exists()}
         rounded = {name: round(each, 1) for name, each in sorted(found.items()) if round(each, 1) > 0}
         FILE.write_text(json.dumps(rounded, indent=0) + "\n")

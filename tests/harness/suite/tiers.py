@@ -1,4 +1,4 @@
-"""Tiers of the suite: quick, default and all. A whole file or a whole class is in a tier, never a single parameter.
+"""Tiers of the suite: quick, default, slow and all. Whole files and classes are in a tier, never a single parameter.
 
 A file is slow if it says `pytestmark = pytest.mark.slow` (or begins its list of marks so), a class if
 `@pytest.mark.slow` stands before it. A slow file is not even imported in the other tiers. The quick tier is the default
@@ -15,7 +15,7 @@ import pytest
 
 from tests.harness.suite.durations import Durations
 
-TIERS = ("quick", "default", "all")
+TIERS = ("quick", "default", "slow", "all")
 QUICK_SECONDS = 2.0
 """Processor time of a file, in seconds, above which it is not in the quick tier."""
 SLOW_SECONDS = 900.0
@@ -33,7 +33,7 @@ class Tiers:
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
         """Leaves out whole files before they are imported."""
-        if self.tier == "all" or not collection_path.match("test_*.py"):
+        if self.tier in ("slow", "all") or not collection_path.match("test_*.py"):
             return None
         text = collection_path.read_text(encoding="utf-8")
         if _SLOW_FILE.search(text):
@@ -55,8 +55,10 @@ class Tiers:
                 raise pytest.UsageError(f"{item.nodeid}: `slow` marks a whole file or a whole class")
         if self.tier == "all":
             return
-        left_out = {"default": ("slow",), "quick": ("slow", "processes")}[self.tier]
-        chosen = [item for item in items if not any(item.get_closest_marker(mark) for mark in left_out)]
+        left_out = ("slow", "processes") if self.tier == "quick" else ("slow",)
+        chosen = [
+            item for item in items if any(item.get_closest_marker(mark) for mark in left_out) == (self.tier == "slow")
+        ]
         if len(chosen) < len(items):
             kept = set(chosen)
             config.hook.pytest_deselected(items=[item for item in items if item not in kept])

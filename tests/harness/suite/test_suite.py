@@ -1,0 +1,192 @@
+"""The suite's own plugins, on small suites: tiers, groups, budget and the list of what was skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.suite.run_directory import made_once
+
+pytest_plugins = ["pytester"]
+
+PLUGINS = "from tests.conftest import pytest_addoption, pytest_configure\n"
+SMALL_BUDGET = """
+import tests.conftest
+from tests.conftest import pytest_addoption
+
+def pytest_configure(config):
+    tests.conftest.pytest_configure(config)
+    config.pluginmanager.get_plugin("draftwire Budget").test_seconds = 0.2
+"""
+SLOW_CLASS = """
+import pytest
+
+def test_cheap():
+    pass
+
+@pytest.mark.slow
+class TestCrossings:
+    @pytest.mark.parametrize("kind", ["first", "second"])
+    def test_kinds(self, kind):
+        pass
+"""
+NEVER_IMPORTED = "import pytest\npytestmark = pytest.mark.slow\nraise AssertionError('imported')\n"
+PROCESSES = "import pytest\npytestmark = pytest.mark.processes\ndef test_it(): pass\n"
+SPENDS = """
+import time
+
+import pytest
+
+def spend():
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+
+@pytest.fixture(scope="module")
+def model():
+    spend()
+
+def test_with_a_shared_fixture(model):
+    pass
+
+def test_by_itself():
+    spend()
+
+@pytest.mark.slow
+class TestCrossings:
+    def test_by_itself(self):
+        spend()
+"""
+ENDS_A_PROCESS = """
+import subprocess, sys
+
+def test_a_process():
+    subprocess.run([sys.executable, "-S", "-c", "while __import__('time').process_time() < 0.4: pass"], check=True)
+"""
+SERVICES = """
+import pytest
+from tests.harness.services import RunningService
+
+@pytest.fixture(scope="session")
+def verifier() -> RunningService:
+    return None
+
+@pytest.fixture
+def client(verifier):
+    return None
+
+def test_a_client(client):
+    pass
+
+def test_nothing():
+    pass
+"""
+REGISTERED = """
+import pytest
+from tests.conftest import pytest_addoption, pytest_configure
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        print(item.name, "is in", *item.get_closest_marker("xdist_group").args)
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    """An empty suite with the plugins."""
+    pytester.makeconftest(PLUGINS)
+    pytester.makeini(
+        "[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n    slow: slow\n    processes: processes\n"
+    )
+    return pytester
+
+
+@pytest.mark.parametrize(("tier", "count"), [("default", 2), ("quick", 1), ("all", 4), ("slow", 2)])
+def test_a_tier_has_its_files_and_classes(suite: pytest.Pytester, tier: str, count: int) -> None:
+    suite.makepyfile(test_kinds=SLOW_CLASS, test_services=PROCESSES)
+    suite.runpytest_inprocess("--tier", tier).assert_outcomes(
+        passed=count, deselected={"default": 2, "quick": 2, "all": 0, "slow": 2}[tier]
+    )
+
+
+def test_a_slow_file_is_not_imported(suite: pytest.Pytester) -> None:
+    suite.makepyfile(test_cheap="def test_it(): pass", test_slow=NEVER_IMPORTED)
+    suite.runpytest_inprocess("--tier", "default").assert_outcomes(passed=1)
+    suite.runpytest_inprocess("--tier", "all").assert_outcomes(errors=1)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "@pytest.mark.slow\ndef test_it(): pass",
+        "@pytest.mark.parametrize('n', [0, pytest.param(1, marks=pytest.mark.slow)])\ndef test_it(n): pass",
+    ],
+    ids=["a function", "a parameter"],
+)
+def test_no_test_is_slow_by_itself(suite: pytest.Pytester, test: str) -> None:
+    suite.makepyfile(f"import pytest\n{test}\n")
+    result = suite.runpytest_inprocess("--tier", "default")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*`slow` marks a whole file or a whole class"])
+
+
+def test_a_test_that_uses_too_much_fails(suite: pytest.Pytester) -> None:
+    suite.makeconftest(SMALL_BUDGET)
+    suite.makepyfile(test_them=SPENDS)
+    result = suite.runpytest_inprocess("--tier", "all")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["used 0.* processor seconds, and a test of the default tier may use 0.2*", "*fixture model, for*"]
+    )
+
+
+def test_what_its_processes_use_counts(suite: pytest.Pytester) -> None:
+    suite.makeconftest(SMALL_BUDGET)
+    suite.makepyfile(ENDS_A_PROCESS)
+    suite.runpytest_inprocess("--tier", "default").assert_outcomes(failed=1)
+
+
+def test_users_of_a_service_are_one_group(suite: pytest.Pytester) -> None:
+    suite.makeconftest(REGISTERED)
+    suite.makepyfile(test_services=SERVICES, test_others="def test_others(): pass")
+    suite.runpytest_inprocess("-s").stdout.fnmatch_lines_random(
+        ["*test_a_client is in services", "*test_nothing is in test_services", "*test_others is in test_others"]
+    )
+
+
+def test_missing_programs_are_listed_once(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        "import pytest\nfrom tests.harness.suite.skipped import needs, skip_without\n"
+        "@needs('no-such-program')\ndef test_first(): pass\n"
+        "def test_second(): skip_without('no-such-program')\n"
+        "def test_third(): pytest.skip('it is Sunday')\n"
+    )
+    suite.runpytest_inprocess().stdout.fnmatch_lines(
+        ["*2  no-such-program is not installed", "*apt-get install no-such-program", "*1  it is Sunday"]
+    )
+
+
+def test_the_slow_part_of_a_run_is_made_once(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def make(place: Path) -> None:
+        made.append(1)
+        (place / "weights").write_text("1")
+
+    for worker in ("popen-gw0", "popen-gw1", "popen-gw0"):
+        factory = Factory(tmp_path / worker)
+        assert (made_once(factory, "model", make) / "weights").read_text() == "1"
+    assert made == [1]
+
+
+class Factory:
+    """The part of pytest's factory of directories that tells a worker's own."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        base.mkdir(exist_ok=True)
+
+    def getbasetemp(self) -> Path:
+        return self._base
