@@ -59,26 +59,61 @@ def assert_same_bits(found: Rows, expected: Rows) -> None:
     assert not different, f"{len(different)} of {len(shared)} rows differ, the shortest after {min(different)} tokens"
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("case", CASES)
-def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -> None:
-    name, changes = CASES[case]
-    check_company(packed(tiny_model(name, dtype, **changes)))
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    "case",
+    ("case", "dtype"),
     [
-        "inputs by token, shared keys",
-        "experts, sinks",
-        "experts, each with norms",
-        "gated attention, delta nets",
-        "short convolutions",
+        ("grouped heads", torch.float32),
+        ("odd widths", torch.bfloat16),
+        ("fused", torch.bfloat16),
+        ("fused, sliding window", torch.float32),
+        ("softcap", torch.float32),
+        ("sinks", torch.bfloat16),
+        ("learned positions", torch.float32),
     ],
+    ids=str,
+)
+def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -> None:
+    check_case(case, dtype)
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        ("experts, sinks", torch.bfloat16),
+        ("gated attention, delta nets", torch.float32),
+        ("short convolutions", torch.bfloat16),
+    ],
+    ids=str,
 )
 def test_so_they_have_between_blocks_of_transformers(case: str, dtype: torch.dtype) -> None:
     check_company(packed(fused_model(case, dtype)))
+
+
+@pytest.mark.slow
+class TestEveryModel:
+    @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+    @pytest.mark.parametrize("case", CASES)
+    def test_rows_have_the_same_bits_in_any_company(self, case: str, dtype: torch.dtype) -> None:
+        check_case(case, dtype)
+
+    @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+    @pytest.mark.parametrize(
+        "case",
+        [
+            "inputs by token, shared keys",
+            "experts, sinks",
+            "experts, each with norms",
+            "gated attention, delta nets",
+            "short convolutions",
+        ],
+    )
+    def test_so_they_have_between_blocks_of_transformers(self, case: str, dtype: torch.dtype) -> None:
+        check_company(packed(fused_model(case, dtype)))
+
+
+def check_case(case: str, dtype: torch.dtype) -> None:
+    name, changes = CASES[case]
+    check_company(packed(tiny_model(name, dtype, **changes)))
 
 
 def check_company(model: PackedModel) -> None:
@@ -100,12 +135,31 @@ IN_8_BITS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("kernels", ["auto", "torch"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("case", IN_8_BITS)
+@pytest.mark.parametrize(
+    ("case", "dtype", "kernels"),
+    [
+        ("fused", torch.bfloat16, "auto"),
+        ("fused, sliding window", torch.float32, "torch"),
+        ("softcap", torch.float32, "auto"),
+    ],
+    ids=str,
+)
 def test_rows_have_the_same_bits_with_keys_and_values_in_8_bits(
     case: str, dtype: torch.dtype, kernels: Kernels
 ) -> None:
+    check_8_bits(case, dtype, kernels)
+
+
+@pytest.mark.slow
+class TestEveryModelIn8Bits:
+    @pytest.mark.parametrize("kernels", ["auto", "torch"])
+    @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+    @pytest.mark.parametrize("case", IN_8_BITS)
+    def test_rows_have_the_same_bits(self, case: str, dtype: torch.dtype, kernels: Kernels) -> None:
+        check_8_bits(case, dtype, kernels)
+
+
+def check_8_bits(case: str, dtype: torch.dtype, kernels: Kernels) -> None:
     name, changes = IN_8_BITS[case]
     before = kernels_in_use()
     use_kernels(kernels)
@@ -131,10 +185,20 @@ def test_many_blocks_of_keys(dtype: torch.dtype) -> None:
     assert_same_bits(walk(model, texts, [1105, 702], seed=2, chunk=1150), alone)
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
-def test_threads_change_no_bit(dtype: torch.dtype, threads: int) -> None:
+def test_threads_change_no_bit() -> None:
     """With the same number of threads throughout, each row has the same bits in any company."""
+    check_threads(torch.bfloat16, 3)
+
+
+@pytest.mark.slow
+class TestThreads:
+    @pytest.mark.parametrize("threads", [2, 3])
+    @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+    def test_they_change_no_bit(self, dtype: torch.dtype, threads: int) -> None:
+        check_threads(dtype, threads)
+
+
+def check_threads(dtype: torch.dtype, threads: int) -> None:
     torch.set_num_threads(threads)
     model = packed(tiny_model("Llama", dtype, intermediate_size=1300, num_hidden_layers=1))
     texts = [random_tokens(400, seed=1), random_tokens(30, seed=2)]
@@ -151,20 +215,39 @@ SAMPLINGS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("case", "kv_dtype"),
+    ("case", "kv_dtype", "dtype"),
     [
-        ("grouped heads", "auto"),
-        ("wide", "auto"),
-        ("sliding window", "auto"),
-        ("softcap", "auto"),
-        ("fused", "q8_0"),
-        ("fused", "float16"),
-        ("softcap", "float16"),
+        ("sliding window", "auto", torch.float32),
+        ("fused", "q8_0", torch.bfloat16),
+        ("softcap", "float16", torch.float32),
     ],
+    ids=str,
 )
 def test_tokens_are_the_same_however_they_come_about(case: str, kv_dtype: KvDtype, dtype: torch.dtype) -> None:
+    check_tokens(case, kv_dtype, dtype)
+
+
+@pytest.mark.slow
+class TestTokensOfMoreModels:
+    @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+    @pytest.mark.parametrize(
+        ("case", "kv_dtype"),
+        [
+            ("grouped heads", "auto"),
+            ("wide", "auto"),
+            ("sliding window", "auto"),
+            ("softcap", "auto"),
+            ("fused", "q8_0"),
+            ("fused", "float16"),
+            ("softcap", "float16"),
+        ],
+    )
+    def test_they_are_the_same_however_they_come_about(self, case: str, kv_dtype: KvDtype, dtype: torch.dtype) -> None:
+        check_tokens(case, kv_dtype, dtype)
+
+
+def check_tokens(case: str, kv_dtype: KvDtype, dtype: torch.dtype) -> None:
     name, changes = CASES[case]
     model = packed(tiny_model(name, dtype, **changes), kv_dtype=kv_dtype)
     prompts = [random_tokens(count, seed=count) for count in (124, 7, 60, 1, 120)]

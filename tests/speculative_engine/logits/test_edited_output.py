@@ -155,11 +155,17 @@ def changes(tokenizer: Any, plain: list[int]) -> dict[str, LogitChanges]:
 @pytest.fixture(scope="module")
 def cases(changes: dict[str, LogitChanges]) -> list[Case]:
     sampled = SamplingParams(temperature=0.8, seed=5)
-    every = [
-        Case(each, sampling) for each in changes.values() for sampling in (SamplingParams(temperature=0.0), sampled)
-    ]
+    greedy = SamplingParams(temperature=0.0)
+    every = [Case(each, sampled if at % 2 else greedy) for at, each in enumerate(changes.values())]
     typical = SamplingParams(temperature=0.8, top_p=0.95, typical_p=0.6, seed=6)
     return [*every, Case(sampling=typical), Case(changes["all"], typical)]
+
+
+@pytest.fixture(scope="module")
+def others(changes: dict[str, LogitChanges]) -> list[Case]:
+    """The changes with the sampling that they do not have in `cases`."""
+    sampled, greedy = SamplingParams(temperature=0.8, seed=5), SamplingParams(temperature=0.0)
+    return [Case(each, greedy if at % 2 else sampled) for at, each in enumerate(changes.values())]
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +190,28 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_output_is_the_same_however_it_is_drafted(
+    way: str,
+    target: PackedModel,
+    draft: PackedModel,
+    prompt: list[int],
+    cases: list[Case],
+    ends: list[int],
+    expected: list[list[int]],
+) -> None:
+    check_way(way, target, draft, prompt, cases, ends, expected)
+
+
+@pytest.mark.slow
+class TestTheOtherSampling:
+    @pytest.mark.parametrize("way", WAYS)
+    def test_the_output_is_the_same_however_it_is_drafted(
+        self, way: str, target: PackedModel, draft: PackedModel, prompt: list[int], others: list[Case], ends: list[int]
+    ) -> None:
+        expected = [run(target, prompt, [case], ends=ends).tokens[0] for case in others]
+        check_way(way, target, draft, prompt, others, ends, expected)
+
+
+def check_way(
     way: str,
     target: PackedModel,
     draft: PackedModel,
@@ -221,19 +249,23 @@ def test_each_change_changes_the_greedy_output(
 def test_each_does_what_it_promises(
     target: PackedModel, draft: PackedModel, prompt: list[int], plain: list[int], ends: list[int], tokenizer: Any
 ) -> None:
-    hot = [SamplingParams(temperature=1.2, seed=seed) for seed in range(6)]
+    hot = [SamplingParams(temperature=1.2, seed=seed) for seed in range(4)]
     banned, allowed, word = plain[:4], list(range(100, 160)), spelled(tokenizer, "first")
-    banning = run(target, prompt, [Case(LogitChanges(banned_token_ids=banned), each) for each in hot], draft=draft)
-    assert not {token for tokens in banning.tokens for token in tokens} & set(banned)
-    allowing = run(target, prompt, [Case(LogitChanges(allowed_token_ids=allowed), each) for each in hot], draft=draft)
-    assert {token for tokens in allowing.tokens for token in tokens} <= set(allowed)
+    promises = [
+        LogitChanges(banned_token_ids=banned),
+        LogitChanges(allowed_token_ids=allowed),
+        LogitChanges(logit_bias={777: 100.0}),
+        LogitChanges(bad_words=word),
+    ]
+    ran = run(target, prompt, [Case(changes, each) for changes in promises for each in hot], draft=draft).tokens
+    banning, allowing, forced, without = (ran[first : first + 4] for first in (0, 4, 8, 12))
+    assert not {token for tokens in banning for token in tokens} & set(banned)
+    assert {token for tokens in allowing for token in tokens} <= set(allowed)
+    assert {token for tokens in forced for token in tokens} == {777}
+    for tokens in without:
+        assert not any(tuple(tokens[at : at + len(each)]) == each for each in word for at in range(len(tokens)))
     long_enough = run(target, prompt, [Case(LogitChanges(min_tokens=20), each) for each in hot], draft=draft, ends=ends)
     assert all(not set(tokens[:20]) & set(ends) for tokens in long_enough.tokens)
-    forced = run(target, prompt, [Case(LogitChanges(logit_bias={777: 100.0}), each) for each in hot], draft=draft)
-    assert {token for tokens in forced.tokens for token in tokens} == {777}
-    without = run(target, prompt, [Case(LogitChanges(bad_words=word), each) for each in hot], draft=draft)
-    for tokens in without.tokens:
-        assert not any(tuple(tokens[at : at + len(each)]) == each for each in word for at in range(len(tokens)))
 
 
 REFERENCE: dict[str, tuple[LogitChanges, dict[str, Any]]] = {
@@ -255,15 +287,19 @@ REFERENCE: dict[str, tuple[LogitChanges, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def library() -> Any:
+    return AutoModelForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32).eval()
+
+
 @pytest.mark.parametrize("name", REFERENCE)
 def test_greedy_output_is_the_librarys(
-    name: str, target: PackedModel, draft: PackedModel, prompt: list[int], ends: list[int]
+    name: str, library: Any, target: PackedModel, draft: PackedModel, prompt: list[int], ends: list[int]
 ) -> None:
     """transformers applies the changes in another order, which makes no difference for these."""
     changes, options = REFERENCE[name]
-    model = AutoModelForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32).eval()
     with torch.inference_mode():
-        expected = model.generate(
+        expected = library.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
             max_new_tokens=TOKENS,

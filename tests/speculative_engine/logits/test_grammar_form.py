@@ -21,6 +21,8 @@ from speculative_engine.logits.output_form import allowed_nodes
 from speculative_engine.text.tokenizer import Tokenizer
 from speculative_engine.tree.token_tree import TokenTree
 
+pytestmark = pytest.mark.processes
+
 MODEL = str(Path(__file__).resolve().parents[3] / "models" / "target")
 EOS = 0
 PADDED = 4100

@@ -14,18 +14,23 @@ from tests.harness.hostile_forms import patterns
 from tests.harness.processes import ended
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.processes
+
 TOKENIZER = Path(__file__).resolve().parents[3] / "models" / "target" / "tokenizer.json"
 FINE = Grammar(FormKind.REGEX, "[a-z]+")
 TOO_MUCH = Grammar(FormKind.JSON_SCHEMA, patterns())
 
 
 def children() -> set[int]:
-    """Returns the processes that any thread of this one has started."""
+    """Returns the processes that any thread of this one has started and that have not ended.
+
+    With the fork server they include, for a moment, a form's process whose parent was killed.
+    """
     found: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # the thread has just ended
             found |= set(map(int, (task / "children").read_text().split()))
-    return found
+    return {each for each in found if not ended(each)}
 
 
 @pytest.fixture
@@ -42,7 +47,7 @@ def test_what_takes_too_much_ends_alone_and_is_logged(trial: GrammarTrial, caplo
     assert record.getMessage() == "a form of output ended its trial"
     assert (record.__dict__["kind"], record.__dict__["bytes"]) == ("json_schema", len(TOO_MUCH.text))
     assert trial.check(FINE) >= 0
-    assert children() == before, "the process is the same"
+    assert children() <= before, "the process is the same"
 
 
 def test_another_process_is_started_when_it_was_killed(trial: GrammarTrial, caplog: pytest.LogCaptureFixture) -> None:
@@ -50,13 +55,13 @@ def test_another_process_is_started_when_it_was_killed(trial: GrammarTrial, capl
     trial.check(FINE)
     [pid] = children() - before
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z", "it has ended")
+    eventually(lambda: ended(pid), "it has ended")
     assert trial.check(FINE) >= 0
     assert [record.getMessage() for record in caplog.records] == [
         "the process that tries forms of output has ended: another one starts"
     ]
-    [successor] = children() - before
-    assert successor != pid
+    eventually(lambda: len(children() - before) == 1, "another one runs")
+    assert pid not in children()
 
 
 def test_forms_are_tried_side_by_side(trial: GrammarTrial) -> None:

@@ -1,5 +1,6 @@
 """Each logit change against a loop over rows and tokens, on trees; and bit by bit against the row alone."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -43,7 +44,12 @@ EACH = {
 
 def by_hand(logits: Tensor, changes: LogitChanges, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
     """Edits one row [V] after a text, token by token, as sampling.proto specifies."""
-    row = logits.double().clone()
+    row = logits.tolist()
+    begun = [
+        word[-1]
+        for word in changes.bad_words
+        if len(word) <= len(output) + 1 and list(output)[len(output) + 1 - len(word) :] == list(word[:-1])
+    ]
     for token in range(VOCABULARY):
         if token in prompt or token in output:
             row[token] = (
@@ -53,15 +59,14 @@ def by_hand(logits: Tensor, changes: LogitChanges, prompt: Sequence[int], output
             row[token] -= changes.presence_penalty
         row[token] -= changes.frequency_penalty * list(output).count(token)
         row[token] += changes.logit_bias.get(token, 0.0)
-        begun = [list(word[:-1]) for word in changes.bad_words if word[-1] == token]
         if (
             (changes.allowed_token_ids and token not in changes.allowed_token_ids)
             or token in changes.banned_token_ids
-            or any(list(output)[len(output) - len(each) :] == each for each in begun if len(each) <= len(output))
+            or token in begun
             or (token in ENDS and len(output) < changes.min_tokens)
         ):
-            row[token] = -torch.inf
-    return row
+            row[token] = -math.inf
+    return torch.tensor(row, dtype=torch.float64)
 
 
 def random_rows(rng: random.Random, nodes: int) -> TreeRows:
