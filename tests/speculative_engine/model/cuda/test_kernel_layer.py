@@ -1,7 +1,8 @@
 """Models on the Triton kernels of GPUs, in Triton's interpreter."""
 
+import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,16 +16,35 @@ pytest.importorskip("triton")
 from triton.runtime.interpreter import InterpretedFunction
 
 from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.cuda import kernel_linear
 from speculative_engine.model.cuda.kernel_layer import KernelLayer
+from speculative_engine.model.cuda.kernel_linear import KernelLinear
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.packed_model import PackedModel
-from tests.harness.engine.engines import check_against_plain, error, plain_logits, random_tokens, tiny_model, walk
+from tests.harness.engine.engines import (
+    Rows,
+    check_against_plain,
+    error,
+    plain_logits,
+    random_tokens,
+    tiny_model,
+    walk,
+)
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
+from tests.harness.kernels.untried_blocks import untried_blocks
 
 prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 TEXTS = [random_tokens(14, seed=1), random_tokens(7, seed=2)]
+FEW = [random_tokens(8, seed=1), random_tokens(5, seed=2)]
+"""Texts of a walk of three passes, with trees; the first is longer than the windows of KINDS."""
+KINDS: dict[str, tuple[str, dict[str, object]]] = {
+    "biases": ("Qwen2", {}),
+    "normed heads": ("Qwen3", {}),
+    "norms after blocks, softcap, window": ("Gemma2", {"layer_types": ["sliding_attention"]}),
+    "angles of two kinds": ("Gemma3", {"layer_types": ["sliding_attention", "full_attention"]}),
+}
 FUSED = ["Llama", "Qwen2", "Qwen3", "Mistral", "Gemma2", "Gemma3"]
 BOUND = 1e-4
 """Of the difference from transformers' layers in float32, in standard deviations of the logits."""
@@ -51,6 +71,12 @@ NO_KERNELS = {
 """Operations that launch nothing on a GPU."""
 
 
+@pytest.fixture(autouse=True)
+def untried() -> Iterator[None]:
+    with untried_blocks():
+        yield
+
+
 def small(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """A model of two layers, one with a sliding window and one without if there are both."""
     kinds = {"layer_types": ["sliding_attention", "full_attention"]} if name in ("Gemma2", "Gemma3", "GptOss") else {}
@@ -61,41 +87,39 @@ def on_kernels(name: str, dtype: torch.dtype = torch.float32, slots: int = 60, *
     return PackedModel(small(name, dtype), slots, kernels=True, **options)
 
 
-@pytest.mark.parametrize("name", FUSED)
-def test_layers_say_what_those_of_transformers_say(name: str) -> None:
-    model = on_kernels(name)
+def few_rows(model: PackedModel) -> Rows:
+    """Rows of prompts in parts and of trees of two sequences."""
+    return walk(model, FEW, [6, 1], seed=6, chunk=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_say_what_those_of_transformers_say(kind: str) -> None:
+    name, changes = KINDS[kind]
+    layers = len(changes.get("layer_types", [1]))
+    library = tiny_model(name, **{"num_hidden_layers": layers, "sliding_window": 3, **changes})
+    model = PackedModel(copy.deepcopy(library), 60, kernels=True)
     assert model.layer_kernels == "yes"
-    rows = walk(model, TEXTS, [10, 1], seed=1)
-    assert len(rows) > 10
-    assert check_against_plain(small(name), rows) < BOUND
+    rows = few_rows(model)
+    assert len(rows) > 8
+    assert check_against_plain(library, rows) < BOUND
     assert model.pool.used == 0
 
 
-@pytest.mark.parametrize("name", ["GptOss", "Phi3"])
-def test_other_layers_attend_by_slots(name: str) -> None:
-    model = on_kernels(name)
+def test_other_layers_attend_by_slots() -> None:
+    """Those of experts, with sinks and a window."""
+    library = tiny_model("GptOss", num_hidden_layers=1, layer_types=["sliding_attention"], sliding_window=3)
+    model = PackedModel(copy.deepcopy(library), 60, kernels=True)
     assert model.layer_kernels == "attention" and isinstance(model.steps, SlotSteps)
-    rows = walk(model, TEXTS, [10, 1], seed=1)
-    assert check_against_plain(small(name), rows) < BOUND
+    assert check_against_plain(library, few_rows(model)) < BOUND
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("Llama", torch.bfloat16), ("Gemma3", torch.float32)])
-def test_rows_have_the_same_bits_in_any_company(name: str, dtype: torch.dtype) -> None:
-    """In prompts of other chunks, trees and batches, as decoded one by one."""
-    model = on_kernels(name, dtype)
-    found = walk(model, TEXTS, [10, 3], seed=1)
-    alone = walk(model, TEXTS, [8, 1], seed=2, trees=False, together=False, chunk=5)
+def test_rows_have_the_same_bits_in_any_company() -> None:
+    """In other parts of prompts, trees and batches, as decoded one by one."""
+    model = PackedModel(tiny_model("Llama", torch.bfloat16, num_hidden_layers=1), 60, kernels=True)
+    found = few_rows(model)
+    alone = walk(model, FEW[:1], [7], trees=False, together=False, chunk=20)
     same = found.keys() & alone.keys()
-    assert len(same) > 4 and all(torch.equal(found[row], alone[row]) for row in same)
-    if dtype == torch.bfloat16:  # rounded less often than by transformers' layers
-        wide = small(name, dtype).float()
-        library = {prefix: plain_logits(small(name, dtype), prefix)[-1] for prefix in found}
-        assert check_against_plain(wide, found) < check_against_plain(wide, library)
-
-
-def test_the_self_test_accepts_it() -> None:
-    report = run_self_test(on_kernels("Llama", slots=12))
-    assert report.bit_exact and report.error < report.tolerance
+    assert len(same) > 1 and all(torch.equal(found[row], alone[row]) for row in same)
 
 
 def test_reproducible_models_run_on_kernels_if_these_compute_everything() -> None:
@@ -108,7 +132,7 @@ def test_reproducible_models_run_on_kernels_if_these_compute_everything() -> Non
 
 def test_captured_steps_and_views() -> None:
     model = on_kernels("Llama")
-    text = TEXTS[1:]
+    text = [random_tokens(4, seed=2)]
     expected = walk(model, text, [3], seed=1)
     model.capture_graphs()
     assert model.captured == 9
@@ -117,8 +141,21 @@ def test_captured_steps_and_views() -> None:
     view = model.first_layers(1)
     assert view.captured == 0
     plain = PackedModel(small("Llama"), 60).first_layers(1)
-    first, again = (walk(each, text, [3], seed=1) for each in (view, plain))
+    first, again = (walk(each, text, [4], seed=1) for each in (view, plain))
     assert all(error(first[row], again[row]) < BOUND for row in again)
+
+
+def test_models_use_blocks_that_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[torch.Size] = []
+
+    def some(products: Iterable[tuple[torch.Tensor, object]], dtype: torch.dtype) -> tuple[int, ...]:
+        tried.extend(weight.shape for weight, _ in products)
+        return (64, 128)
+
+    monkeypatch.setattr(kernel_linear, "equal_blocks", some)
+    linears = [each for each in on_kernels("Llama").model.modules() if isinstance(each, KernelLinear)]
+    assert {each.row_blocks for each in linears} == {(64, 128)}
+    assert sorted(tried) == sorted(each.weight.shape for each in linears)
 
 
 def test_weights_are_in_memory_once() -> None:
@@ -153,14 +190,11 @@ class Operations(TorchDispatchMode):
 
 @contextmanager
 def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Counts launches of Triton kernels and torch's operations within the context."""
+    """Counts launches of Triton kernels, which do not run, and torch's operations within the context."""
     found: Counter[str] = Counter()
-    run = InterpretedFunction.run
 
     def counted(kernel: Any, *args: Any, **kwargs: Any) -> None:
         found[kernel.fn.__name__] += 1
-        with torch.utils._python_dispatch._disable_current_modes():  # the interpreter's own
-            run(kernel, *args, **kwargs)
 
     operations = Operations()
     with monkeypatch.context() as patch:
@@ -175,9 +209,11 @@ def kernels_of(name: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> Count
     model = PackedModel(tiny_model(name, torch.bfloat16, num_hidden_layers=layers), 600, kernels=True)
     assert isinstance(model.steps, SlotSteps)
     batch = model.steps._batch(2)
-    model._run_fixed(batch, None)  # makes the cache
-    with torch.inference_mode(), launches(monkeypatch) as found:
-        model._run_fixed(batch, None)
+    with torch.inference_mode():
+        with launches(monkeypatch):
+            model._run_fixed(batch, None)  # makes the cache
+        with launches(monkeypatch) as found:
+            model._run_fixed(batch, None)
     return found
 
 
@@ -188,3 +224,59 @@ def test_kernels_of_a_pass(name: str, each: int, others: int, monkeypatch: pytes
     assert four.total() - two.total() == 2 * each, four - two
     assert not {kernel for kernel in four - two if not kernel.endswith("_kernel")}
     assert two.total() - 2 * each == others, two
+
+
+@pytest.mark.slow
+class TestWhole:
+    """Models of two layers whose sizes of blocks are tried, in longer walks."""
+
+    @pytest.fixture(autouse=True)
+    def untried(self) -> None:
+        """Sizes of blocks are tried."""
+
+    @pytest.mark.parametrize("name", FUSED)
+    def test_layers_say_what_those_of_transformers_say(self, name: str) -> None:
+        model = on_kernels(name)
+        assert model.layer_kernels == "yes"
+        rows = walk(model, TEXTS, [10, 1], seed=1)
+        assert len(rows) > 10
+        assert check_against_plain(small(name), rows) < BOUND
+        assert model.pool.used == 0
+
+    @pytest.mark.parametrize("name", ["GptOss", "Phi3"])
+    def test_other_layers_attend_by_slots(self, name: str) -> None:
+        model = on_kernels(name)
+        assert model.layer_kernels == "attention" and isinstance(model.steps, SlotSteps)
+        rows = walk(model, TEXTS, [10, 1], seed=1)
+        assert check_against_plain(small(name), rows) < BOUND
+
+    @pytest.mark.parametrize(("name", "dtype"), [("Llama", torch.bfloat16), ("Gemma3", torch.float32)])
+    def test_rows_have_the_same_bits_in_any_company(self, name: str, dtype: torch.dtype) -> None:
+        """In prompts of other chunks, trees and batches, as decoded one by one."""
+        model = on_kernels(name, dtype)
+        found = walk(model, TEXTS, [10, 3], seed=1)
+        alone = walk(model, TEXTS, [8, 1], seed=2, trees=False, together=False, chunk=5)
+        same = found.keys() & alone.keys()
+        assert len(same) > 4 and all(torch.equal(found[row], alone[row]) for row in same)
+        if dtype == torch.bfloat16:  # rounded less often than by transformers' layers
+            wide = small(name, dtype).float()
+            library = {prefix: plain_logits(small(name, dtype), prefix)[-1] for prefix in found}
+            assert check_against_plain(wide, found) < check_against_plain(wide, library)
+
+    def test_the_self_test_accepts_it(self) -> None:
+        report = run_self_test(on_kernels("Llama", slots=12))
+        assert report.bit_exact and report.error < report.tolerance
+
+    def test_captured_steps_and_views(self) -> None:
+        model = on_kernels("Llama")
+        text = TEXTS[1:]
+        expected = walk(model, text, [3], seed=1)
+        model.capture_graphs()
+        assert model.captured == 9
+        found = walk(model, text, [3], seed=1)
+        assert found.keys() == expected.keys() and all(torch.equal(found[row], expected[row]) for row in expected)
+        view = model.first_layers(1)
+        assert view.captured == 0
+        plain = PackedModel(small("Llama"), 60).first_layers(1)
+        first, again = (walk(each, text, [3], seed=1) for each in (view, plain))
+        assert all(error(first[row], again[row]) < BOUND for row in again)
