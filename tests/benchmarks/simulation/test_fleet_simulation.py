@@ -16,7 +16,7 @@ from benchmarks.simulation.fleet.simulation import Fleet, Simulation
 from benchmarks.simulation.fleet.speculation import CoLocatedSpeculation, NoSpeculation, RemoteSpeculation
 from benchmarks.simulation.simulated_setting import Curve
 
-PAIR = gpu_like()
+PAIR = gpu_like(draft_seconds=0.006)
 BARE = ModelPairTimes("bare", "assumed", Curve.flat(0.030), Curve.flat(0.003), Agreement.of(0.75))
 """A pair whose steps cost only their fixed time."""
 AWAY = 5.0
@@ -26,7 +26,7 @@ ALONE = {"reading": False, "target_share": 1, "draft_share": 1}
 @pytest.fixture(scope="module")
 def drafted() -> RemoteSpeculation:
     """Speculation with drafters 5 ms away; cells are simulated once."""
-    return RemoteSpeculation(Cells(PAIR, 0.005, steps=100))
+    return RemoteSpeculation(Cells(PAIR, 0.005, steps=24))
 
 
 @pytest.fixture
@@ -121,11 +121,11 @@ def test_without_speculation_a_step_brings_each_stream_a_token(streams: int) -> 
 
 def test_speculation_is_faster_and_more_so_with_more_drafters() -> None:
     pair = replace(BARE, draft=Curve.cpu(0.008))
-    speculation = RemoteSpeculation(Cells(pair, 0.0, steps=200))
+    speculation = RemoteSpeculation(Cells(pair, 0.0, steps=80))
     rates = []
     for drafters in (0, 1, 2, 4):
         fleet = Fleet(pair, speculation, verifiers=2, drafters=drafters, places=4)
-        outcome = Simulation(fleet, Outcome()).run_closed(given([(64, 200)] * 16, "equal"), 8)
+        outcome = Simulation(fleet, Outcome()).run_closed(given([(64, 100)] * 16, "equal"), 8)
         rates.append(outcome.all_tokens / outcome.last_end)
     assert rates[1] > 1.2 * rates[0]
     assert rates[2] > 1.05 * rates[1]

@@ -48,7 +48,7 @@ def test_the_clock_runs_events_in_their_order() -> None:
 
 
 def test_models_agree_as_often_as_they_are_told_to() -> None:
-    agreement, length = Agreement((0.7, 0.15, 0.05)), 20_000
+    agreement, length = Agreement((0.7, 0.15, 0.05)), 10_000
     pair = ModelPair(agreement, length, "seed")
     hits = [0, 0, 0]
     said = 0.0
@@ -65,8 +65,8 @@ def test_models_agree_as_often_as_they_are_told_to() -> None:
 
 def test_a_seed_gives_one_run_and_another_seed_another() -> None:
     for policy in (plain, drafted_ahead, lambda each: draft_then_verify(each, 4)):
-        assert policy(setting(round_trip=0.005)) == policy(setting(round_trip=0.005))
-    assert drafted_ahead(setting(seed=1)) != drafted_ahead(setting(seed=2))
+        assert policy(setting(round_trip=0.005, tokens=60)) == policy(setting(round_trip=0.005, tokens=60))
+    assert drafted_ahead(setting(seed=1, tokens=60)) != drafted_ahead(setting(seed=2, tokens=60))
 
 
 @pytest.mark.parametrize("curve", CURVES)
@@ -81,17 +81,17 @@ def test_plain_decoding_takes_a_step_a_token(curve: type[Curve], streams: int) -
 @pytest.mark.parametrize("round_trip", [0.0, 0.02])
 def test_a_chain_that_is_drafted_then_verified_takes_the_sum_of_its_parts(round_trip: float) -> None:
     """One drafter step per token, a round trip, and a step of the target."""
-    length, tokens = 5, 6000
+    length, tokens = 5, 1000
     tally = draft_then_verify(
         setting(round_trip=round_trip, target=Curve((1,), (TARGET,)), draft=Curve((1,), (DRAFT,)), tokens=tokens),
         length,
     )
-    assert tally.seconds / tally.steps == pytest.approx(round_trip + length * DRAFT + TARGET, rel=0.001)
+    assert tally.seconds / tally.steps == pytest.approx(round_trip + length * DRAFT + TARGET, rel=0.003)
     assert tally.tokens / tally.steps == pytest.approx((1 - 0.75 ** (length + 1)) / 0.25, rel=0.03)
 
 
 def test_a_perfect_drafter_that_costs_nothing_reaches_what_its_credit_allows() -> None:
-    given = setting(agreement=1 - 1e-9, draft=Curve((1,), (1e-6,)), tokens=2000)
+    given = setting(agreement=1 - 1e-9, draft=Curve((1,), (1e-6,)), tokens=500)
     most = given.max_tree_nodes + 1
     tally = drafted_ahead(given)
     assert 0.5 * most < tally.tokens / tally.steps <= most
@@ -111,7 +111,7 @@ def test_a_drafter_that_cannot_help_does_no_harm(
 
 @pytest.mark.parametrize("round_trip", [0.0, 0.005, 0.02, 0.05])
 def test_each_policy_is_faster_than_the_one_before(round_trip: float) -> None:
-    given = setting(round_trip=round_trip, tokens=1000)
+    given = setting(round_trip=round_trip, tokens=300)
     then = max(draft_then_verify(given, length).tokens_per_second for length in (4, 5, 6))
     chain, tree = drafted_ahead(given, width=1).tokens_per_second, drafted_ahead(given).tokens_per_second
     assert 0.99 * plain(given).tokens_per_second < then < chain < tree
@@ -124,7 +124,7 @@ def case(**changes: object) -> dict[str, object]:
         "draft_ms": {"1": 3},
         "by_rank": [0.75, 0.13, 0.05],
         "round_trip_ms": 5,
-        "tokens": 100,
+        "tokens": 40,
         "requests": 2,
         "measured": {"plain": 33.3},
     } | changes
