@@ -16,6 +16,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.sampling.step_draws import StepDraws
 from tests.harness.engine.engines import random_tokens, tiny_model
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
+from tests.harness.kernels.untried_blocks import untried_blocks
 
 prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -37,13 +38,14 @@ def chain(model: PackedModel, count: int, wanted: int) -> PackedBatch:
 
 @pytest.fixture(scope="module")
 def model() -> PackedModel:
-    return PackedModel(tiny_model("Llama", num_hidden_layers=1), 90, kernels=True)
+    with untried_blocks():
+        return PackedModel(tiny_model("Llama", num_hidden_layers=1), 90, kernels=True)
 
 
 def test_steps_beyond_all_sizes(model: PackedModel) -> None:
     """They run in new tensors, with the same bits."""
     assert isinstance(model.steps, SlotSteps)
-    batch = chain(model, 10, 3)
+    batch = chain(model, 6, 3)
     expected = model.forward(batch)
     held, model.steps = model.steps, SlotSteps(model.steps._run, 90, model.device, rows=(1, 4))
     try:
@@ -53,7 +55,7 @@ def test_steps_beyond_all_sizes(model: PackedModel) -> None:
 
 
 def test_logits_and_states_are_those_of_the_wanted_rows(model: PackedModel) -> None:
-    batch = chain(model, 6, 2)
+    batch = chain(model, 4, 2)
     logits, states = model.forward_with_states(batch)
     assert logits.shape == (2, model.vocab_size) and states.shape == (2, model.hidden_size)
     assert torch.equal(model.model.get_output_embeddings()(states), logits)
@@ -71,9 +73,10 @@ def test_tokens_are_drawn_in_the_pass(model: PackedModel) -> None:
 
 
 def test_a_larger_cache_has_steps_of_its_own(model: PackedModel) -> None:
-    other = PackedModel(tiny_model("Llama", num_hidden_layers=1), 20, kernels=True)
+    with untried_blocks():
+        other = PackedModel(tiny_model("Llama", num_hidden_layers=1), 20, kernels=True)
     other.resize(90)
-    batch = chain(model, 8, 1)
+    batch = chain(model, 4, 1)
     assert torch.equal(other.forward(batch), model.forward(batch))
     assert other.cache.capacity == 90
 

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from speculative_engine.kv.kv_slots import SlotList
+from speculative_engine.kv.kv_slots import KvCache, SlotList
 from speculative_engine.model.cuda.slots.parts import part_of
 from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
@@ -19,6 +19,7 @@ from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
+from tests.harness.kernels.untried_blocks import untried_blocks
 
 prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -140,11 +141,15 @@ def test_sequences_for_which_there_are_no_pages(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_row_has_the_same_bits_with_tables_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prompts in chunks, trees and plain steps of two sequences; captured, as a GPU replays them."""
-    model = PackedModel(tiny_model("Llama", num_hidden_layers=1), 400, kernels=True)
-    assert isinstance(model.steps, SlotSteps)
-    model.capture_graphs()
-    texts, prompts = [random_tokens(150, seed=1), random_tokens(75, seed=2)], [140, 66]
+    """Two rows after a context of random keys and values, which the tables learn in the first of two passes."""
+    with untried_blocks():
+        model = PackedModel(tiny_model("Llama", num_hidden_layers=1), 200, kernels=True)
+    model.capture_graphs()  # as a GPU replays them; makes the cache
+    assert isinstance(model.cache, KvCache)
+    with torch.inference_mode():
+        for stored in model.cache.layer(0, torch.empty(0), torch.empty(0)):
+            stored.normal_(generator=torch.Generator().manual_seed(1))
+    owner, fresh = owner_of(model.pool.take(150)), model.pool.take(2)
     knowns: list[int] = []
     look_up = SlotTables.look_up
 
@@ -153,9 +158,39 @@ def test_a_row_has_the_same_bits_with_tables_and_without(monkeypatch: pytest.Mon
         knowns.append(result.known)
         return result
 
+    def logits() -> torch.Tensor:
+        builder = BatchBuilder()
+        rows = [builder.add_row(5 + row, 150 + row, int(slot), True) for row, slot in enumerate(fresh)]
+        builder.add_lane(owner.array(), rows, owner=owner)
+        return model.forward(builder.build(model.group_size, model.device))
+
     monkeypatch.setattr(SlotTables, "look_up", noted)
-    rows = walk(model, texts, prompts, seed=1, chunk=50)
-    assert {64, 128} <= set(knowns)
+    first, again = logits(), logits()
+    assert knowns == [0, 128]
     monkeypatch.setattr(SlotTables, "look_up", lambda *_: None)
-    without = walk(model, texts, prompts, seed=1, chunk=50)
-    assert rows.keys() == without.keys() and all(torch.equal(rows[each], without[each]) for each in rows)
+    without = logits()
+    assert torch.equal(first, without) and torch.equal(again, without)
+
+
+@pytest.mark.slow
+class TestWalks:
+    def test_a_row_has_the_same_bits_with_tables_and_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Prompts in chunks, trees and plain steps of two sequences; captured, as a GPU replays them."""
+        model = PackedModel(tiny_model("Llama", num_hidden_layers=1), 400, kernels=True)
+        assert isinstance(model.steps, SlotSteps)
+        model.capture_graphs()
+        texts, prompts = [random_tokens(150, seed=1), random_tokens(75, seed=2)], [140, 66]
+        knowns: list[int] = []
+        look_up = SlotTables.look_up
+
+        def noted(self: SlotTables, owner: SlotList, length: int) -> Known:
+            result = look_up(self, owner, length)
+            knowns.append(result.known)
+            return result
+
+        monkeypatch.setattr(SlotTables, "look_up", noted)
+        rows = walk(model, texts, prompts, seed=1, chunk=50)
+        assert {64, 128} <= set(knowns)
+        monkeypatch.setattr(SlotTables, "look_up", lambda *_: None)
+        without = walk(model, texts, prompts, seed=1, chunk=50)
+        assert rows.keys() == without.keys() and all(torch.equal(rows[each], without[each]) for each in rows)
