@@ -9,8 +9,9 @@ from draftwire import Prediction
 from draftwire._messages.scoring import ScoreReader
 from draftwire._messages.traffic import TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
+from tests.harness.command import Command
 from tests.harness.forbidden_imports import FORBID
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
 
 def test_scores_are_read_and_gone_on_with() -> None:
@@ -36,6 +37,13 @@ def test_traffic_is_read() -> None:
     assert (served.speculation.steps, served.speculation.acceptance_length) == (2, 1.5)
 
 
+def test_a_distillation_has_one_teacher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command(monkeypatch, capsys)
+    for options in ([], ["--target", "t", "--verifier", "v:1"]):
+        outcome = command("train", "distill", "--draft", "d", "--prompts", "p", "--out", "o", *options)
+        assert (outcome.code, outcome.err) == (2, "draftwire: --verifier, --target: give exactly one of them\n")
+
+
 MISSING = FORBID.replace('raise AssertionError(f"imported {name}")', "raise ModuleNotFoundError(name=name)")
 ABSENT = """
 import importlib.util
@@ -44,30 +52,23 @@ importlib.util.find_spec = lambda name: None if name in Forbid.names else find(n
 """
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "distill --draft d --prompts p --out o --target t",
-        "refresh --drafter n --draft d --canary localhost:1 --out o",
-    ],
-)
-def test_commands_say_what_they_need(arguments: str) -> None:
-    call = f"import sys; sys.argv[1:] = {['train', *arguments.split()]}; from draftwire.cli import main; main()"
-    result = subprocess.run(
-        [sys.executable, "-c", MISSING + ABSENT + call], capture_output=True, text=True, timeout=PATIENCE, check=False
+@pytest.mark.processes
+class TestWithoutTorch:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            "distill --draft d --prompts p --out o --target t",
+            "refresh --drafter n --draft d --canary localhost:1 --out o",
+        ],
     )
-    assert result.returncode == 1
-    assert result.stderr.startswith("draftwire: training requires torch, transformers: pip install")
-
-
-def test_a_distillation_has_one_teacher() -> None:
-    for options in ([], ["--target", "t", "--verifier", "v:1"]):
-        arguments = ["train", "distill", "--draft", "d", "--prompts", "p", "--out", "o", *options]
+    def test_commands_say_what_they_need(self, arguments: str) -> None:
+        call = f"import sys; sys.argv[1:] = {['train', *arguments.split()]}; from draftwire.cli import main; main()"
         result = subprocess.run(
-            [sys.executable, "-m", "draftwire.cli", *arguments],
+            [sys.executable, "-c", MISSING + ABSENT + call],
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=LONG_PATIENCE,
             check=False,
         )
-        assert (result.returncode, result.stderr) == (2, "draftwire: --verifier, --target: give exactly one of them\n")
+        assert result.returncode == 1
+        assert result.stderr.startswith("draftwire: training requires torch, transformers: pip install")

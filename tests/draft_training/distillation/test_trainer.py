@@ -29,7 +29,7 @@ def examples(target: Path) -> list[Example]:
 @pytest.mark.parametrize("kind", DIVERGENCES)
 def test_a_few_examples_are_learned_by_heart(draft: Path, examples: list[Example], kind: Divergence) -> None:
     model = Draft(str(draft)).model
-    trainer = Trainer(model, TrainingOptions(60, 3, 1e-2, warmup=5, divergence=kind))
+    trainer = Trainer(model, TrainingOptions(40, 3, 1e-2, warmup=5, divergence=kind))
     before = measure(model, examples, batch_size=3)
     losses = []
     while not trainer.done:

@@ -54,11 +54,11 @@ def shape_of(base: PreTrainedModel) -> TargetShape:
 @pytest.mark.parametrize("draft_vocab", [0, 40])
 def test_they_learn_and_the_target_stays_as_it_is(base: PreTrainedModel, tmp_path: Path, draft_vocab: int) -> None:
     before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    training = EagleTraining(ahead=2, steps=60, batch=4, window=32, learning_rate=1e-2, draft_vocab=draft_vocab)
+    training = EagleTraining(ahead=2, steps=30, batch=4, window=32, learning_rate=1e-2, draft_vocab=draft_vocab)
     made = trainer(base, tmp_path, training)
     reports: list[Progress] = []
-    made.train(reports.append, every=20)
-    assert [report.step for report in reports] == [20, 40, 60]
+    made.train(reports.append, every=10)
+    assert [report.step for report in reports] == [10, 20, 30]
     assert all(late < early for early, late in zip(reports[0].losses, reports[-1].losses, strict=True))
     assert all(torch.equal(tensor, before[name]) for name, tensor in base.state_dict().items())
     assert all(0 <= share <= 1 for share in made.accuracy(Windows(DOCUMENTS, 32, 4)))

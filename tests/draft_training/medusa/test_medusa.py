@@ -45,13 +45,13 @@ def trainer(
 
 def test_they_learn_and_the_target_stays_as_it_is(base: PreTrainedModel, tmp_path: Path) -> None:
     before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    training = MedusaTraining(heads=2, steps=150, batch=4, window=32, learning_rate=3e-2)
+    training = MedusaTraining(heads=2, steps=60, batch=4, window=32, learning_rate=3e-2)
     made = trainer(base, tmp_path, training)
     untrained = made.accuracy(Windows(DOCUMENTS, 32, 4))
     reports: list[Progress] = []
-    made.train(reports.append, every=50)
+    made.train(reports.append, every=20)
     trained = made.accuracy(Windows(DOCUMENTS, 32, 4))
-    assert [report.step for report in reports] == [50, 100, 150]
+    assert [report.step for report in reports] == [20, 40, 60]
     assert all(late < early for early, late in zip(reports[0].losses, reports[-1].losses, strict=True))
     assert all(after.top1 > before.top1 + 0.3 for before, after in zip(untrained, trained, strict=True))
     assert all(each.top5 >= each.top1 for each in trained)
@@ -98,7 +98,7 @@ def test_the_checkpoint_of_another_training_is_refused(base: PreTrainedModel, tm
 def test_each_head_is_asked_for_the_token_of_its_own_place(base: PreTrainedModel, tmp_path: Path) -> None:
     """The target's next token determines all later ones: each head must be right about its own offset and no other."""
     document = [3 + place % 5 for place in range(64)]
-    training = MedusaTraining(heads=3, steps=150, batch=2, window=32, learning_rate=3e-2)
+    training = MedusaTraining(heads=3, steps=60, batch=2, window=32, learning_rate=3e-2)
     made = trainer(base, tmp_path, training, [document])
     made.train(lambda _: None)
     with torch.inference_mode():

@@ -11,6 +11,7 @@ from draft_training.data.texts import Windows
 from draft_training.dflash.training import DflashTrainer, DflashTraining
 from draft_training.distillation.trainer import TrainingOptions
 from draft_training.eagle.training import EagleTrainer, EagleTraining
+from draft_training.refresh import head_learner
 from draft_training.refresh.head_checkpoint import HeadCheckpoint, is_head
 from draft_training.refresh.head_learner import HeadLearner
 from speculative_engine.checkpoint.checkpoint import ModelLoadError
@@ -19,14 +20,22 @@ from tests.harness.models.dflash_checkpoints import as_original
 from tests.harness.models.eagle_checkpoints import change_config
 from tests.harness.models.tiny_checkpoint import write_tokenizer
 
-TEXTS = [[3 + (7 * start + place) % 50 for place in range(40)] for start in range(12)]
-TRAINING = TrainingOptions(steps=60, batch_size=4, learning_rate=1e-2)
+WINDOW = 24
+TEXTS = [[3 + (7 * start + place) % 50 for place in range(WINDOW - 4)] for start in range(12)]
+TRAINING = TrainingOptions(steps=20, batch_size=4, learning_rate=3e-2)
+STEP = TrainingOptions(steps=1, batch_size=4, learning_rate=3e-2)
+
+
+@pytest.fixture(autouse=True)
+def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows are little longer than the texts, not several times as long."""
+    monkeypatch.setattr(head_learner, "_WINDOW", WINDOW)
 
 
 def write_head(kind: str, target: Path, directory: Path, draft_vocab: int = 0) -> Path:
     """Writes an untrained drafter for a target."""
     base = AutoModelForCausalLM.from_pretrained(target)
-    windows = Windows(TEXTS, 32, 6)
+    windows = Windows(TEXTS, WINDOW, 6)
     if kind == "eagle3":
         training = EagleTraining(ahead=2, draft_vocab=draft_vocab)
         EagleTrainer(base, windows, directory, training, torch.bfloat16).save()
@@ -87,7 +96,7 @@ def test_one_that_loses_its_trial_is_forgotten(kind: str, target: Path, tmp_path
 def test_the_tokenizer_stays_beside_it(target: Path, tmp_path: Path) -> None:
     source = write_head("dflash", target, tmp_path / "given")
     write_tokenizer(source, 100)
-    learner = learner_of(source, tmp_path)
+    learner = learner_of(source, tmp_path, STEP)
     learner.learn(TEXTS[2:], TEXTS[:2], 0, lambda _: None)
     (tmp_path / "v00001").mkdir()
     learner.write(tmp_path / "v00001")
