@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 from speculative_engine.model.cuda.kernels.attention_sum import BLOCK_PARTS
 from speculative_engine.model.cuda.slots import slot_work
-from speculative_engine.model.cuda.slots.parts import LONG, LONG_FROM, part_of
+from speculative_engine.model.cuda.slots.parts import LONG, LONG_FROM, SHORT, part_of
 from speculative_engine.model.cuda.slots.slot_batch import Room
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -51,21 +51,33 @@ def tree(builder: BatchBuilder, path: np.ndarray, branch: np.ndarray) -> None:
     builder.add_lane(builder._lanes[-1].context, [rows[0], *below], 1)
 
 
-@pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_prompts_trees_and_plain_steps(kind: str, dtype: torch.dtype) -> None:
+def check_rows(kind: str, dtype: torch.dtype, lengths: tuple[int, int, int, int], **changes: int) -> None:
+    """lengths: of a tree's path, a prompt without a context, the next rows of one, and a plain step's context."""
+    options = KINDS[kind] | changes
     keys, values = stored(dtype)
     builder = BatchBuilder()
-    slots = scattered(1200)
-    tree(builder, slots[:603], slots[603:605])
-    chain(builder, slots[610:640], 30)  # a prompt without a context
-    chain(builder, slots[640:690], 20)
-    chain(builder, slots[690:1200], 1)
+    path, prompt, chunk, context = lengths
+    parts = np.split(scattered(1200), np.cumsum([path, 2, prompt, 2 * chunk + 10, context]))
+    tree(builder, parts[0], parts[1])
+    chain(builder, parts[2], prompt)
+    chain(builder, parts[3], chunk)
+    chain(builder, parts[4], 1)
     batch = builder.build(HEADS // KV_HEADS, CPU)
     query = draw(len(batch), HEADS, DIM, dtype=dtype)
-    found = by_kernels(batch, query, keys, values, SCALING, **KINDS[kind])
-    expected = in_float64(batch, query, keys, values, SCALING, **KINDS[kind])
+    found = by_kernels(batch, query, keys, values, SCALING, **options)
+    expected = in_float64(batch, query, keys, values, SCALING, **options)
     assert (found.double() - expected).abs().max() < BOUND[dtype]
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_rows_of_prompts_trees_and_plain_steps(kind: str) -> None:
+    """Of one part and two, in one tile of queries and two."""
+    changes = {"window": 260} if kind == "all" else {}
+    check_rows(kind, torch.float32, (SHORT + 8, 18, 9, SHORT + 5), **changes)
+
+
+def test_rows_of_bfloat16() -> None:
+    check_rows("all", torch.bfloat16, (SHORT + 8, 9, 3, 70), window=260)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "value_dim"), [(3, 3, 8, 8), (6, 2, 40, 24), (36, 1, 16, 16)])
@@ -79,13 +91,14 @@ def test_shapes_of_heads(heads: int, kv_heads: int, dim: int, value_dim: int) ->
     assert (found.double() - in_float64(batch, query, keys, values, SCALING)).abs().max() < BOUND[torch.float32]
 
 
-@pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize("kind", ["plain", "all"])
-def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -> None:
-    """The last of 600 tokens: decoded plainly, in prompts of any chunks, beside others, as a node of a tree."""
+def check_company(
+    kind: str, dtype: torch.dtype, length: int, chunks: tuple[int, ...], others: tuple[int, ...], **changes: int
+) -> None:
+    """The last of some tokens has the same bits in prompts of any chunks, beside others, and as a node of a tree."""
+    options = KINDS[kind] | changes
     keys, values = stored(dtype)
     slots = scattered(700)
-    path = slots[:600]
+    path = slots[:length]
     query = draw(1, HEADS, DIM, dtype=dtype)
     found: dict[str, Tensor] = {}
 
@@ -93,22 +106,22 @@ def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -
         queries = draw(len(builder), HEADS, DIM, dtype=dtype, seed=len(found))
         queries[row] = query
         batch = builder.build(HEADS // KV_HEADS, CPU)
-        found[name] = by_kernels(batch, queries, keys, values, SCALING, **KINDS[kind], room=room)[row]
+        found[name] = by_kernels(batch, queries, keys, values, SCALING, **options, room=room)[row]
 
-    for rows in (1, 2, 9, 17, 64, 65):
+    for rows in (1, *chunks):
         builder = BatchBuilder()
         chain(builder, path, rows)
         attend(f"{rows} rows", builder, rows - 1)
     builder = BatchBuilder()
     chain(builder, path, 1)
     attend("in larger tensors", builder, 0, Room.of_step(8, 4096))
-    for others in (1, 8):
+    for count in others:
         builder = BatchBuilder()
-        for index in range(others):
+        for index in range(count):
             chain(builder, slots[7 * index : 30 * index + 9], 1)
         chain(builder, path, 1)
-        chain(builder, slots[600:690], 40)
-        attend(f"beside {others}", builder, others)
+        chain(builder, slots[600:690], chunks[-1] // 2)
+        attend(f"beside {count}", builder, count)
     builder = BatchBuilder()
     tree(builder, path, slots[600:602])
     attend("in a tree", builder, 2)
@@ -118,9 +131,13 @@ def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -
     assert all(torch.equal(each, found["1 rows"]) for each in found.values())
 
 
+def test_a_row_has_the_same_bits_in_any_company() -> None:
+    check_company("all", torch.float32, SHORT + 40, (2, 17), (3,), window=270)
+
+
 @pytest.mark.parametrize("window", [None, 300])
 def test_contexts_of_more_parts_than_are_added_up_at_once(window: int | None) -> None:
-    length = LONG_FROM + 10 * LONG + 100
+    length = LONG_FROM + 9 * LONG + 100
     assert part_of(length) > BLOCK_PARTS
     keys, values = draw(length + 1, 1, DIM, seed=1), draw(length + 1, 1, DIM, seed=2)
     path = np.arange(length, 0, -1)
@@ -153,16 +170,17 @@ def test_slots_in_stretches_or_scattered() -> None:
 def test_rounds_of_partial_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, values = stored(torch.float32)
     builder = BatchBuilder()
-    slots = scattered(1400)
-    chain(builder, slots[:1100], 40)
-    tree(builder, slots[1100:1200], slots[1200:1202])
+    slots = scattered(400)
+    for _ in range(3):
+        chain(builder, slots[: SHORT + 20], 1)
+    tree(builder, slots[300:360], slots[360:362])
     batch = builder.build(2, CPU)
     query = draw(len(batch), HEADS, DIM)
     whole = by_kernels(batch, query, keys, values, SCALING)
-    monkeypatch.setattr(slot_work, "MOST_PARTIALS", 90)
+    monkeypatch.setattr(slot_work, "MOST_PARTIALS", 5)
     rounds = SlotLayout.of(batch).rounds
-    assert len(rounds) == 3 and all(each.partials <= 90 for each in rounds)
-    room = Room.of_layout(64, SlotLayout.of(batch))
+    assert len(rounds) == 3 and all(each.partials <= 5 for each in rounds)
+    room = Room.of_layout(16, SlotLayout.of(batch))
     assert torch.equal(by_kernels(batch, query, keys, values, SCALING), whole)
     assert torch.equal(by_kernels(batch, query, keys, values, SCALING, room=room), whole)
 
@@ -179,3 +197,18 @@ def test_a_bad_key_spoils_the_rows_that_see_it() -> None:
     bad = found.isnan().all(-1).all(-1)
     assert bad.tolist() == [75 + row >= 80 for row in range(15)] + [False] * 3
     assert found[~bad].isfinite().all()
+
+
+@pytest.mark.slow
+class TestLong:
+    """Contexts of three parts in all kinds and types."""
+
+    @pytest.mark.parametrize("dtype", BOUND)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_rows_of_prompts_trees_and_plain_steps(self, kind: str, dtype: torch.dtype) -> None:
+        check_rows(kind, dtype, (603, 30, 20, 510))
+
+    @pytest.mark.parametrize("dtype", BOUND)
+    @pytest.mark.parametrize("kind", ["plain", "all"])
+    def test_a_row_has_the_same_bits_in_any_company(self, kind: str, dtype: torch.dtype) -> None:
+        check_company(kind, dtype, 600, (2, 9, 17, 64, 65), (1, 8))

@@ -11,6 +11,7 @@ import pytest
 from tests.harness.checkout import ROOT
 
 pytest.importorskip("triton")
+pytestmark = pytest.mark.slow
 
 SMALL = 99 * 1024
 """Bytes that other GPUs since Ampere have."""

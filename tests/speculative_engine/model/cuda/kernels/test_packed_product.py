@@ -25,12 +25,15 @@ CASES = [
     ("int4", 32, torch.float16, 8),
 ]
 """Code, inputs of a group, dtype of scales, and the zero point, if it is one."""
+INPUTS = {384: 384, 256: 384, 128: 256, 64: 96, 32: 96}
+"""Inputs of a weight by those of a group."""
 
 
 def made(
-    code: Code, group: int, scale_dtype: torch.dtype, zero: int | None, outputs: int = 50, inputs: int = 384
+    code: Code, group: int, scale_dtype: torch.dtype, zero: int | None, outputs: int = 50, inputs: int | None = None
 ) -> tuple[DeviceWeight, Tensor]:
-    """A random weight, and its values, float64."""
+    """A random weight, and its values, float64. inputs: by default a few groups."""
+    inputs = inputs or INPUTS[group]
     generator = torch.Generator().manual_seed(outputs + group)
     codes = torch.randint(16 if code == "int4" else 256, (outputs, inputs), generator=generator).to(torch.uint8)
     if code == "fp8":
@@ -75,7 +78,7 @@ def close(found: Tensor, expected: Tensor) -> bool:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_products_and_biases(case: tuple[Code, int, torch.dtype, int | None], dtype: torch.dtype) -> None:
     weight, values = made(*case)
-    inputs, bias = draw(20, 384, dtype=dtype), draw(50, dtype=dtype)
+    inputs, bias = draw(20, weight.shape[1], dtype=dtype), draw(50, dtype=dtype)
     expected = inputs.double() @ values.t()
     assert close(product(inputs, weight, dtype=torch.float32), expected)
     assert close(product(inputs, weight, bias), expected + bias.double())
@@ -88,24 +91,38 @@ def test_products_and_biases(case: tuple[Code, int, torch.dtype, int | None], dt
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gates(case: tuple[Code, int, torch.dtype, int | None], gate: Gate) -> None:
     weight, values = made(*case)
-    inputs, bias = draw(17, 384) / 300, draw(50)
+    inputs, bias = draw(17, weight.shape[1]) / 300, draw(50)
     gates, ups = (inputs.double() @ values.t() + bias.double()).split(25, dim=1)
     act = torch.nn.functional.silu(gates) if gate == "silu" else torch.nn.functional.gelu(gates, approximate="tanh")
     assert close(product(inputs, weight, bias, gate=gate), act * ups)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_row_has_the_same_bits_in_any_company(case: tuple[Code, int, torch.dtype, int | None]) -> None:
-    weight, _ = made(*case)
-    inputs = draw(130, 384) * draw(130, 1, seed=1).exp()
-    blocks = equal_blocks([(weight, None)])
+def check_company(weight: DeviceWeight, blocks: tuple[int, ...], rows: int, counts: tuple[int, ...]) -> None:
+    inputs = draw(rows, weight.shape[1]) * draw(rows, 1, seed=1).exp()
     whole = product(inputs, weight, row_blocks=blocks, dtype=torch.float32)
-    order = torch.randperm(130, generator=torch.Generator().manual_seed(2))
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(2))
     assert torch.equal(product(inputs[order], weight, row_blocks=blocks, dtype=torch.float32), whole[order])
-    for count in (1, 2, 17, 65):
-        for first in (0, 130 - count):
+    for count in counts:
+        for first in (0, rows - count):
             found = product(inputs[first : first + count], weight, row_blocks=blocks, dtype=torch.float32)
             assert torch.equal(found, whole[first : first + count])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_row_has_the_same_bits_in_any_company(case: tuple[Code, int, torch.dtype, int | None]) -> None:
+    """Of more than one group of inputs, in each size of blocks."""
+    weight, _ = made(*case, outputs=20)
+    check_company(weight, ROW_BLOCKS, 66, (1, 17))
+
+
+@pytest.mark.slow
+class TestTriedBlocks:
+    """Sizes of blocks as they are tried for each weight."""
+
+    @pytest.mark.parametrize("case", CASES, ids=str)
+    def test_a_row_has_the_same_bits_in_any_company(self, case: tuple[Code, int, torch.dtype, int | None]) -> None:
+        weight, _ = made(*case, inputs=384)
+        check_company(weight, equal_blocks([(weight, None)]), 130, (1, 2, 17, 65))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -113,7 +130,7 @@ def test_values_and_parts(case: tuple[Code, int, torch.dtype, int | None]) -> No
     weight, values = made(*case)
     rows = torch.tensor([3, 3, 49, 0])
     assert torch.equal(weight.values(rows), values[rows].float())
-    part, inputs = weight.part(7, 29), draw(5, 384)
+    part, inputs = weight.part(7, 29), draw(5, weight.shape[1])
     assert torch.equal(product(inputs, part), product(inputs, weight)[:, 7:29])
 
 

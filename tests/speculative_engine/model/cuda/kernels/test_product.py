@@ -80,7 +80,7 @@ def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
 
 
 def test_blocks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = torch.eye(200, dtype=torch.bfloat16)[:60]  # exact in any order
+    weight = torch.eye(64, dtype=torch.bfloat16)[:20]  # exact in any order
     assert equal_blocks([(weight, None)]) == ROW_BLOCKS
 
     def worse(
