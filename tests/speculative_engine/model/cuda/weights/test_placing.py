@@ -1,20 +1,20 @@
 """Models with weights of few bits on the kernels of GPUs, in Triton's interpreter."""
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 pytest.importorskip("triton")
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.cuda import kernel_linear
 from speculative_engine.model.cuda.kernel_linear import KernelLinear
-from speculative_engine.model.cuda.kernels.product import ROW_BLOCKS
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
 from speculative_engine.model.cuda.weights.placing import PackedEmbedding, narrow
@@ -24,6 +24,7 @@ from speculative_engine.model.reading.read_model import read_model
 from speculative_engine.model.weight_names import Weights
 from tests.harness.engine.engines import check_against_plain, plain_logits, random_tokens, tiny_model, walk
 from tests.harness.kernels.prepared_interpreter import prepare_interpreter
+from tests.harness.kernels.untried_blocks import untried_blocks
 from tests.harness.models.gguf_model import write_gguf
 from tests.harness.models.quantised_checkpoint import FORMS, with_values, write_quantised
 
@@ -31,25 +32,42 @@ prepare_interpreter()
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32, "num_hidden_layers": 1}
+SMALL = SIZES | {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
 TEXTS = [random_tokens(6, seed=1), random_tokens(4, seed=2)]
 DOWN = "model.layers.0.mlp.down_proj"
 CPU = torch.device("cpu")
+QUANTISED = [name for name in FORMS if name != "MXFP4"]
 
 
 @pytest.fixture(autouse=True)
-def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes of blocks are tried in the tests of products, which takes long in the interpreter."""
-    monkeypatch.setattr(kernel_linear, "equal_blocks", lambda *_: ROW_BLOCKS)
+def untried() -> Iterator[None]:
+    """Sizes of blocks are tried in the tests of products."""
+    with untried_blocks():
+        yield
 
 
 def loaded(place: Path, slots: int = 60) -> PackedModel:
     return PackedModel(read_model(Checkpoint.find(str(place)), CPU, dtype="auto"), slots, kernels=True)
 
 
-@pytest.mark.parametrize("form", [name for name in FORMS if name != "MXFP4"])
+def written(place: Path, form: str, sizes: dict[str, int] = SIZES) -> PreTrainedModel:
+    """The model that a checkpoint of a form says."""
+    plain = tiny_model("Qwen3", **sizes)
+    return with_values(plain, write_quantised(place, plain, FORMS[form]))
+
+
+def check_company(model: PackedModel, plain: PreTrainedModel, prompts: list[int], seed: int) -> None:
+    """Rows are those of the plain model, and have the same bits among others and in trees as alone."""
+    rows = walk(model, TEXTS, prompts, seed=seed)
+    assert check_against_plain(plain, rows) < 0.2  # rows are bfloat16
+    alone = walk(model, TEXTS[:1], [prompts[0] - 1], seed=2, trees=False, together=False)
+    same = rows.keys() & alone.keys()
+    assert len(same) > 1 and all(torch.equal(rows[row], alone[row]) for row in same)
+
+
+@pytest.mark.parametrize("form", QUANTISED)
 def test_checkpoints_say_what_their_values_say(form: str, tmp_path: Path) -> None:
-    plain = tiny_model("Qwen3", **SIZES)
-    plain = with_values(plain, write_quantised(tmp_path, plain, FORMS[form]))
+    plain = written(tmp_path, form)
     on_cpu = PackedModel.load(str(tmp_path), slots=60)
     ours = loaded(tmp_path)
     assert ours.weight_type == FORMS[form].weight_type and ours.fingerprint == on_cpu.fingerprint
@@ -62,35 +80,20 @@ def test_checkpoints_say_what_their_values_say(form: str, tmp_path: Path) -> Non
     expected = plain.get_submodule(DOWN).weight
     assert isinstance(expected, torch.Tensor)
     assert torch.allclose(down.packed.values(torch.arange(128)), expected.float(), rtol=2**-8)
-    rows = walk(ours, TEXTS, [4, 1], seed=1)
-    assert check_against_plain(plain, rows) < 0.2  # rows are bfloat16
-    alone = walk(ours, TEXTS[:1], [3], seed=2, trees=False, together=False)
-    same = rows.keys() & alone.keys()
-    assert len(same) > 1 and all(torch.equal(rows[row], alone[row]) for row in same)
 
 
-@pytest.mark.parametrize("form", ["FP8", "AWQ"])
-def test_the_self_test_tells_whether_rows_have_the_same_bits(form: str, tmp_path: Path) -> None:
-    plain = tiny_model("Qwen3", **SIZES)
-    write_quantised(tmp_path, plain, FORMS[form])
-    report = run_self_test(loaded(tmp_path, slots=12))
-    assert report.bit_exact and report.error < report.tolerance
+@pytest.mark.parametrize("form", ["FP8", "GPTQ reordered"])
+def test_rows_of_checkpoints(form: str, tmp_path: Path) -> None:
+    """Of 8 bits, and of 4 bits with inputs in another order."""
+    plain = written(tmp_path, form, SMALL)
+    check_company(loaded(tmp_path), plain, [5, 3], seed=1)
 
 
-def test_other_layers_have_packed_weights(tmp_path: Path) -> None:
-    model = tiny_model("Phi3", **SIZES)
-    plain = with_values(model, write_quantised(tmp_path, model, FORMS["FP8"]))
-    ours = loaded(tmp_path)
-    assert ours.layer_kernels == "attention"
-    assert check_against_plain(plain, walk(ours, TEXTS[1:], [2], seed=1)) < 0.2
-
-
-@pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q8_0", "F16")])
-def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
-    """Their embedding and head may have another type than the layers."""
-    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "head_dim": 64}))
+def read_file(type_name: str, head: str, place: Path, **sizes: int) -> tuple[PackedModel, PreTrainedModel]:
+    """Writes a GGUF file; returns the model on the kernels, and the plain one with the file's values."""
+    model = tiny_model("Llama", torch.bfloat16, **(SIZES | {"hidden_size": 256, "head_dim": 64} | sizes))
     path = write_gguf(
-        tmp_path / "model.gguf",
+        place / "model.gguf",
         model.config,
         model.state_dict(),
         lambda name: head if "embed" in name or "lm_head" in name else type_name,
@@ -100,7 +103,27 @@ def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
     ours = loaded(path)
     assert ours.layer_kernels == "yes" and ours.weight_type == type_name.lower()
     assert isinstance(ours.model.get_input_embeddings(), PackedEmbedding) is (head == "Q8_0")
-    assert check_against_plain(model, walk(ours, TEXTS[1:], [2], seed=1)) < 0.2
+    return ours, model
+
+
+@pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q8_0", "F16")])
+def test_files_of_gguf(type_name: str, head: str, tmp_path: Path) -> None:
+    """Their embedding and head may have another type than the layers."""
+    ours, model = read_file(type_name, head, tmp_path)
+    down, output = ours.model.get_submodule("model.layers.0.library_layer.mlp.down_proj"), ours.model.lm_head
+    for linear, plain in ((down, model.get_submodule(DOWN)), (output, model.lm_head)):
+        assert isinstance(linear, KernelLinear)
+        rows = len(plain.weight)
+        found = linear.weight if linear.packed is None else linear.packed.values(torch.arange(rows))
+        assert torch.allclose(found.float(), plain.weight, rtol=2**-8)
+    ids = torch.arange(300).unsqueeze(0)
+    embedded = ours.model.get_input_embeddings()(ids).float()
+    assert torch.allclose(embedded, model.get_input_embeddings()(ids), rtol=2**-8)
+
+
+def test_rows_of_a_gguf_file(tmp_path: Path) -> None:
+    ours, model = read_file("Q8_0", "Q8_0", tmp_path, **SMALL)
+    assert check_against_plain(model, walk(ours, TEXTS[1:], [3], trees=False, chunk=4)) < 0.2
 
 
 def test_types_that_have_no_kernel_are_refused(tmp_path: Path) -> None:
@@ -121,15 +144,15 @@ def test_experts_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weights", [each for each in get_args(Weights) if each != "checkpoint"])
 def test_plain_weights_are_quantised(weights: Weights) -> None:
-    model = tiny_model("Llama", torch.bfloat16, **SIZES)
+    model = tiny_model("Llama", torch.bfloat16, **SMALL)
     narrowed = copy.deepcopy(model)
     narrow(narrowed, weights)
     whole, found = (plain_logits(each, TEXTS[0]).float() for each in (model, narrowed))
     assert 0 < (whole - found).norm() / whole.norm() < (0.05 if "8" in weights else 0.4)
     ours = PackedModel(narrowed, 60, kernels=True)
     assert ours.layer_kernels == "yes"
-    rows = walk(ours, TEXTS[1:], [2], seed=1)
-    assert len(rows) > 1
+    rows = walk(ours, TEXTS[1:], [3], trees=False, chunk=4)
+    assert check_against_plain(model.float(), rows) < (0.3 if "8" in weights else 4)
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
@@ -156,3 +179,25 @@ def test_values_are_near_the_weights(weights: Weights, error: float) -> None:
 def test_a_cpu_has_no_four_bits() -> None:
     with pytest.raises(UnsupportedModelError, match="weights int4 need bfloat16 on a GPU, not bfloat16 on cpu"):
         PackedModel(tiny_model("Llama", torch.bfloat16), 100, row_exact=False, weights="int4")
+
+
+@pytest.mark.slow
+class TestWalks:
+    """Whole walks of each form and type."""
+
+    @pytest.mark.parametrize("form", QUANTISED)
+    def test_checkpoints_say_what_their_values_say(self, form: str, tmp_path: Path) -> None:
+        plain = written(tmp_path, form)
+        check_company(loaded(tmp_path), plain, [4, 1], seed=1)
+
+    @pytest.mark.parametrize("form", ["FP8", "AWQ"])
+    def test_the_self_test_tells_whether_rows_have_the_same_bits(self, form: str, tmp_path: Path) -> None:
+        plain = tiny_model("Qwen3", **SIZES)
+        write_quantised(tmp_path, plain, FORMS[form])
+        report = run_self_test(loaded(tmp_path, slots=12))
+        assert report.bit_exact and report.error < report.tolerance
+
+    @pytest.mark.parametrize(("type_name", "head"), [("Q8_0", "Q8_0"), ("Q4_0", "Q6_K"), ("Q8_0", "F16")])
+    def test_files_of_gguf(self, type_name: str, head: str, tmp_path: Path) -> None:
+        ours, model = read_file(type_name, head, tmp_path)
+        assert check_against_plain(model, walk(ours, TEXTS[1:], [2], seed=1)) < 0.2
