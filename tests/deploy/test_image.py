@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -20,7 +19,8 @@ import yaml
 
 from tests.harness.deploy.compose_file import read_compose
 from tests.harness.deploy.dockerfile import Dockerfile
-from tests.harness.waiting import PATIENCE
+from tests.harness.suite.skipped import needs
+from tests.harness.waiting import LONG_PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ROOT / "deploy" / "image"
@@ -56,22 +56,6 @@ def test_an_image_has_no_more_packages_than_it_needs(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["verifier", "drafter"])
-@pytest.mark.parametrize("gpu", [False, True])
-def test_an_image_for_gpus_alone_has_a_compiler(target: str, gpu: bool, tmp_path: Path) -> None:
-    (step,) = [each for each in FILE.image(target).values("RUN") if "install_compiler.sh" in each]
-    assert step.endswith('install_compiler.sh "${EXTRAS}"')
-    called, command = tmp_path / "called", tmp_path / "apt-get"
-    command.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')
-    command.chmod(0o755)
-    (tmp_path / "rm").symlink_to("/bin/true")
-    extras = "serve,tracing,gpu" if gpu else "serve,tracing"
-    script = ROOT / "deploy" / "image" / "install_compiler.sh"
-    subprocess.run(["/bin/sh", str(script), extras], env={"PATH": str(tmp_path)}, check=True, timeout=PATIENCE)
-    assert called.exists() == gpu
-    assert not gpu or "gcc libc6-dev" in called.read_text()
-
-
-@pytest.mark.parametrize("target", ["verifier", "drafter"])
 def test_torch_compiles_no_kernels_and_triton_can_load_its_own(target: str) -> None:
     """torch's kernels that Triton compiles at their first call would end a service whose image cannot compile."""
     image = FILE.image(target)
@@ -81,17 +65,13 @@ def test_torch_compiles_no_kernels_and_triton_can_load_its_own(target: str) -> N
     assert any("install --directory --owner=10001" in step and cache in step for step in image.values("RUN"))
 
 
-def test_torch_knows_the_variable() -> None:
-    code = "import torch._native.common_utils as native; assert native.check_native_jit_disabled()"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**clean(), "TORCH_DISABLE_NATIVE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_torch_knows_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._native import common_utils
+
+    asked = common_utils.check_native_jit_disabled.__wrapped__  # it keeps its first answer
+    assert not asked()
+    monkeypatch.setenv("TORCH_DISABLE_NATIVE_JIT", "1")
+    assert asked()
 
 
 def test_gpus_get_what_transformers_needs_there() -> None:
@@ -189,6 +169,36 @@ def step(name: str, *arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def run(program: Path, *arguments: str, place: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [program, *arguments],
+        cwd=place,
+        env=clean(),
+        capture_output=True,
+        text=True,
+        timeout=LONG_PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.processes
+class TestCompiler:
+    @pytest.mark.parametrize("target", ["verifier", "drafter"])
+    @pytest.mark.parametrize("gpu", [False, True])
+    def test_an_image_for_gpus_alone_has_a_compiler(self, target: str, gpu: bool, tmp_path: Path) -> None:
+        (step,) = [each for each in FILE.image(target).values("RUN") if "install_compiler.sh" in each]
+        assert step.endswith('install_compiler.sh "${EXTRAS}"')
+        called, command = tmp_path / "called", tmp_path / "apt-get"
+        command.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')
+        command.chmod(0o755)
+        (tmp_path / "rm").symlink_to("/bin/true")
+        extras = "serve,tracing,gpu" if gpu else "serve,tracing"
+        script = ROOT / "deploy" / "image" / "install_compiler.sh"
+        subprocess.run(["/bin/sh", str(script), extras], env={"PATH": str(tmp_path)}, check=True, timeout=LONG_PATIENCE)
+        assert called.exists() == gpu
+        assert not gpu or "gcc libc6-dev" in called.read_text()
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The gateway's environment, as in its image."""
@@ -208,32 +218,30 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.package_index
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
-    sdk, services = sorted((environment / "wheels").iterdir())
-    assert sdk.name == f"draftwire-{VERSION}-py3-none-any.whl"
-    assert services.name.startswith(f"draftwire_services-{VERSION}-")
-    assert not services.name.endswith("-none-any.whl")  # it has the compiled part
-    programs = environment / "draftwire" / "bin"
-    assert run(programs / "draftwire", "--version", place=environment).stdout.strip() == VERSION
-    look = "import importlib.util as u, json; print(json.dumps({n: u.find_spec(n) is not None for n in NAMES}))"
-    names = ["draftwire_services", "draftwire", "fastapi", "gateway", "torch", "transformers", "pip"]
-    seen = run(programs / "python", "-c", look.replace("NAMES", repr(names)), place=environment)
-    assert json.loads(seen.stdout) == {name: name in ("draftwire_services", "draftwire", "fastapi") for name in names}
-    assert run(programs / "draftwire-gateway", "--help", place=environment).returncode == 0
-    probe = run(programs / "draftwire", "probe", "--address", "127.0.0.1:1", "--timeout", "1", place=environment)
-    assert (probe.returncode, probe.stdout) == (1, "")
-    assert probe.stderr.startswith("draftwire: no answer from 127.0.0.1:1")
-    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    (library,) = (environment / "draftwire").glob(
-        "lib/python*/site-packages/draftwire_services/speculative_engine/kernels/*.so"
-    )
-    assert run(programs / "python", "-c", code, str(library), place=environment).returncode == 0
-
-
-def run(program: Path, *arguments: str, place: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [program, *arguments], cwd=place, env=clean(), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+@pytest.mark.slow
+@needs("gcc")
+class TestSteps:
+    @pytest.mark.package_index
+    @pytest.mark.timeout(1800)
+    def test_the_steps_make_the_gateways_environment(self, environment: Path) -> None:
+        sdk, services = sorted((environment / "wheels").iterdir())
+        assert sdk.name == f"draftwire-{VERSION}-py3-none-any.whl"
+        assert services.name.startswith(f"draftwire_services-{VERSION}-")
+        assert not services.name.endswith("-none-any.whl")  # it has the compiled part
+        programs = environment / "draftwire" / "bin"
+        assert run(programs / "draftwire", "--version", place=environment).stdout.strip() == VERSION
+        look = "import importlib.util as u, json; print(json.dumps({n: u.find_spec(n) is not None for n in NAMES}))"
+        names = ["draftwire_services", "draftwire", "fastapi", "gateway", "torch", "transformers", "pip"]
+        seen = run(programs / "python", "-c", look.replace("NAMES", repr(names)), place=environment)
+        assert json.loads(seen.stdout) == {
+            name: name in ("draftwire_services", "draftwire", "fastapi") for name in names
+        }
+        assert run(programs / "draftwire-gateway", "--help", place=environment).returncode == 0
+        probe = run(programs / "draftwire", "probe", "--address", "127.0.0.1:1", "--timeout", "1", place=environment)
+        assert (probe.returncode, probe.stdout) == (1, "")
+        assert probe.stderr.startswith("draftwire: no answer from 127.0.0.1:1")
+        code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+        (library,) = (environment / "draftwire").glob(
+            "lib/python*/site-packages/draftwire_services/speculative_engine/kernels/*.so"
+        )
+        assert run(programs / "python", "-c", code, str(library), place=environment).returncode == 0

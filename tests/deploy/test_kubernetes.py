@@ -3,14 +3,15 @@
 import copy
 import functools
 import re
-import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from kubernetes_validate import utils
 
 from drafter_service.settings import DrafterSettings
 from draftwire._calls.endpoints import NAMES_SECONDS
@@ -19,7 +20,8 @@ from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of
 from tests.harness.deploy.dockerfile import Dockerfile
 from tests.harness.deploy.kustomization import build, identity, merged, read_objects
-from tests.harness.waiting import PATIENCE
+from tests.harness.suite.skipped import needs
+from tests.harness.waiting import LONG_PATIENCE
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,14 @@ def selected(selector: dict[str, Any], pod: dict[str, str]) -> bool:
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def schemas_read_once() -> Iterator[None]:
+    """Kubernetes' schemas are large, and are otherwise read for each object."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "schema_contents", functools.cache(utils.schema_contents))
+        yield
+
+
 @overlays
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_object_is_valid(overlay: str, version: str) -> None:
@@ -96,17 +106,6 @@ def test_a_patch_changes_what_it_names() -> None:
     }
 
 
-@overlays
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
-def test_kubectl_builds_the_same(overlay: str) -> None:
-    command = ["kubectl", "kustomize", str(PLACE / overlay)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
-    theirs = {identity(each): each for each in yaml.load_all(told, yaml.CSafeLoader)}
-    assert theirs.keys() == {identity(each) for each in built(overlay)}
-    for each in built(overlay):
-        assert in_order(theirs[identity(each)]) == in_order(each)
-
-
 def in_order(node: Any) -> Any:
     """Sorts an object's lists: the order of variables, mounts and volumes is kustomize's own."""
     if isinstance(node, list):
@@ -114,6 +113,19 @@ def in_order(node: Any) -> Any:
     if isinstance(node, dict):
         return {name: in_order(node[name]) for name in sorted(node)}
     return node
+
+
+@pytest.mark.processes
+@needs("kubectl")
+class TestKubectl:
+    @overlays
+    def test_kubectl_builds_the_same(self, overlay: str) -> None:
+        command = ["kubectl", "kustomize", str(PLACE / overlay)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=LONG_PATIENCE, check=True).stdout
+        theirs = {identity(each): each for each in yaml.load_all(told, yaml.CSafeLoader)}
+        assert theirs.keys() == {identity(each) for each in built(overlay)}
+        for each in built(overlay):
+            assert in_order(theirs[identity(each)]) == in_order(each)
 
 
 @overlays

@@ -12,70 +12,25 @@ import pytest
 import yaml
 
 from tests.harness.deploy.monitoring import DASHBOARDS, DEPLOY, PROMETHEUS, RULES, dashboard_queries, panels, rules
-from tests.harness.waiting import PATIENCE
+from tests.harness.suite.skipped import needs
+from tests.harness.waiting import LONG_PATIENCE
 
 ROOT = DEPLOY.parent
 ALERTS = [rule for rule in rules() if "alert" in rule]
-promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool, of Debian's prometheus, is not here")
 
 
 def check(*arguments: str, folder: Path = PROMETHEUS) -> str:
     done = subprocess.run(
-        ["promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+        ["promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=LONG_PATIENCE, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-@promtool
-def test_prometheus_takes_the_configuration() -> None:
-    assert "is valid prometheus config" in check("check", "config", "prometheus.yml")
-
-
-@promtool
-def test_prometheus_takes_the_rules() -> None:
-    told = check("check", "rules", *map(str, RULES))
-    assert sum(map(int, re.findall(r"(\d+) rules found", told))) == len(rules())
-
-
-@promtool
-def test_alerts_fire_when_they_should() -> None:
-    check("test", "rules", "alerts.yml", folder=PROMETHEUS / "tests")
-
-
-@promtool
-def test_an_alert_that_does_not_fire_is_found_out(tmp_path: Path) -> None:
-    """The cases above can fail: with another threshold they do."""
-    shutil.copytree(PROMETHEUS, tmp_path / "prometheus")
-    alerts = tmp_path / "prometheus" / "rules" / "alerts.yml"
-    text = alerts.read_text()
-    assert text.count("ratio_rate5m < 0.5") == 1
-    alerts.write_text(text.replace("ratio_rate5m < 0.5", "ratio_rate5m < 0.05"))
-    done = subprocess.run(
-        ["promtool", "test", "rules", "alerts.yml"],
-        cwd=tmp_path / "prometheus" / "tests",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "DraftwireLowAcceptance" in done.stdout + done.stderr
 
 
 def test_each_alert_has_a_case_in_which_it_fires() -> None:
     cases = yaml.safe_load((PROMETHEUS / "tests" / "alerts.yml").read_text())["tests"]
     fired = set(re.findall(r'alertname="(\w+)"', json.dumps(cases).replace("\\", "")))
     assert {alert["alert"] for alert in ALERTS} <= fired
-
-
-@promtool
-def test_prometheus_parses_every_query_of_the_dashboard(tmp_path: Path) -> None:
-    queries = dashboard_queries("1m")
-    asked = [{"record": f"query_{index}", "expr": query.expression} for index, query in enumerate(queries)]
-    path = tmp_path / "queries.yml"
-    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": asked}]}))
-    assert f"{len(queries)} rules found" in check("check", "rules", str(path))
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
@@ -125,3 +80,46 @@ def test_grafanas_provisioning_fits_together() -> None:
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "draftwire.yml").read_text())["providers"]
     assert Path(provider["options"]["path"]).name == DASHBOARDS[0].parent.name
     assert [job["job_name"] for job in config["scrape_configs"]] == ["verifier", "drafter", "gateway"]
+
+
+@pytest.mark.processes
+@needs("promtool")
+class TestPromtool:
+    def test_prometheus_takes_the_configuration(self) -> None:
+        assert "is valid prometheus config" in check("check", "config", "prometheus.yml")
+
+    def test_prometheus_takes_the_rules(self) -> None:
+        told = check("check", "rules", *map(str, RULES))
+        assert sum(map(int, re.findall(r"(\d+) rules found", told))) == len(rules())
+
+    def test_prometheus_parses_every_query_of_the_dashboard(self, tmp_path: Path) -> None:
+        queries = dashboard_queries("1m")
+        asked = [{"record": f"query_{index}", "expr": query.expression} for index, query in enumerate(queries)]
+        path = tmp_path / "queries.yml"
+        path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": asked}]}))
+        assert f"{len(queries)} rules found" in check("check", "rules", str(path))
+
+
+@pytest.mark.slow
+@needs("promtool")
+class TestAlerts:
+    def test_alerts_fire_when_they_should(self) -> None:
+        check("test", "rules", "alerts.yml", folder=PROMETHEUS / "tests")
+
+    def test_an_alert_that_does_not_fire_is_found_out(self, tmp_path: Path) -> None:
+        """The cases above can fail: with another threshold they do."""
+        shutil.copytree(PROMETHEUS, tmp_path / "prometheus")
+        alerts = tmp_path / "prometheus" / "rules" / "alerts.yml"
+        text = alerts.read_text()
+        assert text.count("ratio_rate5m < 0.5") == 1
+        alerts.write_text(text.replace("ratio_rate5m < 0.5", "ratio_rate5m < 0.05"))
+        done = subprocess.run(
+            ["promtool", "test", "rules", "alerts.yml"],
+            cwd=tmp_path / "prometheus" / "tests",
+            capture_output=True,
+            text=True,
+            timeout=LONG_PATIENCE,
+            check=False,
+        )
+        assert done.returncode != 0
+        assert "DraftwireLowAcceptance" in done.stdout + done.stderr

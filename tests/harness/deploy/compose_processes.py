@@ -47,7 +47,7 @@ class Running:
         """Runs the container's health check with further options and variables."""
         program, *arguments = self._healthcheck
         assert program == "draftwire"
-        return subprocess.run(
+        return processes.run(
             [sys.executable, "-m", "draftwire.cli", *arguments, *options],
             env=self.environment | (environment or {}),
             cwd=self.log.parent,
