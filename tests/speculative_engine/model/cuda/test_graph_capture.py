@@ -104,3 +104,43 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was_and_says_why(cuda: Cud
     assert sizes.unavailable == "operation not permitted when stream is capturing"
     assert sizes.captured == 0 and cuda.current is before
     assert sizes._results(4, 4) == 4 and not cuda.replayed  # work goes on without graphs
+
+
+class Others:
+    """Another process that captures at the same time, one of whose captures fails."""
+
+    def __init__(self, failing: int) -> None:
+        """failing: the round in which it does, counted from 0."""
+        self._failing = failing
+        self.told: list[str | None] = []
+        self.inside = False
+
+    def agreed(self, failure: str | None) -> str | None:
+        """As Together.agreed: its failure comes first."""
+        self.told.append(failure)
+        return "rank 1: no graph" if len(self.told) > self._failing else failure
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """As Together.capturing."""
+        self.inside = True
+        yield
+        self.inside = False
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_none_keeps_a_graph_if_a_capture_fails_elsewhere(failing: int, cuda: Cuda) -> None:
+    others, captured_within = Others(failing), []
+
+    def run(size: Any) -> int:
+        if len(cuda.captures) > len(captured_within):
+            captured_within.append(others.inside)
+        return int(size)
+
+    sizes: CapturedSizes[int, int, int] = CapturedSizes(run, [4, 1], int, DEVICE)
+    sizes.capture(others)
+    assert sizes.unavailable == "rank 1: no graph" and sizes.captured == 0
+    told = [None] * (failing + 1) + ["rank 1: no graph"] * (failing < 2)  # at the end of all sizes once more
+    assert others.told == told and captured_within == [True] * failing
+    sizes.capture(Others(failing=3))
+    assert sizes.unavailable is None and sizes.captured == 2
