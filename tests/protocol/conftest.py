@@ -6,6 +6,7 @@ import pytest
 
 from tests.harness.world.checkpoints import Checkpoints, write_checkpoints
 from tests.harness.world.plain_reference import PlainReference
+from tests.harness.world.request_choices import PROMPTS, SAMPLINGS, request_of
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,4 +23,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
 
 @pytest.fixture(scope="session")
 def reference(checkpoints: Checkpoints) -> PlainReference:
-    return PlainReference(checkpoints.target)
+    made = PlainReference(checkpoints.target)
+    for prompt in PROMPTS:
+        for sampling in SAMPLINGS:
+            made.of(request_of(prompt, sampling))
+    return made

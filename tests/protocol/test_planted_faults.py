@@ -1,4 +1,4 @@
-"""Faults planted in the services and the engine: the state machine must notice each of them."""
+"""Faults planted in the services and the engine: the invariants of the state machine must notice each of them."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -17,7 +17,9 @@ from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference
+from tests.harness.world.plays import Play, play, play_at_random
 from tests.harness.world.protocol_machine import ProtocolMachine
+from tests.harness.world.request_choices import PROMPTS, SAMPLINGS, request_of
 
 Patch = pytest.MonkeyPatch
 
@@ -107,32 +109,96 @@ def no_rollback(patch: Patch) -> None:
     patch.setattr(VerificationJob, "rollback", rollback)
 
 
-@pytest.mark.timeout(900)  # the rarest takes minutes now and then
-@pytest.mark.parametrize(
-    "plant",
-    [
-        no_pruning,
-        slots_kept,
-        slots_of_a_removed_sequence_kept,
-        stale_nodes_at_the_root,
-        drafts_are_trusted,
-        no_rollback,
-    ],
-)
+# ---- plays that show them --------------------------------------------------------------------------------------------
+
+
+def drafts_of_which_few_are_right(playing: Play) -> None:
+    """The verdicts prune nodes and leave slots free."""
+    playing.begin(["poor"], [request_of()])
+    playing.go_on(3)
+    playing.rest()
+
+
+def a_request_that_is_cancelled(playing: Play) -> None:
+    playing.begin(["good"], [request_of()])
+    playing.go_on(2)
+    playing.cancel(0)
+    playing.step(1)
+
+
+def a_proposal_that_comes_too_late(playing: Play) -> None:
+    """The verifier takes a step, and commits another token, while the proposal is on its way."""
+    playing.begin(["wild"], [request_of()])
+    playing.go_on(1)
+    playing.grow("wild", 1)
+    playing.step(1)
+    playing.rest()
+
+
+def drafts_of_which_none_is_right(playing: Play) -> None:
+    playing.begin(["wild"], [request_of()])
+    playing.go_on(3)
+
+
+def trees_in_which_later_branches_are_right(playing: Play) -> None:
+    """The accepted nodes are not the first ones laid out."""
+    sampled = SAMPLINGS[1]
+    playing.begin(["poor"], [request_of(PROMPTS[3], sampled), request_of(PROMPTS[1], sampled)])
+    for _ in range(12):
+        playing.go_on(1)
+
+
+SHOWN: dict[Callable[[Patch], None], tuple[Callable[[Play], None], str]] = {
+    no_pruning: (drafts_of_which_few_are_right, "the two sides have different trees"),
+    slots_kept: (drafts_of_which_few_are_right, "drafter poor leaks slots"),
+    slots_of_a_removed_sequence_kept: (a_request_that_is_cancelled, "the verifier leaks slots"),
+    stale_nodes_at_the_root: (a_proposal_that_comes_too_late, "the two sides have different trees"),
+    drafts_are_trusted: (drafts_of_which_none_is_right, "committed tokens differ from plain decoding"),
+    no_rollback: (trees_in_which_later_branches_are_right, "committed tokens differ from plain decoding"),
+}
+"""For each fault the play that shows it, and the invariant that it violates."""
+
+
+@pytest.mark.parametrize("plant", SHOWN, ids=lambda plant: plant.__name__)
 def test_they_show(
     plant: Callable[[Patch], None], checkpoints: Checkpoints, reference: PlainReference, monkeypatch: Patch
 ) -> None:
+    scenario, message = SHOWN[plant]
+    with play(checkpoints, reference) as playing:
+        scenario(playing)
     plant(monkeypatch)
-    # Other schedules each time, and more than faultless services play: a fault shows within a few of them most of the
-    # time. A schedule that failed once and not again (Flaky) has shown it, too.
-    with pytest.raises((AssertionError, ValueError, TimeoutError, Flaky)):
-        run_state_machine_as_test(
-            lambda: ProtocolMachine(checkpoints, reference, Counter()),
-            settings=settings(
-                derandomize=False,
-                max_examples=800,
-                suppress_health_check=list(HealthCheck),
-                phases=[Phase.generate],
-                report_multiple_bugs=False,
-            ),
-        )
+    with pytest.raises(AssertionError, match=message), play(checkpoints, reference) as playing:
+        scenario(playing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", SHOWN, ids=lambda plant: plant.__name__)
+class TestSearches:
+    """Random searches that know nothing of the fault must find it, too."""
+
+    def test_random_plays_show_them(
+        self, plant: Callable[[Patch], None], checkpoints: Checkpoints, reference: PlainReference, monkeypatch: Patch
+    ) -> None:
+        plant(monkeypatch)
+        with pytest.raises((AssertionError, ValueError, TimeoutError)):
+            for seed in range(200):
+                with play(checkpoints, reference) as playing:
+                    play_at_random(playing, seed, 60)
+
+    def test_hypothesis_shows_them(
+        self, plant: Callable[[Patch], None], checkpoints: Checkpoints, reference: PlainReference, monkeypatch: Patch
+    ) -> None:
+        """Some schedules each time: the rarest fault takes minutes now and then."""
+        plant(monkeypatch)
+        # A schedule that failed once and not again (Flaky) has shown it, too.
+        with pytest.raises((AssertionError, ValueError, TimeoutError, Flaky)):
+            run_state_machine_as_test(
+                lambda: ProtocolMachine(checkpoints, reference, Counter()),
+                settings=settings(
+                    derandomize=False,
+                    max_examples=800,
+                    suppress_health_check=list(HealthCheck),
+                    phases=[Phase.generate],
+                    report_multiple_bugs=False,
+                ),
+            )

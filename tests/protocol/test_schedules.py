@@ -23,7 +23,7 @@ from tests.harness.verifier.in_process_verifier import Handler, InProcessVerifie
 from tests.harness.waiting import PATIENCE
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference
-from tests.harness.world.protocol_machine import NAMES, names, requests
+from tests.harness.world.request_choices import NAMES, REQUESTS
 from tests.harness.world.world import POOL_REASONS, REQUEST_REASONS
 
 
@@ -58,6 +58,7 @@ class Event:
     request: GenerateRequest | None = None
 
 
+names, requests = st.sampled_from(NAMES), REQUESTS.strategy()
 pauses = st.sampled_from([0.0, 0.001, 0.01, 0.03])
 events = st.one_of(
     st.builds(Event, pauses, st.just("ask"), request=requests),
