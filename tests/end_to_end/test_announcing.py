@@ -15,6 +15,8 @@ from tests.harness.waiting import PATIENCE, eventually, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 
 def the_only_one(client: Client) -> Drafter | None:
     return next((drafter for drafter in client.drafters.list() if drafter.state == "ready"), None)

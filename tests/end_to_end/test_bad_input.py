@@ -23,6 +23,8 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 
 BAD: dict[str, tuple[Any, dict[str, Any], type[DraftwireError], str]] = {

@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from draftwire import Client
 from tests.harness.waiting import LONG_PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ("good", "local:ngram", "local:ngram+good", "prediction")

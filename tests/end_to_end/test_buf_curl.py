@@ -14,6 +14,8 @@ from google.rpc import error_details_pb2
 from draftwire import Client
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 BUF = ROOT / "node_modules" / ".bin" / "buf"
 

@@ -8,6 +8,8 @@ import pytest
 from draftwire import AsyncClient, Client, DeadlineExceededError
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.processes
+
 PROMPT = "def read_config(path):\n"
 ENDLESS: dict[str, Any] = {"max_tokens": 1800, "ignore_eos": True, "temperature": 0.8, "seed": 3}
 

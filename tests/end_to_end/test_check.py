@@ -20,6 +20,8 @@ from tests.harness.waiting import LONG_PATIENCE, PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import StartService
 
+pytestmark = pytest.mark.slow
+
 Check = Callable[..., tuple[int, dict[str, Any]]]
 FAULTY = "tests.harness.faulty_verifier"
 

@@ -15,6 +15,8 @@ from tests.harness.models.eagle_checkpoints import write_eagle
 from tests.harness.services import StartService
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 
 def check(address: str) -> dict[str, str]:
     """Returns the outcome of each rule."""

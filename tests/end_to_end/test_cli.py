@@ -16,6 +16,8 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "def read_config(path):\n"
 LENGTH = ("--max-tokens", "24", "--seed", "3", "--temperature", "0.8", "--ignore-eos")

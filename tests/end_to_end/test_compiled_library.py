@@ -11,6 +11,8 @@ from tests.harness.checkout import MODELS
 from tests.harness.service_process import ServiceProcess
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -15,6 +15,8 @@ from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, sometimes
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 

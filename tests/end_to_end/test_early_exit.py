@@ -10,6 +10,8 @@ from tests.harness.waiting import sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService, StartService
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "def parse(line):\n    "
 WITHIN = "local:early_exit?layers=2"
 

@@ -11,6 +11,8 @@ from tests.harness.checkout import MODELS
 from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, TRIES, eventually, sometimes
 
+pytestmark = pytest.mark.processes
+
 PROMPT = "def read_config(path):\n"
 GREEDY = {"max_tokens": 96, "temperature": 0.0, "seed": 7, "ignore_eos": True}
 SAMPLED = {"max_tokens": 96, "temperature": 0.8, "top_p": 0.95, "seed": 7, "ignore_eos": True}

@@ -17,6 +17,8 @@ from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.services import RunningService, StartService
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [[5 + (length * step) % 90 for step in range(length)] for length in (9, 40, 150)]
 LENGTH = 60
 PLAIN = Speculation(enabled=False)

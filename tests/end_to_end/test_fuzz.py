@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from benchmarks.faults.fuzz import attack
 from benchmarks.harness.services import Services
 from tests.harness.checkout import MODELS
 from tests.harness.processes import Popen
+
+pytestmark = pytest.mark.slow
 
 MESSAGES = 4000
 SEED = 3

@@ -20,6 +20,8 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import StartService
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 5.0
 SEED = 5
 CHAINS: dict[str, tuple[str, str, str]] = {

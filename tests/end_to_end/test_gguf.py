@@ -16,6 +16,8 @@ from tests.harness.waiting import PATIENCE, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n"]
 OPTIONS: dict[str, Any] = {"max_tokens": 64, "ignore_eos": True, "seed": 3}
 

@@ -13,6 +13,8 @@ from tests.harness.services import Loading
 from tests.harness.stand_ins.hub_server import serving_hub
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 REFUSED = "models of the hub are not fetched for callers without --allow-hub-models"
 
 

@@ -13,6 +13,8 @@ from tests.harness.waiting import PATIENCE, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 PROMPT = " ".join(f"w{(7 * index) % 97}" for index in range(40))
 PROMPTS = [PROMPT, "w5", " ".join(PROMPT.split()[:17])]
 LONG = 300

@@ -10,6 +10,8 @@ from draftwire import Client, InvalidFieldError
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ELSEWHERE = "192.0.2.1:50052"  # reserved for documentation (RFC 5737)
 
 

@@ -11,6 +11,8 @@ from tests.harness.waiting import PATIENCE, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "def read_config(path):\n"
 
 

@@ -17,6 +17,8 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 TEXT = "def f(x):\n    return x + 1\n" * (15_000_000 // 26)
 CALLERS = 8
 MOST_GROWTH = 1_500_000_000

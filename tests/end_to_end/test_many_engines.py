@@ -29,6 +29,8 @@ from tests.harness.stand_ins import fake_sglang, fake_vllm
 from tests.harness.stand_ins.fake_sglang import FakeSglang
 from tests.harness.stand_ins.fake_vllm import FakeVllm, vllm_config
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("draftwire", "vllm", "sglang")
 SEQUENCES, TOKENS, ROWS = 4, 96, 5
 SLOTS = 3 * 2 * 180

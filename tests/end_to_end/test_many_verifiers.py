@@ -16,6 +16,8 @@ from tests.harness.waiting import PATIENCE, eventually
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ["def read_config(path):\n", "class Stack:\n", "import os\n", "# größer als «naïve» → "]
 OPTIONS: dict[str, Any] = {"max_tokens": 250, "ignore_eos": True, "temperature": 1.1}
 SECONDS = 240.0

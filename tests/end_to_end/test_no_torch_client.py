@@ -15,7 +15,7 @@ from tests.harness.waiting import PATIENCE
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_SECONDS = 280
 
-pytestmark = pytest.mark.package_index
+pytestmark = [pytest.mark.slow, pytest.mark.package_index]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.harness.waiting import PATIENCE, eventually, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService, StartService
 
-pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")]
 
 PROMPT = "def read_config(path):\n"
 PARAMETERS: dict[str, Any] = {"max_tokens": 800, "ignore_eos": True, "temperature": 1.0, "seed": 3}

@@ -13,6 +13,8 @@ from tests.harness.waiting import sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.processes
+
 PLAIN = Speculation(enabled=False)
 PROMPT = "def naïve_éval(self, 文字列):\n"
 

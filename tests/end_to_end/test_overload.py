@@ -13,6 +13,8 @@ from draftwire import AsyncClient, AtCapacityError, Client
 from tests.harness.services import RunningService, StartService
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ["def fib(n):", "import os\n", "class Stack:\n", "for line in open(path):\n"]
 REQUEST: dict[str, Any] = {"max_tokens": 64, "ignore_eos": True, "temperature": 0.8}
 ENDLESS: dict[str, Any] = {"max_tokens": 1800, "ignore_eos": True, "temperature": 0.8, "seed": 3}

@@ -2,11 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from draftwire import Client
 from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService, StartService
+
+pytestmark = pytest.mark.processes
 
 PROMPT = [300 + position % 700 for position in range(240)]
 COUNT = 24

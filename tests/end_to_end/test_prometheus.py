@@ -21,7 +21,10 @@ from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
-pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's prometheus is not here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's prometheus is not here"),
+]
 
 WINDOW = "10m"
 NO_WAITS = "tokens gained per second waited"

@@ -17,6 +17,8 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 OPTIONS: dict[str, Any] = {"max_tokens": 48, "ignore_eos": True, "seed": 3}
 
 

@@ -24,6 +24,8 @@ from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.services import StartService
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ["def fib(n):", "import os\n", "class Node:\n"]
 
 

@@ -1,7 +1,7 @@
 """Every request option with every kind of drafter: the same tokens, text and log-probabilities.
 
-Each feature is requested without drafts, with a draft model, with n-gram lookup and a draft model in one tree, and
-while its drafter is swapped for a worse one; greedy and sampled.
+Each feature is requested without drafts, and with one of: a draft model, n-gram lookup and a draft model in one tree, a
+drafter that is swapped for a worse one; greedy or sampled. All combinations are slow.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
+
+pytestmark = pytest.mark.processes
 
 PROMPT = "def total(numbers):\n    result = 0\n    for number in numbers:\n"
 TOKENS = 40
@@ -92,8 +94,12 @@ def options(feature: str, sampling: str) -> dict[str, Any]:
     return usual | SAMPLINGS[sampling] | FEATURES[feature]
 
 
+Plainly = Callable[[str, str], dict[str, Any]]
+"""The type of `plainly(feature, sampling)`, a result without speculation."""
+
+
 @pytest.fixture(scope="module")
-def plainly(verifier: RunningService) -> Callable[[str, str], dict[str, Any]]:
+def plainly(verifier: RunningService) -> Plainly:
     """Returns a function that gives a feature's result without speculation."""
     known: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -107,54 +113,80 @@ def plainly(verifier: RunningService) -> Callable[[str, str], dict[str, Any]]:
     return ask
 
 
+Addresses = tuple[str, str]
+"""The addresses of a good drafter and of a bad one."""
+
+
+@pytest.fixture
+def addresses(good_drafter: str, bad_drafter: str) -> Addresses:
+    return good_drafter, bad_drafter
+
+
+def with_a_draft_model(client: Client, addresses: Addresses, asked: dict[str, Any]) -> Generation:
+    client.drafters.attach(addresses[0], "good")
+    return client.generate(PROMPT, **asked)
+
+
+def with_ngram_and_a_draft_model(client: Client, addresses: Addresses, asked: dict[str, Any]) -> Generation:
+    client.drafters.attach(addresses[0], "good")
+    client.drafters.attach("local:ngram")
+    return client.generate(PROMPT, speculation=Speculation(drafters=["local:ngram", "good"]), **asked)
+
+
+def with_a_swap_in_the_middle(client: Client, addresses: Addresses, asked: dict[str, Any]) -> Generation:
+    client.drafters.attach(addresses[0], "good")
+    client.drafters.attach(addresses[1], "bad")
+    with client.stream(PROMPT, speculation=Speculation(drafter="good"), **asked) as stream:
+        for place, _ in enumerate(stream):
+            if place == 0:
+                client.drafters.swap("good", "bad")
+    return stream.result
+
+
+DRAFTED = (with_a_draft_model, with_ngram_and_a_draft_model, with_a_swap_in_the_middle)
+EACH_ONCE = [
+    (feature, list(SAMPLINGS)[place // len(DRAFTED) % len(SAMPLINGS)], DRAFTED[place % len(DRAFTED)])
+    for place, feature in enumerate(FEATURES)
+]
+"""Each feature once, and each sampling with each kind of drafting several times."""
+
+
+@pytest.mark.parametrize(("feature", "sampling", "drafted"), EACH_ONCE)
+def test_each_feature(
+    client: Client,
+    addresses: Addresses,
+    plainly: Plainly,
+    feature: str,
+    sampling: str,
+    drafted: Callable[..., Generation],
+) -> None:
+    assert told(drafted(client, addresses, options(feature, sampling))) == plainly(feature, sampling)
+
+
+def test_each_sampling_meets_each_kind_of_drafting() -> None:
+    pairs = {(sampling, drafted) for _, sampling, drafted in EACH_ONCE}
+    assert len(pairs) == len(SAMPLINGS) * len(DRAFTED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafted", DRAFTED)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("feature", FEATURES)
 class TestMatrix:
-    def test_draft_model(
+    def test_it_is_the_same(
         self,
         client: Client,
-        good_drafter: str,
-        plainly: Callable[[str, str], dict[str, Any]],
+        addresses: Addresses,
+        plainly: Plainly,
         feature: str,
         sampling: str,
+        drafted: Callable[..., Generation],
     ) -> None:
-        client.drafters.attach(good_drafter, "good")
-        assert told(client.generate(PROMPT, **options(feature, sampling))) == plainly(feature, sampling)
-
-    def test_ngram_and_draft_model(
-        self,
-        client: Client,
-        good_drafter: str,
-        plainly: Callable[[str, str], dict[str, Any]],
-        feature: str,
-        sampling: str,
-    ) -> None:
-        client.drafters.attach(good_drafter, "good")
-        client.drafters.attach("local:ngram")
-        both = Speculation(drafters=["local:ngram", "good"])
-        result = client.generate(PROMPT, speculation=both, **options(feature, sampling))
-        assert told(result) == plainly(feature, sampling)
-
-    def test_swap_in_the_middle(
-        self,
-        client: Client,
-        good_drafter: str,
-        bad_drafter: str,
-        plainly: Callable[[str, str], dict[str, Any]],
-        feature: str,
-        sampling: str,
-    ) -> None:
-        client.drafters.attach(good_drafter, "good")
-        client.drafters.attach(bad_drafter, "bad")
-        with client.stream(PROMPT, speculation=Speculation(drafter="good"), **options(feature, sampling)) as stream:
-            for place, _ in enumerate(stream):
-                if place == 0:
-                    client.drafters.swap("good", "bad")
-        assert told(stream.result) == plainly(feature, sampling)
+        assert told(drafted(client, addresses, options(feature, sampling))) == plainly(feature, sampling)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_each_feature_makes_a_difference(plainly: Callable[[str, str], dict[str, Any]], sampling: str) -> None:
+def test_each_feature_makes_a_difference(plainly: Plainly, sampling: str) -> None:
     """Without differences, the matrix would show little."""
     without = plainly("no prefix cache", sampling)
     unfelt = {"no prefix cache", *(("top_k", "top_p", "min_p", "typical_p") if sampling == "greedy" else ())}

@@ -36,7 +36,7 @@ DRAFT_MODELS = ("draft", "draft-early")
 PATIENT = RetryPolicy(attempts_per_address=60)
 """On a busy machine a verifier may take a while to return, and the other one is restarted next."""
 
-pytestmark = pytest.mark.timeout(1800)  # twelve processes start
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # twelve processes start
 
 
 @dataclass

@@ -11,6 +11,8 @@ from tests.harness.service_process import ServiceProcess
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 SECRET = "xyzzySecretPlugh"
 PROMPT = f"def {SECRET}(n):\n    return"
 HUB_TOKEN = "hf_0123456789abcdefSecret"

@@ -19,6 +19,8 @@ from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "def fib(n):\n"
 SECRETS = {name: f"{name}-secret-0123456789" for name in ("generate", "draft", "admin")}
 ONCE = RetryPolicy(attempts_per_address=1)

@@ -19,6 +19,8 @@ from tests.harness import processes
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 SERVING = "serving; Ctrl-C stops it"
 
 

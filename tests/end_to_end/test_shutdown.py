@@ -16,6 +16,8 @@ from tests.harness.waiting import PATIENCE, eventually
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.processes
+
 PROMPT = "def read_config(path):\n"
 LENGTH: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "temperature": 0.8, "seed": 3}
 LONG = LENGTH | {"max_tokens": 700}

@@ -17,6 +17,8 @@ from tests.harness.services import Loading, RunningService
 from tests.harness.stand_ins.hub_server import SilentHub
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 BLOCKING = """
 import os, pathlib, time
 from transformers import LlamaConfig

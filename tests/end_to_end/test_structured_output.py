@@ -17,6 +17,8 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "# The configuration as JSON:\nconfig = "
 SCHEMA = {

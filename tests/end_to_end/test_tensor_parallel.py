@@ -26,7 +26,7 @@ from tests.harness.waiting import PATIENCE, eventually
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n", "import os\n", "# größer → "]
 TEMPERATURES = [0.0, 0.8, 1.2, 0.0]

@@ -13,6 +13,8 @@ from tests.harness.waiting import PATIENCE, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import StartService
 
+pytestmark = pytest.mark.processes
+
 PROMPT = "def read_config(path):\n    # naïve: "
 ASKED: dict[str, Any] = {"max_tokens": 48, "seed": 3, "ignore_eos": True, "logprobs": 5, "prompt_logprobs": 2}
 

@@ -14,6 +14,8 @@ from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = ROOT / "examples" / "typescript"
 PROMPT = "def read(path):\n    return path\n\ndef read(path):\n"
 

@@ -16,6 +16,8 @@ from tests.harness.waiting import PATIENCE, eventually, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.processes
+
 # Hot enough to draw multi-byte characters and tokens that are parts of one.
 PARAMETERS: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 1.3}
 PROMPTS = ["def read_config(path):\n", "# größer als «naïve» → ", "class Stack:\n", "import os\n"]

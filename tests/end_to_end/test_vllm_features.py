@@ -23,6 +23,8 @@ from tests.harness.services import StartService
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RequestV2, RunnerV2
 from tests.harness.stand_ins.tapped_config import tapped_config, tapping
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [[5 + (length * step) % 90 for step in range(length)] for length in (9, 40)]
 LENGTH = 60
 

@@ -19,6 +19,8 @@ from tests.harness.models.chat_templates import target_with_template
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"enabled": False}
 FORCED = {"planning": "always"}
 CITIES = ("Rome", "Oslo")

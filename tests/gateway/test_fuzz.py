@@ -17,6 +17,8 @@ from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 80
 OPERATIONS = [
     ("POST", "/v1/completions"),

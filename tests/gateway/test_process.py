@@ -8,6 +8,8 @@ from tests.gateway.conftest import StartGateway
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize(
     ("flags", "told"),

@@ -19,6 +19,8 @@ from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.processes
+
 PROMPT = "def read_config(path):\n"
 MESSAGES: Any = [{"role": "user", "content": "write a function"}]
 

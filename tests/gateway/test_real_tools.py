@@ -22,6 +22,8 @@ from tests.harness.models.chat_templates import target_with_template
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     "hermes": (chat_templates.HERMES, (), ()),
     "qwen": (chat_templates.QWEN_3, (), ("<tool_call>", "</tool_call>", "<think>", "</think>")),

@@ -4,11 +4,14 @@ import json
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from draftwire import Client
 from tests.end_to_end.console.console_page import MARKUP, PROMPT, REPEATING, SEED, attach, fill, tokens_of
 from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 
 def test_tokens_show_where_they_come_from(page: Page, client: Client, good_drafter: str) -> None:

@@ -10,6 +10,8 @@ from tests.end_to_end.console.console_page import PROMPT, SEED, attach, fill, to
 from tests.harness.console_server import serve_console
 from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.slow
+
 CONTRASTS = """
 selector => {
   const canvas = Object.assign(document.createElement("canvas"), {width: 1, height: 1});

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from draftwire import Client, RetryPolicy
@@ -10,6 +11,8 @@ from tests.end_to_end.console.console_page import REPEATING, attach, fill, token
 from tests.harness.console_server import serve_console
 from tests.harness.services import RunningService, StartService
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_swap_in_the_middle(page: Page) -> None:

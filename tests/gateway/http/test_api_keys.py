@@ -12,6 +12,8 @@ from tests.gateway.conftest import OpenGateway, StartGateway
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 
 def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}

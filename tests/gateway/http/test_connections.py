@@ -21,6 +21,8 @@ from tests.harness.stand_ins.fake_verifier import PROMPT, expected_ids, text_of
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
+pytestmark = pytest.mark.processes
+
 BODY = {"prompt": PROMPT, "max_tokens": 5000, "seed": 1}
 
 

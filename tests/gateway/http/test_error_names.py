@@ -12,6 +12,8 @@ from tests.harness.stand_ins.fake_verifier import rich_status
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 LONG = "x" * 300_000
 USER = [{"role": "user", "content": "a"}]

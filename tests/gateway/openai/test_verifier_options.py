@@ -11,6 +11,8 @@ from draftwire import Client
 from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import RunningService
 
+pytestmark = pytest.mark.processes
+
 PROMPT = "def read_config(path):\n"
 MESSAGES: Any = [{"role": "user", "content": "write a function"}]
 

@@ -46,11 +46,14 @@ class Budget:
     # Measuring, where tests run
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Notes what a test has used, its teardown included."""
-        before, self._shared = _used(), 0.0
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        """Notes what a test has used, its teardown included, unless everything else is torn down as well."""
+        before, self._shared, self._called = _used(), 0.0, 0.0
         result = yield
-        self._tests[item.nodeid] = max(0.0, _used() - before - self._shared)
+        ended = self._called if nextitem is None else _used()
+        self._tests[item.nodeid] = max(0.0, ended - before - self._shared)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -64,7 +67,8 @@ class Budget:
         """Fails a test of the default tier that used too much, or one of the quick tier that started a process."""
         result = yield
         slow = item.get_closest_marker("slow") is not None
-        used = _used() - self._before - self._shared
+        self._called = _used()
+        used = self._called - self._before - self._shared
         if not slow and used > self.test_seconds:
             pytest.fail(
                 f"used {used:.1f} processor seconds, and a test of the default tier may use {self.test_seconds:g}: "

@@ -39,6 +39,12 @@ class Groups:
                 item.add_marker(pytest.mark.xdist_group(name))
         items[:] = [item for name in sorted(groups, key=lambda name: -seconds[name]) for item in groups[name]]
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Raises UsageError if pytest-xdist is to group tests and does not, as 3.8 with pytest 9.2."""
+        if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
+            raise pytest.UsageError("this pytest-xdist does not group tests with this pytest: see constraints.txt")
+
 
 def _group(item: pytest.Item) -> str:
     if any(_is_a_service(found[-1]) for found in item._fixtureinfo.name2fixturedefs.values()):  # type: ignore[attr-defined]
