@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from tests.harness.verifier.in_process_verifier import Handler, InProcessVerifie
 from tests.harness.waiting import PATIENCE
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference
-from tests.harness.world.request_choices import NAMES, REQUESTS
+from tests.harness.world.request_choices import NAMES, PROMPTS, REQUESTS, SAMPLINGS, request_of
 from tests.harness.world.world import POOL_REASONS, REQUEST_REASONS
 
 
@@ -68,16 +69,70 @@ events = st.one_of(
 schedules = st.lists(events, min_size=5, max_size=25)
 delays = st.fixed_dictionaries({name: st.sampled_from([0.0, 0.0, 0.002, 0.02]) for name in NAMES})
 
+PROMPT = PROMPTS[2]
+SCHEDULES = {
+    "streams that break": [
+        Event(0.01, "break", "good"),
+        Event(0.01, "ask", request=request_of(PROMPT, SAMPLINGS[1])),
+        Event(0.01, "attach", "poor"),
+        Event(0.01, "break", "poor"),
+        Event(0.001, "break", "good"),
+    ],
+    "drafters that come and go": [
+        Event(0.01, "swap", "good", "poor"),
+        Event(0.001, "attach", "wild"),
+        Event(0.01, "ask", request=request_of(PROMPT, drafters=2)),
+        Event(0.01, "swap", "poor", "good"),
+        Event(0.01, "detach", "wild"),
+        Event(0.0, "detach", "good"),
+        Event(0.0, "attach", "poor"),
+    ],
+    "requests that end early": [
+        Event(0.01, "cancel"),
+        Event(0.0, "ask", request=request_of(PROMPT, SAMPLINGS[2])),
+        Event(0.0, "ask", request=request_of(PROMPT, max_tokens=1)),
+        Event(0.01, "cancel"),
+        Event(0.001, "break", "good"),
+    ],
+}
 
-@settings(max_examples=max(5, settings.default.max_examples // 6), suppress_health_check=list(HealthCheck))  # type: ignore[union-attr]
-@given(schedule=schedules, delay=delays, first=st.lists(requests, min_size=1, max_size=3))
+
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_outputs_are_plain_whatever_the_threads_do(
+    name: str, checkpoints: Checkpoints, reference: PlainReference
+) -> None:
+    first = [request_of(), request_of(PROMPTS[3], SAMPLINGS[1])]
+    check(checkpoints, reference, SCHEDULES[name], {"good": 0.0, "poor": 0.002, "wild": 0.0}, first)
+
+
+@pytest.mark.slow
+class TestRandomSchedules:
+    """Schedules that Hypothesis chooses."""
+
+    @settings(
+        max_examples=max(5, settings.default.max_examples // 6),  # type: ignore[union-attr]
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(schedule=schedules, delay=delays, first=st.lists(requests, min_size=1, max_size=3))
+    def test_outputs_are_plain_whatever_the_threads_do(
+        self,
+        checkpoints: Checkpoints,
+        reference: PlainReference,
+        schedule: list[Event],
+        delay: dict[str, float],
+        first: list[GenerateRequest],
+    ) -> None:
+        check(checkpoints, reference, schedule, delay, first)
+
+
+def check(
     checkpoints: Checkpoints,
     reference: PlainReference,
     schedule: list[Event],
     delay: dict[str, float],
     first: list[GenerateRequest],
 ) -> None:
+    """Plays a schedule. delay: seconds of each message, by drafter. first: requests that are there from the start."""
     with structlog.testing.capture_logs() as log:
         asyncio.run(_play(checkpoints, reference, schedule, delay, first))
     assert not [entry for entry in log if entry["log_level"] in ("error", "critical") or "exc_info" in entry]
