@@ -9,8 +9,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from grimp.adaptors.packagefinder import ImportLibPackageFinder
+from importlinter import configuration
+from importlinter.application import use_cases
 
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pyproject.toml"
@@ -25,21 +28,31 @@ NO_GRPC = "The engine knows no gRPC"
 NO_MODEL = "The SDK and the runtime know no model"
 PROCESS = "The process code knows no gRPC"
 GATEWAY = "The gateway knows the SDK and the process code alone"
+TESTS_IMPORTS = re.compile(r"^\s*(?:from|import)\s+tests\b[^\n(]*(?:\([^)]*\))?", re.MULTILINE)
 SMALL_SDK = "The SDK needs grpcio, protobuf, typer and rich only"
 
 
-def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedProcess[str]:
-    """Checks the packages found from `directory` against the project's contracts."""
-    lint = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
-    return subprocess.run(
-        [sys.executable, "-c", lint, "--config", str(CONFIG), "--no-cache"],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, import_roots))},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+class Lint:
+    """Checks packages below a directory against the project's contracts, in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, directory: Path) -> tuple[bool, str]:
+        """Returns whether they pass, and the report."""
+
+        def found(_: object, package_name: str, file_system: object) -> set[str]:
+            return {str(directory / package_name)}  # not the package of this name that is imported here
+
+        self._monkeypatch.setattr(ImportLibPackageFinder, "determine_package_directories", found)
+        passed = use_cases.lint_imports(config_filename=str(CONFIG), cache_dir=None, no_logo=True)
+        return passed, self._capsys.readouterr().out
+
+
+@pytest.fixture
+def lint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lint:
+    configuration.configure()
+    return Lint(monkeypatch, capsys)
 
 
 def write_packages(directory: Path) -> None:
@@ -66,11 +79,6 @@ def write_packages(directory: Path) -> None:
             (directory / package / part).mkdir()
             (directory / package / part / "__init__.py").touch()
     (directory / "draftwire" / "edge" / "__init__.py").write_text("import edge_drafting\n")  # the one exemption
-
-
-def test_imports_run_one_way() -> None:
-    result = lint_imports(ROOT, ROOT / "sdk", ROOT)
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,14 +123,13 @@ def test_imports_run_one_way() -> None:
         ("draftwire/edge", "torch", NO_MODEL),
     ],
 )
-def test_a_forbidden_import_is_found(tmp_path: Path, package: str, forbidden: str, contract: str) -> None:
+def test_a_forbidden_import_is_found(tmp_path: Path, lint: Lint, package: str, forbidden: str, contract: str) -> None:
     write_packages(tmp_path)
     (tmp_path / package / "offender.py").write_text(f"def late():\n    import {forbidden}\n")
-    result = lint_imports(tmp_path, tmp_path)
-    assert result.returncode == 1, result.stdout + result.stderr
-    broken = [line for line in result.stdout.splitlines() if " BROKEN" in line]
-    assert len(broken) == 1
-    assert broken[0].startswith(contract)
+    passed, report = lint(tmp_path)
+    assert not passed
+    [broken] = [line for line in report.splitlines() if " BROKEN" in line]
+    assert broken.startswith(contract)
 
 
 @pytest.mark.parametrize(
@@ -159,34 +166,36 @@ def test_a_forbidden_import_is_found(tmp_path: Path, package: str, forbidden: st
         ("draft_training", "refresh", "cli"),
     ],
 )
-def test_a_forbidden_import_inside_a_package_is_found(tmp_path: Path, package: str, room: str, forbidden: str) -> None:
+def test_a_forbidden_import_inside_a_package_is_found(
+    tmp_path: Path, lint: Lint, package: str, room: str, forbidden: str
+) -> None:
     write_packages(tmp_path)
     (tmp_path / package / room / "offender.py").write_text(f"import {package}.{forbidden}\n")
-    result = lint_imports(tmp_path, tmp_path)
-    assert result.returncode == 1, result.stdout + result.stderr
-    [broken] = [line for line in result.stdout.splitlines() if " BROKEN" in line]
+    passed, report = lint(tmp_path)
+    assert not passed
+    [broken] = [line for line in report.splitlines() if " BROKEN" in line]
     assert broken.startswith(LAYERED[package]["name"])
 
 
-def test_edge_alone_may_import_what_is_above_it(tmp_path: Path) -> None:
+def test_edge_alone_may_import_what_is_above_it(tmp_path: Path, lint: Lint) -> None:
     write_packages(tmp_path)
     (tmp_path / "edge_drafting" / "client.py").write_text(
         "import draftwire._calls\nimport speculative_engine\nimport torch\n"
     )
-    result = lint_imports(tmp_path, tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
+    passed, report = lint(tmp_path)
+    assert passed, report
 
 
 @pytest.mark.parametrize("package", sorted(LAYERED))
-def test_a_new_part_of_a_package_needs_a_layer(tmp_path: Path, package: str) -> None:
+def test_a_new_part_of_a_package_needs_a_layer(tmp_path: Path, lint: Lint, package: str) -> None:
     write_packages(tmp_path)
     (tmp_path / package / "attic.py").touch()
-    result = lint_imports(tmp_path, tmp_path)
-    assert result.returncode == 1
-    assert f"{package}.attic" in result.stdout
+    passed, report = lint(tmp_path)
+    assert not passed
+    assert f"{package}.attic" in report
 
 
-def test_allowed_imports_pass(tmp_path: Path) -> None:
+def test_allowed_imports_pass(tmp_path: Path, lint: Lint) -> None:
     write_packages(tmp_path)
     engine = "import draftwire\nimport torch\n"
     service = "import draftwire\nimport grpc\nimport service_runtime\nimport speculative_engine\n"
@@ -199,12 +208,14 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     (tmp_path / "draft_training" / "distillation" / "module.py").write_text(
         "import draftwire\nimport speculative_engine\nimport torch\n"
     )
-    result = lint_imports(tmp_path, tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
+    passed, report = lint(tmp_path)
+    assert passed, report
 
 
 def imported_tests(source: str, package: str = "") -> list[str]:
     """Returns the test files, and the conftest files of other packages, that a source imports from."""
+    if not any(re.search(r"\b(test_|conftest\b)", statement) for statement in TESTS_IMPORTS.findall(source)):
+        return []  # parsing all files takes seconds
     modules = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -222,3 +233,19 @@ def test_no_test_file_is_imported() -> None:
     assert imported_tests("from tests.harness.waiting import PATIENCE\nimport tests.sdk.conftest", "sdk") == []
     for path in sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
         assert imported_tests(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts[1]) == [], path
+
+
+@pytest.mark.processes
+class TestCheckout:
+    def test_imports_run_one_way(self) -> None:
+        program = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+        done = subprocess.run(
+            [sys.executable, "-c", program, "--config", str(CONFIG), "--no-cache"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / "sdk", ROOT)))},
+            capture_output=True,
+            text=True,
+            timeout=LONG_PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
