@@ -1,7 +1,8 @@
 """Every request option with every kind of drafter: the same tokens, text and log-probabilities.
 
-Each feature is requested without drafts, and with one of: a draft model, n-gram lookup and a draft model in one tree, a
-drafter that is swapped for a worse one; greedy or sampled. All combinations are slow.
+Each request is sent without drafts, and with one of: a draft model, n-gram lookup and a draft model in one tree, a
+drafter that is swapped for a worse one. Few requests combine the options so that each value of one meets each value of
+each other one; each option alone with each way of drafting is slow.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client, Generation, Speculation
+from tests.harness.pairwise import all_pairs, pairs_of, pairwise
 from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
@@ -74,6 +76,24 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
+FORMS = ("json_schema", "regex", "choice", "json_object", "lark", "ebnf", "no jump-ahead")
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "candidates": ("", "top_k", "top_p", "min_p", "typical_p"),
+    "bias": ("", "logit_bias", "allowed_token_ids", "banned_token_ids", "bad_words"),
+    "end": ("", "stop", "stop kept", "stop_token_ids", "min_tokens"),
+    "penalty": ("", "repetition_penalty", "presence and frequency"),
+    "report": ("", "logprobs", "prompt_logprobs"),
+    "drafter": ("draft model", "n-gram and draft model", "swap"),
+    "sampling": tuple(SAMPLINGS),
+    "cache": ("", "no prefix cache"),
+}
+"""Features that can be asked for together; an empty one is no feature."""
+COMBINED = [tuple(each.values()) for each in pairwise(OPTIONS)]
+EACH_FORM = [
+    (form, OPTIONS["sampling"][place // 3 % 2], OPTIONS["drafter"][place % 3]) for place, form in enumerate(FORMS)
+]
+
+
 def told(result: Generation) -> dict[str, Any]:
     """Returns the parts of a result that must not depend on drafters."""
     return {
@@ -89,109 +109,99 @@ def told(result: Generation) -> dict[str, Any]:
     }
 
 
-def options(feature: str, sampling: str) -> dict[str, Any]:
-    usual = {"max_tokens": TOKENS, "seed": 11, "ignore_eos": True, "logprobs": 1}
-    return usual | SAMPLINGS[sampling] | FEATURES[feature]
+def options(sampling: str, *features: str) -> dict[str, Any]:
+    asked = {"max_tokens": TOKENS, "seed": 11, "ignore_eos": True, "logprobs": 1} | SAMPLINGS[sampling]
+    for feature in filter(None, features):
+        asked |= FEATURES[feature]
+    return asked
 
 
-Plainly = Callable[[str, str], dict[str, Any]]
-"""The type of `plainly(feature, sampling)`, a result without speculation."""
+Plainly = Callable[..., dict[str, Any]]
+"""The type of `plainly(sampling, *features)`, a result without speculation."""
+Drafted = Callable[..., dict[str, Any]]
+"""The type of `drafted(how, sampling, *features)`, a result with drafts."""
 
 
 @pytest.fixture(scope="module")
 def plainly(verifier: RunningService) -> Plainly:
-    """Returns a function that gives a feature's result without speculation."""
-    known: dict[tuple[str, str], dict[str, Any]] = {}
+    known: dict[tuple[str, ...], dict[str, Any]] = {}
 
-    def ask(feature: str, sampling: str) -> dict[str, Any]:
-        if (feature, sampling) not in known:
+    def ask(sampling: str, *features: str) -> dict[str, Any]:
+        if (sampling, *features) not in known:
             with Client(verifier.address, timeout=PATIENCE) as client:
                 off = Speculation(enabled=False)
-                known[feature, sampling] = told(client.generate(PROMPT, speculation=off, **options(feature, sampling)))
-        return known[feature, sampling]
+                known[sampling, *features] = told(
+                    client.generate(PROMPT, speculation=off, **options(sampling, *features))
+                )
+        return known[sampling, *features]
 
     return ask
 
 
-Addresses = tuple[str, str]
-"""The addresses of a good drafter and of a bad one."""
-
-
 @pytest.fixture
-def addresses(good_drafter: str, bad_drafter: str) -> Addresses:
-    return good_drafter, bad_drafter
+def drafted(client: Client, good_drafter: str, bad_drafter: str) -> Drafted:
+    def ask(how: str, sampling: str, *features: str) -> dict[str, Any]:
+        asked = options(sampling, *features)
+        client.drafters.attach(good_drafter, "good")
+        if how == "draft model":
+            return told(client.generate(PROMPT, **asked))
+        if how == "n-gram and draft model":
+            client.drafters.attach("local:ngram")
+            return told(client.generate(PROMPT, speculation=Speculation(drafters=["local:ngram", "good"]), **asked))
+        client.drafters.attach(bad_drafter, "bad")
+        with client.stream(PROMPT, speculation=Speculation(drafter="good"), **asked) as stream:
+            for place, _ in enumerate(stream):
+                if place == 0:
+                    client.drafters.swap("good", "bad")
+        return told(stream.result)
+
+    return ask
 
 
-def with_a_draft_model(client: Client, addresses: Addresses, asked: dict[str, Any]) -> Generation:
-    client.drafters.attach(addresses[0], "good")
-    return client.generate(PROMPT, **asked)
-
-
-def with_ngram_and_a_draft_model(client: Client, addresses: Addresses, asked: dict[str, Any]) -> Generation:
-    client.drafters.attach(addresses[0], "good")
-    client.drafters.attach("local:ngram")
-    return client.generate(PROMPT, speculation=Speculation(drafters=["local:ngram", "good"]), **asked)
-
-
-def with_a_swap_in_the_middle(client: Client, addresses: Addresses, asked: dict[str, Any]) -> Generation:
-    client.drafters.attach(addresses[0], "good")
-    client.drafters.attach(addresses[1], "bad")
-    with client.stream(PROMPT, speculation=Speculation(drafter="good"), **asked) as stream:
-        for place, _ in enumerate(stream):
-            if place == 0:
-                client.drafters.swap("good", "bad")
-    return stream.result
-
-
-DRAFTED = (with_a_draft_model, with_ngram_and_a_draft_model, with_a_swap_in_the_middle)
-EACH_ONCE = [
-    (feature, list(SAMPLINGS)[place // len(DRAFTED) % len(SAMPLINGS)], DRAFTED[place % len(DRAFTED)])
-    for place, feature in enumerate(FEATURES)
-]
-"""Each feature once, and each sampling with each kind of drafting several times."""
-
-
-@pytest.mark.parametrize(("feature", "sampling", "drafted"), EACH_ONCE)
-def test_each_feature(
-    client: Client,
-    addresses: Addresses,
+@pytest.mark.parametrize(tuple(OPTIONS), COMBINED)
+def test_combined(
     plainly: Plainly,
-    feature: str,
+    drafted: Drafted,
+    candidates: str,
+    bias: str,
+    end: str,
+    penalty: str,
+    report: str,
+    drafter: str,
     sampling: str,
-    drafted: Callable[..., Generation],
+    cache: str,
 ) -> None:
-    assert told(drafted(client, addresses, options(feature, sampling))) == plainly(feature, sampling)
+    features = (candidates, bias, end, penalty, report, cache)
+    assert drafted(drafter, sampling, *features) == plainly(sampling, *features)
 
 
-def test_each_sampling_meets_each_kind_of_drafting() -> None:
-    pairs = {(sampling, drafted) for _, sampling, drafted in EACH_ONCE}
-    assert len(pairs) == len(SAMPLINGS) * len(DRAFTED)
+def test_each_pair_of_options_is_combined() -> None:
+    combined = [dict(zip(OPTIONS, values, strict=True)) for values in COMBINED]
+    assert {pair for each in combined for pair in pairs_of(each)} == set(all_pairs(OPTIONS))
+    assert len(combined) < 32
+    asked = {feature for name in OPTIONS.keys() - {"sampling", "drafter"} for feature in OPTIONS[name]}
+    assert asked | set(FORMS) | {"all at once"} == {"", *FEATURES}
+
+
+@pytest.mark.parametrize(("form", "sampling", "how"), EACH_FORM)
+def test_a_form(plainly: Plainly, drafted: Drafted, form: str, sampling: str, how: str) -> None:
+    assert drafted(how, sampling, form) == plainly(sampling, form)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafted", DRAFTED)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("feature", FEATURES)
 class TestMatrix:
-    def test_it_is_the_same(
-        self,
-        client: Client,
-        addresses: Addresses,
-        plainly: Plainly,
-        feature: str,
-        sampling: str,
-        drafted: Callable[..., Generation],
-    ) -> None:
-        assert told(drafted(client, addresses, options(feature, sampling))) == plainly(feature, sampling)
+    @pytest.mark.parametrize("how", OPTIONS["drafter"])
+    @pytest.mark.parametrize("feature", FEATURES)
+    def test_a_feature(self, plainly: Plainly, drafted: Drafted, feature: str, sampling: str, how: str) -> None:
+        assert drafted(how, sampling, feature) == plainly(sampling, feature)
 
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_each_feature_makes_a_difference(plainly: Plainly, sampling: str) -> None:
-    """Without differences, the matrix would show little."""
-    without = plainly("no prefix cache", sampling)
-    unfelt = {"no prefix cache", *(("top_k", "top_p", "min_p", "typical_p") if sampling == "greedy" else ())}
-    same = {feature for feature in FEATURES if plainly(feature, sampling) == without}
-    assert same <= unfelt | {"top_k", "top_p", "min_p", "typical_p"}, "filters may keep what comes anyway"
+    def test_each_feature_makes_a_difference(self, plainly: Plainly, sampling: str) -> None:
+        """Without differences, the matrix would show little."""
+        without = plainly(sampling, "no prefix cache")
+        unfelt = {"no prefix cache", *(("top_k", "top_p", "min_p", "typical_p") if sampling == "greedy" else ())}
+        same = {feature for feature in FEATURES if plainly(sampling, feature) == without}
+        assert same <= unfelt | {"top_k", "top_p", "min_p", "typical_p"}, "filters may keep what comes anyway"
 
 
 @pytest.mark.parametrize(
@@ -200,13 +210,13 @@ def test_each_feature_makes_a_difference(plainly: Plainly, sampling: str) -> Non
 def test_speculation_goes_on_beside(client: Client, feature: str) -> None:
     """Drafters do not know most of these options; their drafts are accepted all the same."""
     client.drafters.attach("local:ngram")
-    asked = options(feature, "greedy") | {"max_tokens": 64}
+    asked = options("greedy", feature) | {"max_tokens": 64}
     sometimes(lambda: client.generate(PROMPT * 4, **asked).speculation.accepted_tokens, "drafts are accepted")
 
 
 def test_choices_are_what_each_seed_gives(client: Client, good_drafter: str) -> None:
     client.drafters.attach(good_drafter, "good")
-    asked = options("logprobs", "sampled")
+    asked = options("sampled", "logprobs")
     result = client.generate(PROMPT, n=3, **asked)
     alone = [client.generate(PROMPT, **asked | {"seed": 11 + number}) for number in range(3)]
     assert [told(choice) for choice in result.choices] == [told(each) for each in alone]
