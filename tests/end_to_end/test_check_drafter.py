@@ -13,7 +13,7 @@ from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import write_eagle
 from tests.harness.services import StartService
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = pytest.mark.processes
 
@@ -24,7 +24,7 @@ def check(address: str) -> dict[str, str]:
         [sys.executable, "-m", "draftwire.cli", "check-drafter", address, "--json"],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONG_PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,20 +45,21 @@ def test_the_drafter_service_keeps_every_rule(good_drafter: str) -> None:
     assert not_passed(found) == dict.fromkeys(about_features(found), "skipped")
 
 
-@pytest.mark.parametrize(("write", "dtype"), [(write_eagle, "int8"), (write_dflash, "auto")])
-def test_a_drafter_that_reads_features_keeps_every_rule(
-    start_drafter: StartService, tmp_path: Path, write: Callable[[Path], Path], dtype: str
-) -> None:
-    model, target = write(tmp_path / "drafter"), tmp_path / "target"
-    tiny_model("Llama").save_pretrained(target)
-    flags = ("--target", str(target), "--dtype", "float32", "--feature-dtype", dtype)
-    drafter = start_drafter(str(model), *flags)
-    found = check(drafter.address)
-    left_out = {"features.unasked", "draws.reported", "handshake.tokenizer", "handshake.other_tokenizer"}
-    assert not_passed(found) == dict.fromkeys(left_out, "skipped"), "its checkpoint brings no tokenizer"
+@pytest.mark.slow
+class TestOtherDrafters:
+    @pytest.mark.parametrize(("write", "dtype"), [(write_eagle, "int8"), (write_dflash, "auto")])
+    def test_a_drafter_that_reads_features_keeps_every_rule(
+        self, start_drafter: StartService, tmp_path: Path, write: Callable[[Path], Path], dtype: str
+    ) -> None:
+        model, target = write(tmp_path / "drafter"), tmp_path / "target"
+        tiny_model("Llama").save_pretrained(target)
+        flags = ("--target", str(target), "--dtype", "float32", "--feature-dtype", dtype)
+        drafter = start_drafter(str(model), *flags)
+        found = check(drafter.address)
+        left_out = {"features.unasked", "draws.reported", "handshake.tokenizer", "handshake.other_tokenizer"}
+        assert not_passed(found) == dict.fromkeys(left_out, "skipped"), "its checkpoint brings no tokenizer"
 
-
-def test_a_drafter_that_translates(start_drafter: StartService) -> None:
-    drafter = start_drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
-    found = check(drafter.address)
-    assert not_passed(found) == dict.fromkeys({"draws.reported", *about_features(found)}, "skipped")
+    def test_a_drafter_that_translates(self, start_drafter: StartService) -> None:
+        drafter = start_drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
+        found = check(drafter.address)
+        assert not_passed(found) == dict.fromkeys({"draws.reported", *about_features(found)}, "skipped")

@@ -19,7 +19,7 @@ from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.stand_ins.trace_collector import CollectedSpan, TraceCollector
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.slow
 
 PROMPT = "def read_config(path):\n"
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -55,7 +55,7 @@ def test_a_service_starts_once_in_a_run(cheap: Path) -> None:
         assert first.service("verifier", "target", "--kv-slots", "9").pid != started.pid
         assert started.pid in spine_processes()
         second.__exit__(None, None, None)
-    assert not started.alive and not seen.alive and not spine_processes()
+    assert not started.alive and not seen.alive and started.pid not in spine_processes()
 
 
 def test_it_ends_after_its_last_user(cheap: Path) -> None:
