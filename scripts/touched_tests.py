@@ -42,6 +42,8 @@ PACKAGES = (
 )
 COMPILED = ("speculative_engine/kernels/csrc/", "speculative_engine.kernels.library")
 """Where the C sources are, and the module through which everything uses them."""
+UNRECORDED_SECONDS = 60.0
+"""What a file is taken to need that has not been recorded yet."""
 _SLOW = re.compile(r"^(pytestmark = (\[\s*)?|@)pytest\.mark\.slow\b", re.MULTILINE)
 
 
@@ -103,11 +105,12 @@ def fit(near: Mapping[str, int], seconds: Mapping[str, float], budget: float) ->
     """Splits touched files into those that fit into a number of processor seconds, nearest and cheapest first, and the
     rest."""
     fitting, left_out, used = [], [], 0.0
-    for file in sorted(near, key=lambda file: (near[file], seconds.get(file, 0.0), file)):
-        if used + seconds.get(file, 0.0) > budget:
+    for file in sorted(near, key=lambda file: (near[file], seconds.get(file, UNRECORDED_SECONDS), file)):
+        taken = seconds.get(file, UNRECORDED_SECONDS)
+        if used + taken > budget:
             left_out.append(file)
         else:
-            used += seconds.get(file, 0.0)
+            used += taken
             fitting.append(file)
     return fitting, left_out
 

@@ -58,8 +58,10 @@ def test_a_changed_test_is_nearest(near: dict[str, dict[str, int]]) -> None:
 
 
 def test_the_nearest_and_cheapest_fit() -> None:
-    chosen = fit({"far": 5, "near": 1, "dear": 1, "unknown": 1}, {"far": 2.0, "near": 3.0, "dear": 100.0}, 10.0)
-    assert chosen == (["unknown", "near", "far"], ["dear"])
+    near = {"far": 5, "near": 1, "long": 1, "unrecorded": 1}
+    seconds = {"far": 2.0, "near": 3.0, "long": 100.0}
+    assert fit(near, seconds, 10.0) == (["near", "far"], ["unrecorded", "long"])
+    assert fit(near, seconds, 65.0) == (["near", "unrecorded", "far"], ["long"])
 
 
 def test_changes_since_a_commit() -> None:
