@@ -18,9 +18,10 @@ from draftwire import Client
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import load_settings, variable_of
 from speculative_engine.loading import rank_processes
-from tests.harness.deploy.compose_file import interpolated, read_compose, schema_errors, variables
+from tests.harness.deploy.compose_file import interpolated, read_compose, variables
 from tests.harness.deploy.compose_processes import Running, running_services, wait_for_drafters
 from tests.harness.deploy.dockerfile import Dockerfile
+from tests.harness.deploy.schema import schema_errors
 from tests.harness.suite.skipped import needs
 from tests.harness.waiting import LONG_PATIENCE, sometimes
 from verifier_service.settings import VerifierSettings

@@ -19,9 +19,10 @@ from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of
 from service_runtime.security.accepted_tokens import AcceptedTokens
-from tests.harness.deploy.compose_file import merged, read_compose, schema_errors, variables
+from tests.harness.deploy.compose_file import merged, read_compose, variables
 from tests.harness.deploy.compose_processes import Running, running_services, wait_for_drafters
 from tests.harness.deploy.kustomization import build
+from tests.harness.deploy.schema import schema_errors
 from tests.harness.waiting import PATIENCE, sometimes
 from verifier_service.settings import VerifierSettings
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from tests.harness.checkout import ROOT
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
 _PROGRAM = """
 import importlib, sys
@@ -24,7 +24,7 @@ def problem_without(lacking: str, modules: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONG_PATIENCE,
         check=False,
     )
     return done.stderr or "no reason given" if done.returncode else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from draftwire.version import __version__
 from tests.harness.checkout import ROOT
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
 SDK_NEEDS = (
     "annotated_doc", "annotated_types", "click", "google", "grpc", "grpc_status", "markdown_it", "mdurl", "pydantic",
@@ -40,7 +40,7 @@ def build_wheels(out: Path, platforms: Iterable[str] = ("x86_64", "aarch64")) ->
     flags = [part for platform in platforms for part in ("--platform", platform)]
     command = [sys.executable, str(ROOT / "scripts" / "build_wheels.py"), "--out", str(out), *flags]
     settings = os.environ | {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE": __version__}
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=LONG_PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     sdk, *services, sdk_source, services_source = map(Path, done.stdout.split())
     return Built(sdk, dict(zip(platforms, services, strict=True)), (sdk_source, services_source))
@@ -50,11 +50,11 @@ class Installation:
     """An environment with wheels of the release."""
 
     def __init__(self, place: Path, *wheels: Path):
-        subprocess.run([sys.executable, "-m", "venv", place], check=True, timeout=PATIENCE)
+        subprocess.run([sys.executable, "-m", "venv", place], check=True, timeout=LONG_PATIENCE)
         self.programs = place / "bin"
         self.place = place
         command = [self.programs / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", *wheels]
-        subprocess.run(command, check=True, timeout=PATIENCE)
+        subprocess.run(command, check=True, timeout=LONG_PATIENCE)
         (self._packages,) = place.glob("lib/*/site-packages")
 
     def names(self) -> set[str]:
@@ -82,5 +82,5 @@ class Installation:
         """Runs one of its programs to its end."""
         return subprocess.run(
             [self.programs / program, *arguments], cwd=self.place, env=self.environment(), capture_output=True,
-            text=True, timeout=PATIENCE, check=False,
+            text=True, timeout=LONG_PATIENCE, check=False,
         )  # fmt: skip

@@ -11,6 +11,8 @@ import pytest
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 SCRIPT = ROOT / "scripts" / "first_gpu.sh"
 
 

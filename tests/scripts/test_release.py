@@ -1,6 +1,5 @@
 """The release script, on checkouts that are ready and on ones that are not."""
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,10 @@ import pytest
 from scripts import release as script
 from scripts.release import ReleaseError, notes, problems, release
 from tests.harness.checkout import ROOT
+from tests.harness.suite.skipped import needs
 from tests.harness.waiting import PATIENCE
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+pytestmark = [pytest.mark.processes, needs("git")]
 
 CHANGELOG = """# Changelog
 

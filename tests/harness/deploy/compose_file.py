@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from check_jsonschema import main as check_schema
-from click.testing import CliRunner
 
 _VARIABLE = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<plain>\w+)|\{(?P<name>\w+)(?:(?P<how>:?[-?])(?P<otherwise>[^{}]*))?\}|(?P<wrong>))"
@@ -89,13 +87,6 @@ def merged(base: Any, override: Any, key: str = "") -> Any:
 def _read(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     file: dict[str, Any] = _resolved(yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader), environment)
     return file
-
-
-def schema_errors(path: Path) -> str:
-    """Returns what is wrong with a file by the schema of the Compose specification, which comes with
-    check-jsonschema; nothing if it is valid."""
-    result = CliRunner().invoke(check_schema, ["--builtin-schema", "vendor.compose-spec", str(path)])
-    return "" if result.exit_code == 0 else result.output
 
 
 def environment_of(service: Mapping[str, Any]) -> list[tuple[str, str | None]]:

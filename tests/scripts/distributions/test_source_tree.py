@@ -1,6 +1,7 @@
 """The source trees of the distributions, made from this checkout."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,10 @@ import pytest
 from draftwire.version import __version__
 from scripts.distributions import source_tree
 from scripts.distributions.project_file import SDK, SERVICES
-from scripts.distributions.references import UnknownReferenceError
+from scripts.distributions.references import Move, UnknownReferenceError
 from scripts.distributions.source_tree import packages, write_tree
 from tests.harness.checkout import ROOT
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
 CHECKOUT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOR_DEVELOPERS = {"dev", "docs"}
@@ -25,9 +26,11 @@ VERSION = "1.2.3"
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The tree of each distribution."""
+    """The tree of each distribution, without the rewriting of references, which takes most of the time."""
     out = tmp_path_factory.mktemp("trees")
-    return {name: write_tree(name, ROOT, out, VERSION) for name in (SDK, SERVICES)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Move, "rewrite", lambda _, source, __: source)
+        return {name: write_tree(name, ROOT, out, VERSION) for name in (SDK, SERVICES)}
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +102,26 @@ def test_a_reference_that_cannot_be_moved_stops_the_build(tmp_path: Path, monkey
         write_tree(SERVICES, tmp_path, tmp_path / "out", VERSION)
 
 
-@pytest.mark.parametrize("target", ["wheel", "sdist"])
-def test_a_checkout_is_not_built_with_its_generic_names(target: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", tmp_path]
-    # The version is given so that the checkout's own file of it stays as it is.
-    settings = os.environ | {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE": __version__}
-    done = subprocess.run(
-        command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode != 0
-    assert "a checkout can be installed editable only" in done.stderr + done.stdout
-    assert not list(tmp_path.iterdir())
+@pytest.mark.slow
+class TestReferences:
+    @pytest.mark.parametrize("name", [SDK, SERVICES])
+    def test_every_reference_can_be_moved(self, name: str, tmp_path: Path) -> None:
+        tree = write_tree(name, ROOT, tmp_path, VERSION)
+        sources = [file.read_text() for file in tree.rglob("*.py")]
+        assert any("from draftwire_services." in source for source in sources) == (name == SERVICES)
+        assert not any(re.search(r"^\s*from (gateway|speculative_engine)\b", each, re.MULTILINE) for each in sources)
+
+
+@pytest.mark.processes
+class TestCheckout:
+    @pytest.mark.parametrize("target", ["wheel", "sdist"])
+    def test_a_checkout_is_not_built_with_its_generic_names(self, target: str, tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", tmp_path]
+        # The version is given so that the checkout's own file of it stays as it is.
+        settings = os.environ | {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE": __version__}
+        done = subprocess.run(
+            command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=LONG_PATIENCE, check=False
+        )
+        assert done.returncode != 0
+        assert "a checkout can be installed editable only" in done.stderr + done.stdout
+        assert not list(tmp_path.iterdir())

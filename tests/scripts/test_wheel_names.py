@@ -1,0 +1,17 @@
+"""The names that the release's wheels install."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scripts import build_wheels as script
+
+
+def test_a_wheel_with_a_generic_name_is_an_error(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "some.whl", "w") as wheel:
+        wheel.writestr("draftwire/__init__.py", "")
+        wheel.writestr("gateway/__init__.py", "")
+        wheel.writestr("some-1.dist-info/METADATA", "")
+    with pytest.raises(script.WheelError, match=r"some\.whl would install gateway$"):
+        script.check_names(tmp_path / "some.whl")
