@@ -8,7 +8,8 @@ import pytest
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
-from tests.harness.engine.engines import ScriptedDrafter, packed, random_tokens, specs_of, tiny_model
+from tests.harness.engine.engines import ScriptedDrafter, packed, random_tokens, specs_of
+from tests.harness.engine.special_models import quick_model
 from tests.harness.stand_ins.fixed_cost import FixedCost
 
 SPECS = specs_of([random_tokens(48, seed=seed) for seed in range(16)], 24)
@@ -51,7 +52,7 @@ def run(engine: VerificationEngine, specs: list[SequenceSpec], drafter: Scripted
 @pytest.fixture(scope="module")
 def engine() -> VerificationEngine:
     limits = EngineLimits(max_sequences=16, max_step_rows=128, prefix_cache=False)
-    return VerificationEngine(packed(tiny_model("Llama"), 4000), COST, limits)
+    return VerificationEngine(packed(quick_model(), 4000), COST, limits)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from tests.harness.engine.engines import (
     packed,
     random_tokens,
     specs_of,
-    tiny_model,
 )
+from tests.harness.engine.special_models import quick_model
 
 PROMPTS = [random_tokens(9, seed=1) * 3, random_tokens(3, seed=2), random_tokens(5, seed=3) * 5, [7] * 20]
 SPECS = specs_of(PROMPTS, 40, [GREEDY, SamplingParams(temperature=1.0, seed=3), GREEDY, SamplingParams(seed=4)])
@@ -40,7 +40,7 @@ class Attached(VerificationEngine):
 
 
 def engine_with(*names: str, slots: int = 1000, **limits: int) -> VerificationEngine:
-    engine = engine_of(packed(tiny_model("Llama"), slots), **limits)
+    engine = engine_of(packed(quick_model(), slots), **limits)
     engine.__class__ = Attached
     for name in names:
         engine.add_drafter(name, DRAFTERS[name]())
@@ -49,7 +49,7 @@ def engine_with(*names: str, slots: int = 1000, **limits: int) -> VerificationEn
 
 @pytest.fixture(scope="module")
 def plain() -> dict[int, list[int]]:
-    return generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS, together=False).tokens
+    return generate(engine_of(packed(quick_model(), 1000)), SPECS, together=False).tokens
 
 
 @pytest.mark.parametrize("names", [[name] for name in DRAFTERS] + [list(DRAFTERS)], ids=str)

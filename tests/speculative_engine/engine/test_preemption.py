@@ -22,9 +22,9 @@ from tests.harness.engine.engines import (
     packed,
     random_tokens,
     specs_of,
-    tiny_model,
 )
 from tests.harness.engine.slot_check import check_slots
+from tests.harness.engine.special_models import quick_model
 
 COUNT = 40
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 25, 14, 1, 30, 7, 18)]
@@ -36,7 +36,7 @@ SPECS = specs_of(PROMPTS, COUNT, SAMPLING)
 
 @cache
 def model_of(slots: int) -> PackedModel:
-    return packed(tiny_model("Llama"), slots)
+    return packed(quick_model(), slots)
 
 
 @pytest.fixture(autouse=True)
@@ -52,22 +52,36 @@ SIZES = (80, 100, 200)
 
 @cache
 def undisturbed() -> dict[int, list[int]]:
-    """Returns each sequence's output when it runs alone."""
-    return generate(engine_of(model_of(4000)), SPECS, together=False).tokens
+    """Returns each sequence's output where memory is not short."""
+    return generate(engine_of(model_of(4000)), SPECS).tokens
 
 
 def test_keys_and_values_in_8_bits_are_rounded_again_alike() -> None:
-    library = tiny_model("Llama", head_dim=32)
-    expected = generate(engine_of(packed(library, kv_dtype="q8_0")), SPECS, together=False).tokens
+    library = quick_model()
+    expected = generate(engine_of(packed(library, kv_dtype="q8_0")), SPECS).tokens
     for prefix_cache in (False, True):
         engine = engine_of(packed(library, 100, kv_dtype="q8_0"), max_tree_nodes=16, prefix_cache=prefix_cache)
         assert generate(engine, SPECS, ScriptedDrafter(expected)).tokens == expected
         assert engine.preemptions > 0 and engine.model.pool.used == 0
 
 
-@pytest.mark.parametrize("slots", SIZES)
-@pytest.mark.parametrize("accuracy", [None, 0.0, 0.85, 1.0])
+@pytest.mark.parametrize(("slots", "accuracy"), [(80, None), (80, 0.85), (200, 0.85)])
 def test_the_same_tokens_under_pressure(slots: int, accuracy: float | None) -> None:
+    check_pressure(slots, accuracy)
+
+
+@pytest.mark.slow
+class TestMorePressure:
+    def test_the_output_of_each_alone(self) -> None:
+        assert generate(engine_of(model_of(4000)), SPECS, together=False).tokens == undisturbed()
+
+    @pytest.mark.parametrize("slots", SIZES)
+    @pytest.mark.parametrize("accuracy", [None, 0.0, 0.85, 1.0])
+    def test_the_same_tokens(self, slots: int, accuracy: float | None) -> None:
+        check_pressure(slots, accuracy)
+
+
+def check_pressure(slots: int, accuracy: float | None) -> None:
     engine = engine_of(model_of(slots), max_tree_nodes=8)
     drafter = None if accuracy is None else CreditedDrafter(undisturbed(), accuracy=accuracy)
     result = generate(engine, SPECS, drafter)
@@ -270,11 +284,28 @@ events = st.lists(
 )
 
 
-@given(events, st.sampled_from(SIZES), st.sampled_from([8, 16, 64]), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+whatever = given(events, st.sampled_from(SIZES), st.sampled_from([8, 16, 64]), st.integers(0, 1000))
+
+
+@whatever
+@settings(max_examples=10, deadline=None)
 def test_whatever_happens_slots_add_up_and_tokens_are_the_same(
     script: list[tuple[str, int]], slots: int, max_step_rows: int, seed: int
 ) -> None:
+    check_events(script, slots, max_step_rows, seed)
+
+
+@pytest.mark.slow
+class TestMoreEvents:
+    @whatever
+    @settings(max_examples=100, deadline=None)
+    def test_whatever_happens_slots_add_up_and_tokens_are_the_same(
+        self, script: list[tuple[str, int]], slots: int, max_step_rows: int, seed: int
+    ) -> None:
+        check_events(script, slots, max_step_rows, seed)
+
+
+def check_events(script: list[tuple[str, int]], slots: int, max_step_rows: int, seed: int) -> None:
     expected = undisturbed()
     engine = engine_of(model_of(slots), max_tree_nodes=8, max_step_rows=max_step_rows)
     drafter = CreditedDrafter(expected, accuracy=0.7, seed=seed)

@@ -25,11 +25,12 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, Generated, packed, random_tokens, tiny_model
+from tests.harness.engine.special_models import quick_model
 
 MODELS = Path(__file__).parents[3] / "models"
 SMALL = LookaheadOptions(window=5, ngram=4)
 PROMPTS = [random_tokens(9, seed=1) * 3, random_tokens(3, seed=2), random_tokens(5, seed=3) * 5, [7]]
-COUNT = 50
+COUNT = 30
 SAMPLING = {"greedy": GREEDY, "sampled": SamplingParams(temperature=0.8, seed=5)}
 Specs = list[SequenceSpec]
 
@@ -40,7 +41,7 @@ def specs_of(sampling: SamplingParams, count: int = COUNT) -> Specs:
 
 @cache
 def model_of(slots: int = 1000) -> PackedModel:
-    return packed(tiny_model("Llama"), slots)
+    return packed(quick_model(), slots)
 
 
 @pytest.fixture(autouse=True)
@@ -92,19 +93,50 @@ def plain(name: str) -> dict[int, list[int]]:
 # ---- no token depends on them ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SAMPLING)
+OPTIONS = [SMALL, LookaheadOptions(), LookaheadOptions(window=1, ngram=2, guesses=1)]
+
+
 @pytest.mark.parametrize(
-    "options", [SMALL, LookaheadOptions(), LookaheadOptions(window=1, ngram=2, guesses=1)], ids=str
+    ("options", "name"), [(OPTIONS[0], "sampled"), (OPTIONS[1], "greedy"), (OPTIONS[2], "sampled")], ids=str
 )
-def test_the_tokens_are_those_of_plain_decoding(name: str, options: LookaheadOptions) -> None:
+def test_the_tokens_are_those_of_plain_decoding(options: LookaheadOptions, name: str) -> None:
+    check_plain(options, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("Qwen3", torch.float32), ("Gemma2", torch.bfloat16), ("GPT2", torch.float32)], ids=str
+)
+def test_in_other_models(name: str, dtype: torch.dtype) -> None:
+    check_model(name, dtype)
+
+
+@pytest.mark.slow
+class TestEveryCombination:
+    @pytest.mark.parametrize("name", SAMPLING)
+    @pytest.mark.parametrize("options", OPTIONS, ids=str)
+    def test_the_tokens_are_those_of_plain_decoding(self, name: str, options: LookaheadOptions) -> None:
+        check_plain(options, name)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize("name", ["Qwen3", "Gemma2", "GPT2"])
+    def test_in_other_models(self, name: str, dtype: torch.dtype) -> None:
+        check_model(name, dtype)
+
+    @pytest.mark.parametrize("slots", [60, 65, 80])
+    def test_where_slots_are_short(self, slots: int) -> None:
+        check_short_of_slots(slots)
+
+    def test_a_hundred_prompts(self) -> None:
+        check_prompts(100)
+
+
+def check_plain(options: LookaheadOptions, name: str) -> None:
     engine = engine_with(options)
     assert run(engine, specs_of(SAMPLING[name]), "lookahead").tokens == plain(name)
     assert engine.record.probe_rows > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["Qwen3", "Gemma2", "GPT2"])
-def test_in_other_models(name: str, dtype: torch.dtype) -> None:
+def check_model(name: str, dtype: torch.dtype) -> None:
     """Sliding windows, and a position limit: GPT2 has only as many positions as the sequence needs."""
     prompt = random_tokens(20, seed=4)
     model = packed(tiny_model(name, dtype, **({"n_positions": 60} if name == "GPT2" else {})), 200)
@@ -117,8 +149,8 @@ def test_in_other_models(name: str, dtype: torch.dtype) -> None:
 
 def test_what_they_find_is_accepted() -> None:
     engine = engine_with()
-    result = run(engine, specs_of(GREEDY, 200), "lookahead")
-    assert result.accepted > 100, "a tiny random model repeats itself when it is greedy"
+    result = run(engine, specs_of(GREEDY, 100), "lookahead")
+    assert result.accepted > 30, "a tiny random model repeats itself when it is greedy"
     assert set(result.finishes.values()) == {Finish.LENGTH}
 
 
@@ -157,8 +189,11 @@ def test_attached_and_detached_midway() -> None:
     assert rows[6] == 0 < rows[7] < rows[12] < rows[16] == rows[-1]
 
 
-@pytest.mark.parametrize("slots", [80, 90, 130])
-def test_where_slots_are_short(slots: int) -> None:
+def test_where_slots_are_short() -> None:
+    check_short_of_slots(60)
+
+
+def check_short_of_slots(slots: int) -> None:
     engine = engine_with(LookaheadOptions(), model=model_of(slots), max_tree_nodes=2)
     result = run(engine, specs_of(GREEDY), "lookahead")
     assert result.tokens == plain("greedy")
@@ -167,11 +202,15 @@ def test_where_slots_are_short(slots: int) -> None:
     assert engine.record.probe_rows > 0
 
 
-def test_a_hundred_prompts() -> None:
+def test_bundled_prompts() -> None:
+    check_prompts(8)
+
+
+def check_prompts(count: int) -> None:
     """The bundled target, against plain decoding."""
     model = PackedModel.load(str(MODELS / "target"), slots=2000)
     tokenizer = Tokenizer.from_file(str(MODELS / "target" / "tokenizer.json"))
-    lines = (MODELS / "prompts.jsonl").read_text().splitlines()[:100]
+    lines = (MODELS / "prompts.jsonl").read_text().splitlines()[:count]
     specs = []
     for index, line in enumerate(lines):
         prompt = tokenizer.encode(json.loads(line)["text"]).ids[:40]
@@ -246,7 +285,7 @@ def test_dear_rows_are_tried_and_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(cost, "observe", lambda *args: None)
     monkeypatch.setattr(NgramPool, "add", lambda *args: None)  # nothing is found
     engine = engine_with(LookaheadOptions(window=15, ngram=4), cost)
-    result = run(engine, [SequenceSpec(0, PROMPTS[1], 300, SamplingParams(temperature=3.0, seed=1))], "lookahead")
+    result = run(engine, [SequenceSpec(0, PROMPTS[1], 220, SamplingParams(temperature=3.0, seed=1))], "lookahead")
     steps_with_probes = engine.record.probe_rows / 3
     assert 10 <= steps_with_probes < 40, "three steps' time at first, and then 1.5 % of it"
     assert result.accepted == 0
@@ -302,7 +341,7 @@ def test_their_time_is_told_as_the_drafters() -> None:
 
 
 def test_probes_of_which_the_target_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = packed(tiny_model("Llama"), 1000)
+    model = packed(quick_model(), 1000)
     engine = engine_with(SMALL, model=model)
     forward = model.forward
 

@@ -9,14 +9,15 @@ from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.harness.engine.engines import GREEDY, engine_of, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import GREEDY, engine_of, packed, random_tokens
+from tests.harness.engine.special_models import quick_model
 
 LONG = random_tokens(1900, seed=1)
 
 
 @pytest.fixture(scope="module")
 def model() -> PackedModel:
-    return packed(tiny_model("Llama"), 8000)
+    return packed(quick_model(), 8000)
 
 
 @pytest.mark.parametrize(

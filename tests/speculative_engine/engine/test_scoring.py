@@ -19,10 +19,10 @@ from tests.harness.engine.engines import (
     plain_logits,
     random_tokens,
     specs_of,
-    tiny_model,
 )
+from tests.harness.engine.special_models import quick_model
 
-LIBRARY = tiny_model("Llama")
+LIBRARY = quick_model()
 TEXT = random_tokens(90, seed=3)
 PROMPTS = [random_tokens(count, seed=count) for count in (10, 3, 25)]
 
@@ -123,7 +123,7 @@ def test_an_ended_text_leaves_no_slot(model: PackedModel) -> None:
 
 
 def test_sequences_come_first_where_slots_are_short() -> None:
-    small = PackedModel(tiny_model("Llama"), 140)
+    small = PackedModel(quick_model(), 140)
     engine = engine_of(small, max_tree_nodes=8, max_step_rows=32)
     engine.add_score(ScoreSpec(-1, TEXT, 1, 4))
     alone = joined(take(engine)[-1])
@@ -159,7 +159,7 @@ def test_what_can_never_be_scored_is_refused(model: PackedModel) -> None:
 
 
 def test_logits_that_are_no_numbers_end_that_text_alone() -> None:
-    broken = tiny_model("Llama", tie_word_embeddings=False)
+    broken = quick_model(tie_word_embeddings=False)
     with torch.no_grad():
         broken.get_input_embeddings().weight[7] = float("nan")
     model = packed(broken)

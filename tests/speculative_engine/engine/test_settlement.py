@@ -3,12 +3,13 @@
 import torch
 
 from speculative_engine.engine.sequence import SequenceSpec
-from tests.harness.engine.engines import GREEDY, engine_of, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import GREEDY, engine_of, packed, random_tokens
+from tests.harness.engine.special_models import quick_model
 
 
 def test_hidden_states_come_to_the_host_in_one_copy() -> None:
     """In the engine's thread: the event loop would wait for all that the device has to do."""
-    engine = engine_of(packed(tiny_model("Llama"), 400))
+    engine = engine_of(packed(quick_model(), 400))
     for number in range(3):
         engine.add(SequenceSpec(number, random_tokens(5 + number, seed=number), 40, GREEDY))
         if number < 2:

@@ -21,14 +21,14 @@ from tests.harness.engine.engines import (
     packed,
     random_tokens,
     specs_of,
-    tiny_model,
 )
+from tests.harness.engine.special_models import quick_model
 from tests.harness.stand_ins.fixed_cost import FixedCost
 
 
 @pytest.fixture(scope="module")
 def model() -> PackedModel:
-    return packed(tiny_model("Llama"), 1000)
+    return packed(quick_model(), 1000)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ PROMPTS = [random_tokens(count, seed=count) for count in (10, 3, 25)]
 
 
 def test_sequences_wait_for_slots_and_run_in_order(model: PackedModel) -> None:
-    small = PackedModel(tiny_model("Llama"), 100)
+    small = PackedModel(quick_model(), 100)
     engine = engine_of(small, max_tree_nodes=8)
     specs = specs_of([random_tokens(30, seed=index) for index in range(3)], 10)  # too few slots for the third's tokens
     for spec in specs:
@@ -63,7 +63,7 @@ def test_sequences_wait_for_slots_and_run_in_order(model: PackedModel) -> None:
 
 
 def test_a_small_sequence_does_not_overtake_a_large_one() -> None:
-    small = PackedModel(tiny_model("Llama"), 100)
+    small = PackedModel(quick_model(), 100)
     engine = engine_of(small, max_tree_nodes=8)
     engine.add(SequenceSpec(0, random_tokens(50), 60, GREEDY))
     engine.add(SequenceSpec(1, random_tokens(50), 60, GREEDY))
@@ -369,7 +369,7 @@ POISON = 299
 @pytest.fixture(scope="module")
 def poisoned() -> PackedModel:
     """A model whose logits are NaN once it has seen a certain token."""
-    library_model = tiny_model("Llama", tie_word_embeddings=False)
+    library_model = quick_model(tie_word_embeddings=False)
     with torch.no_grad():
         library_model.get_input_embeddings().weight[POISON] = float("nan")
     return packed(library_model, 1000)
@@ -403,7 +403,7 @@ def test_a_drafted_token_whose_logits_are_bad_hurts_nobody_unless_it_is_right(po
 
 def test_tokens_before_a_fault_are_those_of_plain_decoding() -> None:
     """With and without drafts the sequence ends at the same token."""
-    library_model = tiny_model("Llama", tie_word_embeddings=False)
+    library_model = quick_model(tie_word_embeddings=False)
     clean = generate(engine_of(packed(library_model)), specs_of(PROMPTS[:1], 12)).tokens[0]
     fatal = next(index for index, token in enumerate(clean) if index > 2 and token not in clean[:index])
     with torch.no_grad():

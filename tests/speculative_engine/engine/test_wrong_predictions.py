@@ -12,7 +12,8 @@ from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.planning.acceptance_model import AcceptanceModel
-from tests.harness.engine.engines import GREEDY, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import GREEDY, packed, random_tokens
+from tests.harness.engine.special_models import quick_model
 from tests.harness.stand_ins.fixed_cost import FixedCost
 
 PROMPT, OTHER = random_tokens(20, 1), random_tokens(20, 2)
@@ -34,7 +35,7 @@ class Requests:
 
     def __init__(self, costs: tuple[list[int], list[float]], *, ngram: bool):
         limits = EngineLimits(max_sequences=8, prefix_cache=True)
-        self._engine = VerificationEngine(packed(tiny_model("Llama")), FixedCost(*costs), limits)
+        self._engine = VerificationEngine(packed(quick_model()), FixedCost(*costs), limits)
         self._predictions = AcceptanceModel()
         self._number = 0
         self._ngram = ngram
@@ -62,12 +63,34 @@ class Requests:
         return output
 
 
-@pytest.mark.parametrize("ngram", [True, False], ids=["beside local:ngram", "alone"])
-@pytest.mark.parametrize("costs", [CHEAP_ROWS, DEAR_ROWS], ids=["cheap rows", "dear rows"])
-@pytest.mark.parametrize("wrong", [0, 2, 4, 12])
-def test_a_right_prediction_is_used_after_any_number_of_wrong_ones(
-    wrong: int, costs: tuple[list[int], list[float]], ngram: bool
-) -> None:
+Costs = tuple[list[int], list[float]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "costs", "ngram"), [(0, CHEAP_ROWS, False), (4, DEAR_ROWS, False), (4, CHEAP_ROWS, True)]
+)
+def test_a_right_prediction_is_used_after_wrong_ones(wrong: int, costs: Costs, ngram: bool) -> None:
+    check_right(wrong, costs, ngram)
+
+
+def test_wrong_predictions_cost_less_and_less() -> None:
+    check_wrong(DEAR_ROWS)
+
+
+@pytest.mark.slow
+class TestAnyNumber:
+    @pytest.mark.parametrize("ngram", [True, False], ids=["beside local:ngram", "alone"])
+    @pytest.mark.parametrize("costs", [CHEAP_ROWS, DEAR_ROWS], ids=["cheap rows", "dear rows"])
+    @pytest.mark.parametrize("wrong", [0, 2, 4, 12])
+    def test_a_right_prediction_is_used_after_wrong_ones(self, wrong: int, costs: Costs, ngram: bool) -> None:
+        check_right(wrong, costs, ngram)
+
+    @pytest.mark.parametrize("costs", [CHEAP_ROWS, DEAR_ROWS], ids=["cheap rows", "dear rows"])
+    def test_wrong_predictions_cost_less_and_less(self, costs: Costs) -> None:
+        check_wrong(costs, 12)
+
+
+def check_right(wrong: int, costs: Costs, ngram: bool) -> None:
     requests = Requests(costs, ngram=ngram)
     plain = requests.run(PROMPT, [], 64).tokens
     for seed in range(wrong):
@@ -78,10 +101,9 @@ def test_a_right_prediction_is_used_after_any_number_of_wrong_ones(
         assert right.steps <= 12, "one a token without it"
 
 
-@pytest.mark.parametrize("costs", [CHEAP_ROWS, DEAR_ROWS], ids=["cheap rows", "dear rows"])
-def test_wrong_predictions_cost_less_and_less(costs: tuple[list[int], list[float]]) -> None:
+def check_wrong(costs: Costs, count: int = 7) -> None:
     requests = Requests(costs, ngram=False)
-    outputs = [requests.run(OTHER, random_tokens(64, 50 + seed), 32) for seed in range(12)]
+    outputs = [requests.run(OTHER, random_tokens(64, 50 + seed), 32) for seed in range(count)]
     a_step = costs[1][0]
     a_row = (costs[1][1] - a_step) / 63
     for output in outputs[4:]:
