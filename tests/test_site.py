@@ -20,13 +20,11 @@ from playwright.sync_api import Page, sync_playwright
 
 from draftwire import Client
 from scripts.site_hooks import MODULES, PAGES, link
+from tests.harness.suite.skipped import needs
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = shutil.which("chromium")
 BUILD_SECONDS = 200
-
-pytestmark = pytest.mark.timeout(BUILD_SECONDS + 40)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
 
 
 @pytest.fixture(scope="module")
@@ -80,28 +78,6 @@ def test_every_document_is_in_the_navigation() -> None:
     assert len(named) == len(set(named))
 
 
-def test_pages_are_there(site: Path) -> None:
-    assert '<a href="engine.html">Engine</a>' in (site / "concepts.html").read_text(encoding="utf-8")
-    assert "make demo" in (site / "index.html").read_text(encoding="utf-8")
-    api = (site / "python-api.html").read_text(encoding="utf-8")
-    assert (inspect.getdoc(Client) or "").partition(".")[0] in api
-    assert "ERROR_REASON_NOTHING_ALLOWED" in (site / "grpc-api.html").read_text(encoding="utf-8")
-
-
-def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
-    for page in site.rglob("*.html"):
-        assert [address for address in Loaded(page).addresses if re.match(r"[a-z]+:|//", address)] == [], page.name
-
-
-def test_links_lead_to_files(site: Path) -> None:
-    for page in site.rglob("*.html"):
-        for target in Loaded(page).links:
-            if not re.match(r"[a-z]+:|#", target):
-                path = target.partition("#")[0]
-                place = site / path[1:] if path.startswith("/") else page.parent / path  # 404.html is served anywhere
-                assert place.exists(), (page.name, target)
-
-
 @pytest.fixture
 def served(site: Path) -> Iterator[str]:
     """Serves the site locally; yields its address."""
@@ -128,22 +104,6 @@ def page(served: str) -> Iterator[Page]:
     assert [address for address in asked if not address.startswith((served, "data:", "blob:"))] == []
 
 
-@needs_chromium
-def test_diagrams_are_drawn(page: Page) -> None:
-    page.goto("protocol.html")
-    there = (ROOT / "docs/protocol.md").read_text(encoding="utf-8").count("```mermaid")
-    page.wait_for_function("count => document.querySelectorAll('div.mermaid').length == count", arg=there)
-    heights = page.evaluate("[...document.querySelectorAll('div.mermaid')].map(drawn => drawn.offsetHeight)")
-    assert min(heights) > 100
-
-
-@needs_chromium
-def test_what_is_searched_is_found(page: Page) -> None:
-    page.goto("index.html")
-    page.get_by_role("textbox", name="Search").fill("philox")
-    page.locator(".md-search-result__item a[href*='coupled-sampling.html']").first.wait_for(state="attached")
-
-
 @pytest.mark.parametrize(
     ("text", "target", "source", "repository", "made"),
     [
@@ -160,3 +120,42 @@ def test_what_is_searched_is_found(page: Page) -> None:
 )  # fmt: skip
 def test_links(text: str, target: str, source: str, repository: str, made: str) -> None:
     assert link(text, target, source, repository) == made
+
+
+@pytest.mark.slow
+class TestBuilt:
+    def test_pages_are_there(self, site: Path) -> None:
+        assert '<a href="engine.html">Engine</a>' in (site / "concepts.html").read_text(encoding="utf-8")
+        assert "make demo" in (site / "index.html").read_text(encoding="utf-8")
+        api = (site / "python-api.html").read_text(encoding="utf-8")
+        assert (inspect.getdoc(Client) or "").partition(".")[0] in api
+        assert "ERROR_REASON_NOTHING_ALLOWED" in (site / "grpc-api.html").read_text(encoding="utf-8")
+
+    def test_pages_load_nothing_from_elsewhere(self, site: Path) -> None:
+        for page in site.rglob("*.html"):
+            assert [address for address in Loaded(page).addresses if re.match(r"[a-z]+:|//", address)] == [], page.name
+
+    def test_links_lead_to_files(self, site: Path) -> None:
+        for page in site.rglob("*.html"):
+            for target in Loaded(page).links:
+                if not re.match(r"[a-z]+:|#", target):
+                    path = target.partition("#")[0]
+                    # 404.html is served anywhere, so that its links begin at the root.
+                    place = site / path[1:] if path.startswith("/") else page.parent / path
+                    assert place.exists(), (page.name, target)
+
+
+@pytest.mark.slow
+@needs("chromium")
+class TestBrowser:
+    def test_diagrams_are_drawn(self, page: Page) -> None:
+        page.goto("protocol.html")
+        there = (ROOT / "docs/protocol.md").read_text(encoding="utf-8").count("```mermaid")
+        page.wait_for_function("count => document.querySelectorAll('div.mermaid').length == count", arg=there)
+        heights = page.evaluate("[...document.querySelectorAll('div.mermaid')].map(drawn => drawn.offsetHeight)")
+        assert min(heights) > 100
+
+    def test_what_is_searched_is_found(self, page: Page) -> None:
+        page.goto("index.html")
+        page.get_by_role("textbox", name="Search").fill("philox")
+        page.locator(".md-search-result__item a[href*='coupled-sampling.html']").first.wait_for(state="attached")

@@ -28,7 +28,7 @@ def models() -> dict[str, "transformers.PreTrainedModel"]:
 @pytest.fixture(scope="module")
 def texts() -> list["torch.Tensor"]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODELS / "hybrid-target")
-    lines = (MODELS / "prompts.jsonl").read_text().splitlines()[::4]
+    lines = (MODELS / "prompts.jsonl").read_text().splitlines()[::16]
     return [torch.tensor([[0, *tokenizer(json.loads(line)["text"]).input_ids]]) for line in lines]
 
 

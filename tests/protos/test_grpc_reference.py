@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.harness.waiting import PATIENCE
+import pytest
+
+from tests.harness.waiting import LONG_PATIENCE
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -12,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_reference_is_up_to_date() -> None:
     generator = ROOT / "scripts" / "generate_grpc_reference.py"
     result = subprocess.run(
-        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=LONG_PATIENCE, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

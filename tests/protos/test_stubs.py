@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 STUBS = ROOT / "sdk" / "draftwire" / "v1"
@@ -28,7 +30,7 @@ def as_numbers(version: str) -> list[int]:
 def test_stubs_are_up_to_date() -> None:
     generator = ROOT / "scripts" / "generate_stubs.py"
     result = subprocess.run(
-        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=LONG_PATIENCE, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -53,6 +53,7 @@ PACKAGES = (
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
 VLLM_CLASSES = ("draftwire_vllm.RemoteDrafter", "draftwire_vllm.worker.Worker")
 """Names that users write into vLLM's configuration."""
+_LOGS = re.compile(rf"\blog\.({'|'.join(LEVELS)})\b")
 _METRIC = re.compile(r"draftwire:[a-z_]+")
 
 
@@ -134,11 +135,12 @@ def _options(options: Any) -> dict[str, Any]:
     return {each.name: each.default for each in dataclasses.fields(options)}
 
 
-def _trees() -> Iterator[ast.Module]:
+def _trees_that_log() -> Iterator[ast.Module]:
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
-            if not file.name.endswith(("_pb2.py", "_pb2_grpc.py")):
-                yield ast.parse(file.read_text(encoding="utf-8"))
+            text = file.read_text(encoding="utf-8")
+            if _LOGS.search(text):
+                yield ast.parse(text)
 
 
 def _metrics() -> set[str]:
@@ -150,7 +152,7 @@ def _log_events() -> set[str]:
     """Returns the constant events that are logged through a module's `log`."""
     return {
         node.args[0].value
-        for tree in _trees()
+        for tree in _trees_that_log()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -108,7 +108,7 @@ class TestReferences:
     def test_every_reference_can_be_moved(self, name: str, tmp_path: Path) -> None:
         tree = write_tree(name, ROOT, tmp_path, VERSION)
         sources = [file.read_text() for file in tree.rglob("*.py")]
-        assert any("from draftwire_services." in source for source in sources) == (name == SERVICES)
+        assert any("from draftwire_services." in source for source in sources)
         assert not any(re.search(r"^\s*from (gateway|speculative_engine)\b", each, re.MULTILINE) for each in sources)
 
 
