@@ -15,7 +15,7 @@ from tests.harness.waiting import PATIENCE, eventually, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 
 def the_only_one(client: Client) -> Drafter | None:
@@ -30,7 +30,7 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
     assert drafter.model.model_id == "draft"
 
     def drafts() -> bool:
-        with client.stream("def f", max_tokens=2000, ignore_eos=True, seed=1) as stream:
+        with client.stream("def f", max_tokens=600, ignore_eos=True, seed=1) as stream:
             return any("announced" in chunk.sources for chunk in stream)
 
     sometimes(drafts, "what it drafts is accepted")
@@ -42,19 +42,19 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
 
 
 def test_it_announces_itself_to_each_of_its_verifiers(
-    start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+    client: Client, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
 ) -> None:
-    verifiers = [start_verifier("target"), start_verifier("target")]
+    second = start_verifier("target")
     nobody = ("--verifier", "127.0.0.1:1")  # an unreachable verifier does not delay the others
-    told = [text for verifier in verifiers for text in ("--verifier", verifier.address)]
+    told = ("--verifier", client.address, "--verifier", second.address)
     drafter = start_drafter("draft", *nobody, *told, "--name", "shared")
-    with Client(verifiers[0].address) as one, Client(verifiers[1].address) as other:
-        for client in (one, other):
-            found = eventually(lambda client=client: the_only_one(client), "it has attached itself")
+    with Client(second.address) as other:
+        for each in (client, other):
+            found = eventually(lambda each=each: the_only_one(each), "it has attached itself")
             assert (found.name, found.address) == ("shared", drafter.address)
         drafter.process.send_signal(signal.SIGTERM)
-        for client in (one, other):
-            eventually(lambda client=client: client.drafters.list() == [], "it has taken its leave")
+        for each in (client, other):
+            eventually(lambda each=each: each.drafters.list() == [], "it has taken its leave")
     assert drafter.process.wait(PATIENCE) == 0
     refused = [event for event in drafter.events() if event["event"] == "not announced; trying again"]
     assert {event["verifier"] for event in refused} == {"127.0.0.1:1"}

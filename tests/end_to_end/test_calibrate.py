@@ -9,8 +9,6 @@ import pytest
 from draftwire.cli.app import main
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
-pytestmark = pytest.mark.slow
-
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     monkeypatch.setattr(sys, "argv", ["draftwire", "calibrate", "early-exit", *map(str, arguments)])

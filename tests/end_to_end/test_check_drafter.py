@@ -1,34 +1,35 @@
 """`draftwire check-drafter` against the drafter service with bundled models."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.harness import processes
 from tests.harness.checkout import MODELS
+from tests.harness.command import Command
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import write_eagle
 from tests.harness.services import StartService
-from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = pytest.mark.processes
 
 
-def check(address: str) -> dict[str, str]:
-    """Returns the outcome of each rule."""
-    done = processes.run(
-        [sys.executable, "-m", "draftwire.cli", "check-drafter", address, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=LONG_PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {each["rule"]: each["outcome"] for each in json.loads(done.stdout)["rules"]}
+Check = Callable[[str], dict[str, str]]
+"""The type of `check(address)`, which returns the outcome of each rule."""
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
+    run = Command(monkeypatch, capsys)
+
+    def outcomes(address: str) -> dict[str, str]:
+        done = run("check-drafter", address, "--json")
+        assert done.code == 0, done.out + done.err
+        return {each["rule"]: each["outcome"] for each in json.loads(done.out)["rules"]}
+
+    return outcomes
 
 
 def not_passed(found: dict[str, str]) -> dict[str, str]:
@@ -40,7 +41,7 @@ def about_features(found: dict[str, str]) -> set[str]:
     return {rule for rule in found if rule.startswith("features.")} - {"features.unasked"}
 
 
-def test_the_drafter_service_keeps_every_rule(good_drafter: str) -> None:
+def test_the_drafter_service_keeps_every_rule(check: Check, good_drafter: str) -> None:
     found = check(good_drafter)
     assert not_passed(found) == dict.fromkeys(about_features(found), "skipped")
 
@@ -49,7 +50,7 @@ def test_the_drafter_service_keeps_every_rule(good_drafter: str) -> None:
 class TestOtherDrafters:
     @pytest.mark.parametrize(("write", "dtype"), [(write_eagle, "int8"), (write_dflash, "auto")])
     def test_a_drafter_that_reads_features_keeps_every_rule(
-        self, start_drafter: StartService, tmp_path: Path, write: Callable[[Path], Path], dtype: str
+        self, check: Check, start_drafter: StartService, tmp_path: Path, write: Callable[[Path], Path], dtype: str
     ) -> None:
         model, target = write(tmp_path / "drafter"), tmp_path / "target"
         tiny_model("Llama").save_pretrained(target)
@@ -59,7 +60,7 @@ class TestOtherDrafters:
         left_out = {"features.unasked", "draws.reported", "handshake.tokenizer", "handshake.other_tokenizer"}
         assert not_passed(found) == dict.fromkeys(left_out, "skipped"), "its checkpoint brings no tokenizer"
 
-    def test_a_drafter_that_translates(self, start_drafter: StartService) -> None:
+    def test_a_drafter_that_translates(self, check: Check, start_drafter: StartService) -> None:
         drafter = start_drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
         found = check(drafter.address)
         assert not_passed(found) == dict.fromkeys({"draws.reported", *about_features(found)}, "skipped")

@@ -9,9 +9,10 @@ import pytest
 
 from tests.harness.checkout import MODELS
 from tests.harness.service_process import ServiceProcess
+from tests.harness.services import STEADY_VERIFIER
 from tests.harness.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import sys
@@ -19,14 +20,14 @@ from pathlib import Path
 from speculative_engine.kernels import library as compiled_library
 if sys.argv.pop(1) == "absent":
     compiled_library.LIBRARY = Path("/nowhere") / compiled_library.LIBRARY.name
-from {module}.process import main
+from {module} import main
 sys.exit(main())
 """
 WARNING = "no compiled library; decoding is slower"
 
 
 class Built(ServiceProcess):
-    """A service with or without the compiled library."""
+    """A service with or without the compiled library. module: has its main function."""
 
     def __init__(self, module: str, model: str, library: str, place: Path) -> None:
         flags = ("--model", str(MODELS / model), "--metrics-listen", "127.0.0.1:0", "--threads", "1")
@@ -43,7 +44,7 @@ class Built(ServiceProcess):
 
 @pytest.mark.parametrize(
     ("module", "model", "ready"),
-    [("verifier_service", "target", "model ready"), ("drafter_service", "draft", "model loaded")],
+    [(STEADY_VERIFIER, "target", "model ready"), ("drafter_service.process", "draft", "model loaded")],
 )
 def test_whether_the_library_is_in_use(module: str, model: str, ready: str, tmp_path: Path) -> None:
     services = {library: Built(module, model, library, tmp_path) for library in ("there", "absent")}

@@ -8,24 +8,25 @@ from draftwire import Client
 from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
-    from tests.harness.services import RunningService, StartService
+    from tests.harness.services import StartService
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 PROMPT = "def parse(line):\n    "
 WITHIN = "local:early_exit?layers=2"
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"])
-def test_from_within_and_from_a_service(
-    client: Client, verifier: "RunningService", start_drafter: "StartService", options: dict[str, Any]
-) -> None:
+def test_from_within_and_from_a_service(client: Client, start_drafter: "StartService") -> None:
+    check_drafts_and_swaps(client, start_drafter, max_tokens=60, temperature=0.8, seed=5)
+
+
+def check_drafts_and_swaps(client: Client, start_drafter: "StartService", **options: Any) -> None:
     service = start_drafter("target", "--layers", "2")
-    plain = client.generate(PROMPT, max_tokens=120, ignore_eos=True, **options)
+    plain = client.generate(PROMPT, ignore_eos=True, **options)
     client.drafters.attach(service.address, "remote")
 
     def drafted() -> int:
-        remote = client.generate(PROMPT, max_tokens=120, ignore_eos=True, **options)
+        remote = client.generate(PROMPT, ignore_eos=True, **options)
         assert remote.token_ids == plain.token_ids
         return remote.speculation.draft_tokens + remote.speculation.stale_nodes
 
@@ -37,7 +38,7 @@ def test_from_within_and_from_a_service(
         nonlocal name
         tokens: list[int] = []
         moved, swaps = 0, [(name, WITHIN), (WITHIN, service.address)]
-        for chunk in client.stream(PROMPT, max_tokens=120, ignore_eos=True, **options):
+        for chunk in client.stream(PROMPT, ignore_eos=True, **options):
             tokens += chunk.token_ids
             if swaps and len(tokens) > 10:
                 moved += client.drafters.swap(*swaps.pop(0)).moved_sequences
@@ -50,3 +51,14 @@ def test_from_within_and_from_a_service(
     sometimes(swapped, "it is swapped twice")
     (drafter,) = client.drafters.list()
     assert drafter.model is not None and drafter.model.parameters < client.model_info().parameters
+
+
+@pytest.mark.slow
+class TestLongerTexts:
+    @pytest.mark.parametrize(
+        "sampling", [{"temperature": 0.0}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"]
+    )
+    def test_from_within_and_from_a_service(
+        self, client: Client, start_drafter: "StartService", sampling: dict[str, Any]
+    ) -> None:
+        check_drafts_and_swaps(client, start_drafter, max_tokens=120, **sampling)

@@ -14,8 +14,8 @@ from tests.harness.waiting import PATIENCE, TRIES, eventually, sometimes
 pytestmark = pytest.mark.processes
 
 PROMPT = "def read_config(path):\n"
-GREEDY = {"max_tokens": 96, "temperature": 0.0, "seed": 7, "ignore_eos": True}
-SAMPLED = {"max_tokens": 96, "temperature": 0.8, "top_p": 0.95, "seed": 7, "ignore_eos": True}
+GREEDY = {"max_tokens": 48, "temperature": 0.0, "seed": 7, "ignore_eos": True}
+SAMPLED = {"max_tokens": 48, "temperature": 0.8, "top_p": 0.95, "seed": 7, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_same_tokens(client: Client, edge: EdgeClient, options: dict[str, An
         assert r.text == plain.text
         assert {share.name for share in r.speculation.drafters} <= {"caller"}
         if not r.resumes:  # otherwise the statistics cover only the last part
-            assert r.speculation.steps == 96 - r.speculation.accepted_tokens
+            assert r.speculation.steps == 48 - r.speculation.accepted_tokens
         return drafted_nodes(r.speculation)
 
     sometimes(play, "the caller drafts before it is over")
@@ -61,11 +61,11 @@ def test_the_same_is_told(client: Client, edge: EdgeClient) -> None:
     plain, drafted = client.generate(PROMPT, **asked), edge.generate(PROMPT, **asked)
     for one, other in zip(plain.choices, drafted.choices, strict=True):
         assert (one.logprobs, one.prompt, one.text_offsets) == (other.logprobs, other.prompt, other.text_offsets)
-        assert len(one.logprobs) == 96 and one.prompt is not None
+        assert len(one.logprobs) == 48 and one.prompt is not None
 
 
 def test_several_at_once(client: Client, edge: EdgeClient) -> None:
-    prompts = ["def fib(n):", "class Stack:", "import os\n", "for line in"]
+    prompts = ["def fib(n):", "class Stack:", "import os\n"]
     plain = client.generate_batch(prompts, **SAMPLED)
 
     def play() -> int:

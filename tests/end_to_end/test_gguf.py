@@ -16,10 +16,13 @@ from tests.harness.waiting import PATIENCE, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
-PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n"]
-OPTIONS: dict[str, Any] = {"max_tokens": 64, "ignore_eos": True, "seed": 3}
+PROMPT = "def read_config(path):\n"
+OPTIONS: dict[str, Any] = {"max_tokens": 32, "ignore_eos": True, "seed": 3}
+
+
+needs_the_library = pytest.mark.skipif("baseline" not in available_kernels(), reason="there is no compiled library")
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +44,37 @@ def test_files_are_served(
     with Client(verifier.address, timeout=PATIENCE) as client:
         info = client.model_info()
         assert (info.model_id, info.dtype, info.bit_exact) == ("target.gguf", "q8_0", True)
-        assert_drafts_change_nothing(client, drafter, OPTIONS)
+        assert_drafts_change_nothing(client, drafter, OPTIONS, [PROMPT])
         assert client.drafters.list()[0].model.dtype == "q4_0"
 
 
-@pytest.mark.skipif("baseline" not in available_kernels(), reason="there is no compiled library")
-@pytest.mark.parametrize("weights", ["checkpoint", "q4_0"])
+@needs_the_library
 def test_a_tokenizer_of_a_file_is_the_checkpoints(
-    files: dict[str, Path], weights: str, start_verifier: Callable[..., "RunningService"]
+    files: dict[str, Path], start_verifier: Callable[..., "RunningService"]
 ) -> None:
     """A draft model of the one kind of files drafts for a target of the other, without translation."""
+    check_a_draft_model_of_a_file(files, "checkpoint", start_verifier)
+
+
+def check_a_draft_model_of_a_file(
+    files: dict[str, Path], weights: str, start_verifier: Callable[..., "RunningService"]
+) -> None:
     verifier = start_verifier("target", "--weights", weights, "--drafter", f"local:draft?model={files['draft']}")
     with Client(verifier.address, timeout=PATIENCE) as client:
-        plain = client.generate(PROMPTS[0], temperature=0.0, speculation=Speculation(enabled=False), **OPTIONS)
+        plain = client.generate(PROMPT, temperature=0.0, speculation=Speculation(enabled=False), **OPTIONS)
 
         def drafted() -> int:
-            found = client.generate(PROMPTS[0], temperature=0.0, **OPTIONS)
+            found = client.generate(PROMPT, temperature=0.0, **OPTIONS)
             assert found.token_ids == plain.token_ids
             return found.speculation.accepted_tokens
 
         sometimes(drafted, "drafts are accepted")
+
+
+@pytest.mark.slow
+@needs_the_library
+class TestAQuantisedTarget:
+    def test_a_tokenizer_of_a_file_is_the_checkpoints(
+        self, files: dict[str, Path], start_verifier: Callable[..., "RunningService"]
+    ) -> None:
+        check_a_draft_model_of_a_file(files, "q4_0", start_verifier)

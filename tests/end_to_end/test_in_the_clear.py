@@ -1,32 +1,27 @@
 """Unencrypted connections to other machines are made only if explicitly allowed."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from draftwire import Client, InvalidFieldError
+from tests.harness import processes
 from tests.harness.checkout import MODELS, ROOT
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 ELSEWHERE = "192.0.2.1:50052"  # reserved for documentation (RFC 5737)
 
 
 def ended(*command: str) -> str:
     """Returns the log of a process that cannot start."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
-    ran = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    environment = os.environ | processes.ENVIRONMENT
+    ran = processes.run(
+        [sys.executable, "-m", *command], cwd=ROOT, env=environment, capture_output=True, text=True,
+        timeout=LONG_PATIENCE,
+    )  # fmt: skip
     assert ran.returncode in (1, 2), ran.stderr
     return ran.stderr
 

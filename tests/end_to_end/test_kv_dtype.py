@@ -11,35 +11,41 @@ from tests.harness.waiting import PATIENCE, sometimes
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 PROMPT = "def read_config(path):\n"
 
 
-@pytest.mark.parametrize("kv_dtype", ["float16", "q8_0"])
 def test_drafts_change_no_token(
-    kv_dtype: str, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+    verifier: "RunningService",
+    start_verifier: Callable[..., "RunningService"],
+    start_drafter: Callable[..., "RunningService"],
+) -> None:
+    check_drafts_change_no_token("q8_0", verifier, start_verifier, start_drafter)
+
+
+def check_drafts_change_no_token(
+    kv_dtype: str,
+    other: "RunningService",
+    start_verifier: Callable[..., "RunningService"],
+    start_drafter: Callable[..., "RunningService"],
 ) -> None:
     flags = ("--kv-dtype", kv_dtype)
-    verifier, drafter, other = (
-        start_verifier("target", *flags),
-        start_drafter("draft", *flags),
-        start_verifier("target"),
-    )
+    verifier, drafter = start_verifier("target", *flags), start_drafter("draft", *flags)
     with Client(verifier.address, timeout=PATIENCE) as client, Client(other.address, timeout=PATIENCE) as others:
         info, other_info = client.model_info(), others.model_info()
         assert (info.kv_dtype, info.bit_exact) == (kv_dtype, True)
         assert other_info.kv_dtype == other_info.dtype == info.dtype
         assert info.fingerprint != other_info.fingerprint and info.numerics != other_info.numerics
         plain = client.generate(
-            PROMPT, max_tokens=64, ignore_eos=True, temperature=0.8, seed=3, speculation=Speculation(enabled=False)
+            PROMPT, max_tokens=40, ignore_eos=True, temperature=0.8, seed=3, speculation=Speculation(enabled=False)
         )
         client.drafters.attach(drafter.address, name="one")
         [attached] = client.drafters.list()
         assert attached.model is not None and attached.model.kv_dtype == kv_dtype
 
         def drafted() -> int:
-            found = client.generate(PROMPT, max_tokens=64, ignore_eos=True, temperature=0.8, seed=3)
+            found = client.generate(PROMPT, max_tokens=40, ignore_eos=True, temperature=0.8, seed=3)
             assert (found.token_ids, found.text) == (plain.token_ids, plain.text)
             return found.speculation.accepted_tokens
 
@@ -56,12 +62,13 @@ def test_a_cached_prompt_gives_the_same_tokens(start_verifier: Callable[..., "Ru
     assert (cached.token_ids, cached.text) == (computed.token_ids, computed.text)
 
 
-def test_a_request_goes_on_at_no_verifier_with_another_type(start_verifier: Callable[..., "RunningService"]) -> None:
-    other = start_verifier("target")
+def test_a_request_goes_on_at_no_verifier_with_another_type(
+    verifier: "RunningService", start_verifier: Callable[..., "RunningService"]
+) -> None:
 
     def play() -> bool:
         lost = start_verifier("target", "--kv-dtype", "q8_0")
-        addresses = [lost.address, f"{other.address}?weight=0"]
+        addresses = [lost.address, f"{verifier.address}?weight=0"]
         with (
             Client(addresses, timeout=PATIENCE) as client,
             client.stream(PROMPT, max_tokens=800, ignore_eos=True, temperature=1.0, seed=3) as stream,
@@ -77,3 +84,14 @@ def test_a_request_goes_on_at_no_verifier_with_another_type(start_verifier: Call
         return False
 
     sometimes(play, "it was under way")
+
+
+@pytest.mark.slow
+class TestFloats:
+    def test_drafts_change_no_token(
+        self,
+        verifier: "RunningService",
+        start_verifier: Callable[..., "RunningService"],
+        start_drafter: Callable[..., "RunningService"],
+    ) -> None:
+        check_drafts_change_no_token("float16", verifier, start_verifier, start_drafter)

@@ -17,9 +17,9 @@ from tests.harness.waiting import PATIENCE
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
-OPTIONS: dict[str, Any] = {"max_tokens": 48, "ignore_eos": True, "seed": 3}
+OPTIONS: dict[str, Any] = {"max_tokens": 32, "ignore_eos": True, "seed": 3}
 
 
 def quantised(place: Path, name: str, form: str) -> Path:
@@ -31,8 +31,13 @@ def quantised(place: Path, name: str, form: str) -> Path:
     return place
 
 
-@pytest.mark.parametrize(("form", "weight_type"), [("W4A16", "int4"), ("FP8", "fp8")], ids=["int4", "fp8"])
 def test_a_checkpoint_is_served(
+    tmp_path: Path, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+) -> None:
+    check_it_is_served("W4A16", "int4", tmp_path, start_verifier, start_drafter)
+
+
+def check_it_is_served(
     form: str,
     weight_type: str,
     tmp_path: Path,
@@ -44,5 +49,16 @@ def test_a_checkpoint_is_served(
     with Client(verifier.address, timeout=PATIENCE) as client:
         info = client.model_info()
         assert (info.dtype, info.bit_exact) == (weight_type, True)
-        assert_drafts_change_nothing(client, drafter, OPTIONS)
+        assert_drafts_change_nothing(client, drafter, OPTIONS, ["def read_config(path):\n"])
         assert client.drafters.list()[0].model.dtype == weight_type
+
+
+@pytest.mark.slow
+class TestFloats:
+    def test_a_checkpoint_is_served(
+        self,
+        tmp_path: Path,
+        start_verifier: Callable[..., "RunningService"],
+        start_drafter: Callable[..., "RunningService"],
+    ) -> None:
+        check_it_is_served("FP8", "fp8", tmp_path, start_verifier, start_drafter)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processes
 
 PROMPT = "def read_config(path):\n"
-LENGTH: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "temperature": 0.8, "seed": 3}
-LONG = LENGTH | {"max_tokens": 700}
+LENGTH: dict[str, Any] = {"max_tokens": 100, "ignore_eos": True, "temperature": 0.8, "seed": 3}
+LONG = LENGTH | {"max_tokens": 300}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -36,6 +36,40 @@ def end_of(service: "RunningService") -> int:
         return service.process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         pytest.fail(f"it does not end:\n{service.log.read_text()}")
+
+
+def test_a_verifier_finishes_what_runs(
+    verifier: "RunningService",
+    client: Client,
+    start_verifier: Callable[..., "RunningService"],
+    good_drafter: str,
+) -> None:
+    """The grace time is long, so the test fails if anything, such as a pool watcher, delays the end."""
+    expected = client.generate(PROMPT, **LONG)
+    ending = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
+    with (
+        Client(ending.address, retry=RetryPolicy(attempts_per_address=1)) as other,
+        grpc.insecure_channel(ending.address) as channel,
+    ):
+        eventually(lambda: other.drafters.list()[0].state == "ready", "the drafter is ready")
+        watch = other.drafters.watch()
+        assert next(watch)[0].address == good_drafter
+        assert health(channel) == SERVING
+        stream = other.stream(PROMPT, **LONG)
+        tokens = next(stream).token_ids
+        ending.process.send_signal(signal.SIGTERM)
+        eventually(lambda: health(channel) == NOT_SERVING, "health says NOT_SERVING")
+        with pytest.raises(draftwire.ShuttingDownError):
+            other.generate(PROMPT, max_tokens=1)
+        with pytest.raises(draftwire.UnavailableError):
+            while True:
+                next(watch)
+        for chunk in stream:
+            tokens += chunk.token_ids
+        assert tokens == expected.token_ids
+        assert stream.result.text == expected.text
+        assert stream.result.resumes == 0
+    assert end_of(ending) == 0
 
 
 def test_a_verifier_ends_what_does_not_finish_in_time(start_verifier: Callable[..., "RunningService"]) -> None:
@@ -74,40 +108,3 @@ def test_a_drafter_ends_within_a_request(
     )
     assert state.sequences == 0
     assert state.last_error is not None
-
-
-@pytest.mark.slow
-class TestALongGraceTime:
-    def test_a_verifier_finishes_what_runs(
-        self,
-        verifier: "RunningService",
-        client: Client,
-        start_verifier: Callable[..., "RunningService"],
-        good_drafter: str,
-    ) -> None:
-        """The grace time is long, so the test fails if anything, such as a pool watcher, delays the end."""
-        expected = client.generate(PROMPT, **LONG)
-        ending = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
-        with (
-            Client(ending.address, retry=RetryPolicy(attempts_per_address=1)) as other,
-            grpc.insecure_channel(ending.address) as channel,
-        ):
-            eventually(lambda: other.drafters.list()[0].state == "ready", "the drafter is ready")
-            watch = other.drafters.watch()
-            assert next(watch)[0].address == good_drafter
-            assert health(channel) == SERVING
-            stream = other.stream(PROMPT, **LONG)
-            tokens = next(stream).token_ids
-            ending.process.send_signal(signal.SIGTERM)
-            eventually(lambda: health(channel) == NOT_SERVING, "health says NOT_SERVING")
-            with pytest.raises(draftwire.ShuttingDownError):
-                other.generate(PROMPT, max_tokens=1)
-            with pytest.raises(draftwire.UnavailableError):
-                while True:
-                    next(watch)
-            for chunk in stream:
-                tokens += chunk.token_ids
-            assert tokens == expected.token_ids
-            assert stream.result.text == expected.text
-            assert stream.result.resumes == 0
-        assert end_of(ending) == 0

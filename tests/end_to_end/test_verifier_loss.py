@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processes
 
 # Hot enough to draw multi-byte characters and tokens that are parts of one.
-PARAMETERS: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 1.3}
+PARAMETERS: dict[str, Any] = {"max_tokens": 120, "ignore_eos": True, "temperature": 1.3}
 PROMPTS = ["def read_config(path):\n", "# größer als «naïve» → ", "class Stack:\n", "import os\n"]
 SEEDS = [3, 4, 5, 6]
 BEGUN = 12
@@ -54,15 +54,6 @@ def same(result: Generation, expected: Generation) -> None:
     assert 0 < result.usage.first_token_seconds <= result.usage.total_seconds
     assert result.speculation.tokens <= len(result.token_ids)
     assert result.speculation.accepted_tokens <= result.speculation.draft_tokens
-
-
-def test_requests_go_on_elsewhere(
-    verifier: "RunningService",
-    good_drafter: str,
-    start_verifier: Callable[..., "RunningService"],
-    undisturbed: Undisturbed,
-) -> None:
-    check_requests_go_on_elsewhere(verifier, good_drafter, start_verifier, undisturbed, signal.SIGKILL)
 
 
 def check_requests_go_on_elsewhere(
@@ -125,55 +116,64 @@ async def asked_with_asyncio(addresses: list[str]) -> tuple[Generation, list[Gen
         return stream.result, await asked
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_requests_go_on_elsewhere(
+    verifier: "RunningService",
+    good_drafter: str,
+    start_verifier: Callable[..., "RunningService"],
+    undisturbed: Undisturbed,
+    number: signal.Signals,
+) -> None:
+    check_requests_go_on_elsewhere(verifier, good_drafter, start_verifier, undisturbed, number)
+
+
+def test_the_only_verifier_comes_back(
+    start_verifier: Callable[..., "RunningService"], undisturbed: Undisturbed
+) -> None:
+    first = start_verifier("target", "--listen", lasting_address())
+    patient = RetryPolicy(attempts_per_address=200, max_backoff=0.5)
+
+    def play() -> bool:
+        nonlocal first
+        with Client(first.address, timeout=PATIENCE, retry=patient) as client:
+            stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
+            next(stream)
+            first.kill()
+            first = start_verifier("target", "--listen", first.address)
+            for _ in stream:
+                pass
+        same(stream.result, undisturbed.results[0])
+        return stream.result.resumes == 1
+
+    sometimes(play, "it was under way")
+
+
+def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Callable[..., "RunningService"]) -> None:
+    """The draft model has the target's tokenizer, so otherwise its tokens would go unnoticed."""
+
+    def play() -> bool:
+        other = start_verifier("draft")
+        with Client([other.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
+            stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
+            next(stream)
+            other.kill()
+            try:
+                for _ in stream:
+                    pass
+            except ModelMismatchError:
+                return True
+        return False  # the request ended before the loss
+
+    sometimes(play, "it is noticed")
+
+
 @pytest.mark.slow
-class TestOtherLosses:
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP], ids=lambda number: number.name)
+class TestAFrozenVerifier:
     def test_requests_go_on_elsewhere(
         self,
         verifier: "RunningService",
         good_drafter: str,
         start_verifier: Callable[..., "RunningService"],
         undisturbed: Undisturbed,
-        number: signal.Signals,
     ) -> None:
-        check_requests_go_on_elsewhere(verifier, good_drafter, start_verifier, undisturbed, number)
-
-    def test_the_only_verifier_comes_back(
-        self, start_verifier: Callable[..., "RunningService"], undisturbed: Undisturbed
-    ) -> None:
-        first = start_verifier("target", "--listen", lasting_address())
-        patient = RetryPolicy(attempts_per_address=200, max_backoff=0.5)
-
-        def play() -> bool:
-            nonlocal first
-            with Client(first.address, timeout=PATIENCE, retry=patient) as client:
-                stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
-                next(stream)
-                first.kill()
-                first = start_verifier("target", "--listen", first.address)
-                for _ in stream:
-                    pass
-            same(stream.result, undisturbed.results[0])
-            return stream.result.resumes == 1
-
-        sometimes(play, "it was under way")
-
-    def test_another_model_is_noticed(
-        self, verifier: "RunningService", start_verifier: Callable[..., "RunningService"]
-    ) -> None:
-        """The draft model has the target's tokenizer, so otherwise its tokens would go unnoticed."""
-
-        def play() -> bool:
-            other = start_verifier("draft")
-            with Client([other.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
-                stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
-                next(stream)
-                other.kill()
-                try:
-                    for _ in stream:
-                        pass
-                except ModelMismatchError:
-                    return True
-            return False  # the request ended before the loss
-
-        sometimes(play, "it is noticed")
+        check_requests_go_on_elsewhere(verifier, good_drafter, start_verifier, undisturbed, signal.SIGSTOP)

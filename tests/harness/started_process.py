@@ -20,10 +20,11 @@ _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_", "TO
 _READ_LATE = ("DRAFTWIRE_", "GRPC_", "PYTEST_", *_RANKS)
 """Prefixes of variables that no import reads. gRPC reads its own when it is initialised, which is after a fork."""
 _WITHOUT_EFFECT = (
-    "NO_MKDOCS_2_WARNING", "PYTHONPATH", "PYTHONUNBUFFERED", "OLDPWD", "PWD", "TORCHINDUCTOR_CACHE_DIR", "_"
+    "HF_TOKEN", "NO_MKDOCS_2_WARNING", "PYTHONPATH", "PYTHONUNBUFFERED", "OLDPWD", "PWD", "TORCHINDUCTOR_CACHE_DIR", "_"
 )  # fmt: skip
-"""Variables that make no difference: the path has the same entries in any order, logs are flushed line by line, mkdocs'
-theme sets its own in a process of tests that imports it, and torch sets one, read late, in tests of its compiler."""
+"""Variables that make no difference: the hub's token is read with each request to it, the path has the same entries in
+any order, logs are flushed line by line, mkdocs' theme sets its own in a process of tests that imports it, and torch
+sets one, read late, in tests of its compiler."""
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that a service ignores if its number of threads is set."""

@@ -10,14 +10,18 @@ import sys
 
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.stand_ins.fixed_cost import FixedCost
-from verifier_service import target
-from verifier_service.process import main
+from verifier_service import process, target
 
 
 def _given(model: PackedModel, most_rows: int = 0) -> FixedCost:
     return FixedCost([1, 51], [0.02, 0.04])  # an extra row adds 2 % of a step, so drafting pays
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Runs the verifier; returns its exit status."""
     target.measure_step_cost = _given  # type: ignore[attr-defined]
+    return process.main()
+
+
+if __name__ == "__main__":
     sys.exit(main())
