@@ -1,6 +1,8 @@
 """Splits each checkpoint of a directory over two ranks and prints their outputs beside those of the whole model.
 
-    python -m tests.harness.engine.rank_pair DIRECTORY
+    python -m tests.harness.engine.rank_pair DIRECTORY TOKENS
+
+TOKENS: that each sequence generates.
 
 Rank 0 prints one line of JSON: for each checkpoint the reason for which it was refused, or a `PairReport`.
 """
@@ -22,7 +24,6 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 
 SLOTS = 600
-NEW_TOKENS = 20
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class PairReport:
     """KV cache memory of one rank as a fraction of the whole model's."""
 
 
-def compare(directory: Path, ranks: RankGroup) -> PairReport | None:
+def compare(directory: Path, ranks: RankGroup, tokens: int) -> PairReport | None:
     """Compares on rank 0 and follows on the other one. Raises ModelLoadError."""
     model = PackedModel.load(str(directory), slots=SLOTS, dtype="float32", ranks=ranks)
     report = run_self_test(model)
@@ -52,13 +53,13 @@ def compare(directory: Path, ranks: RankGroup) -> PairReport | None:
         return None
     ranks.lead()
     whole = PackedModel.load(str(directory), slots=SLOTS, dtype="float32")
-    prompts = [random_tokens(count, seed=count) for count in (90, 3, 30)]
+    prompts = [random_tokens(count, seed=count) for count in (4 * tokens + 10, 3, tokens + 10)]
     sampling = [
         SamplingParams(temperature=0.0),
         SamplingParams(temperature=1.0, seed=4),
         SamplingParams(temperature=0.0),
     ]
-    specs = specs_of(prompts, NEW_TOKENS, sampling)
+    specs = specs_of(prompts, tokens, sampling)
     expected = generate(engine_of(whole), specs).tokens
     engine = engine_of(model)
     plain = generate(engine, specs).tokens
@@ -82,7 +83,7 @@ def main() -> None:
     found: dict[str, object] = {}
     for directory in sorted(Path(sys.argv[1]).iterdir()):
         try:
-            report = compare(directory, processes.ranks)
+            report = compare(directory, processes.ranks, int(sys.argv[2]))
         except ModelLoadError as error:
             found[directory.name] = str(error)
         else:

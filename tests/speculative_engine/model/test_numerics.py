@@ -26,8 +26,9 @@ from speculative_engine.model.packed_model import PackedModel
 from tests.harness import processes
 from tests.harness.engine.engines import packed, tiny_model
 from tests.harness.engine.special_models import llama
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
+pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
 CPU = Path("/proc/cpuinfo")
 NEEDED: dict[Kernels, set[str]] = {
@@ -178,15 +179,15 @@ print(found.digest, found.description, sep="|")
 
 
 def in_a_process(**environment: str) -> tuple[str, str]:
-    """Returns digest and description from a separate process."""
+    """Returns digest and description from a separate process. environment: variables that it sets before it begins."""
     said = processes.run(
-        [sys.executable, "-c", _ALONE],
+        [sys.executable, "-c", f"import os\nos.environ |= {environment!r}\n{_ALONE}"],
         cwd=ROOT,
-        env=os.environ | processes.ENVIRONMENT | environment,
+        env=os.environ | processes.ENVIRONMENT,
         check=True,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONG_PATIENCE,
     )
     digest, _, description = said.stdout.strip().partition("|")
     return digest, description

@@ -30,12 +30,16 @@ def logits_of(model: PackedModel, tokens: list[int], chunk: int = 11) -> torch.T
     return torch.cat(parts)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-@pytest.mark.parametrize("layers", [1, 2])
-def test_it_says_what_a_model_of_these_layers_says(name: str, layers: int) -> None:
+def check_view(name: str, layers: int) -> None:
     model = tiny_model(name)
     view = packed(model).first_layers(layers)
     assert error(logits_of(view, TOKENS), plain_logits(truncated(model, layers), TOKENS)) < 1e-3
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", ["GPT2", "Gemma3", "GptOss", "Llama", "SmolLM3"])
+def test_it_says_what_a_model_of_these_layers_says(name: str, layers: int) -> None:
+    check_view(name, layers)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -102,3 +106,13 @@ class TestOfACheckpoint:
     def test_too_few_or_too_many(self, tmp_path: Path, count: int) -> None:
         with pytest.raises(ModelLoadError, match=f"layers: must be from 1 to 1, .* got {count}"):
             PackedModel.load(str(write_checkpoint(tmp_path)), slots=100, layers=count)
+
+
+@pytest.mark.slow
+class TestAll:
+    """All architectures."""
+
+    @pytest.mark.parametrize("name", ARCHITECTURES)
+    @pytest.mark.parametrize("layers", [1, 2])
+    def test_it_says_what_a_model_of_these_layers_says(self, name: str, layers: int) -> None:
+        check_view(name, layers)

@@ -19,31 +19,42 @@ CHUNKED = "chunks and scaled queries"
 SHARED = ["shared keys and values", "shared keys, predicted layers"]
 
 
-@KINDS
-def test_packed_passes_say_what_plain_forwards_say(kind: str) -> None:
+def check_says(kind: str, lengths: tuple[int, ...], prompts: list[int]) -> None:
     model = attention_model(kind)
-    rows = walk(packed(model), [random_tokens(count, seed=count) for count in (33, 7, 50, 20)], [15, 1, 40, 5], seed=1)
+    rows = walk(packed(model), [random_tokens(count, seed=count) for count in lengths], prompts, seed=1)
     assert check_against_plain(model, rows) < 1e-4
 
 
-@DTYPES
 @KINDS
-def test_the_self_test_finds_them_bit_exact(kind: str, dtype: torch.dtype) -> None:
+def test_packed_passes_say_what_plain_forwards_say(kind: str) -> None:
+    check_says(kind, (22, 7), [12, 1])
+
+
+def check_self_test(kind: str, dtype: torch.dtype) -> None:
     report = run_self_test(packed(attention_model(kind, dtype)))
     assert report.bit_exact
     assert report.error < report.tolerance
 
 
-@DTYPES
-@KINDS
-def test_a_row_has_the_same_bits_in_any_company(kind: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kind", [CHUNKED, *SHARED, "sinks", "softcap", "partial rotary", "latent, experts"])
+def test_the_self_test_finds_them_bit_exact(kind: str) -> None:
+    check_self_test(kind, torch.bfloat16)
+
+
+def check_company(kind: str, dtype: torch.dtype, length: int, prompts: list[int]) -> None:
+    """Rows have the same bits in prompts and trees of two texts as one by one."""
     ours = packed(attention_model(kind, dtype))
-    texts = [random_tokens(60, seed=seed) for seed in range(2)]
-    together = walk(ours, texts, [45, 5])
+    texts = [random_tokens(length, seed=seed) for seed in range(2)]
+    together = walk(ours, texts, prompts)
     alone = walk(ours, texts, [1] * 2, trees=False, together=False)
     both = together.keys() & alone.keys()
-    assert len(both) > 30
+    assert len(both) > length // 2
     assert all(torch.equal(together[prefix], alone[prefix]) for prefix in both)
+
+
+@pytest.mark.parametrize("kind", [CHUNKED, "keys as values", "sinks", "softcap", "latent"])
+def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
+    check_company(kind, torch.float32, 18, [12, 3])
 
 
 @pytest.mark.parametrize("field", ["attention_chunk_size", "floor_scale"])
@@ -106,3 +117,22 @@ def test_a_shallow_configuration_shares_fewer_layers() -> None:
     assert config.num_kv_shared_layers == 1
     keep_first_layers(config, 3)
     assert config.num_kv_shared_layers == 0
+
+
+@pytest.mark.slow
+class TestAll:
+    """All kinds, in both types and in longer walks."""
+
+    @KINDS
+    def test_packed_passes_say_what_plain_forwards_say(self, kind: str) -> None:
+        check_says(kind, (33, 7, 50, 20), [15, 1, 40, 5])
+
+    @DTYPES
+    @KINDS
+    def test_the_self_test_finds_them_bit_exact(self, kind: str, dtype: torch.dtype) -> None:
+        check_self_test(kind, dtype)
+
+    @DTYPES
+    @KINDS
+    def test_a_row_has_the_same_bits_in_any_company(self, kind: str, dtype: torch.dtype) -> None:
+        check_company(kind, dtype, 60, [45, 5])

@@ -24,19 +24,25 @@ from tests.harness.engine.engines import (
     walk,
 )
 
+KINDS = ["GPT2", "Gemma2", "GptOss", "Llama"]
+"""Architectures with learned positions, windows and softcap, sinks, and none of these."""
 BUCKETS = StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256))
 """Small enough that some of the tests' steps exceed them."""
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_bucketed_passes_say_what_plain_forwards_say(name: str) -> None:
+def check_says(name: str, lengths: tuple[int, ...], prompts: list[int]) -> None:
     model = tiny_model(name)
     bucketed = packed(model, buckets=BUCKETS)
-    texts = [random_tokens(count, seed=count) for count in (33, 7, 50, 20)]
-    rows = walk(bucketed, texts, [15, 1, 40, 5], seed=1)
-    assert len(rows) > sum(map(len, texts)) // 2
+    texts = [random_tokens(count, seed=count) for count in lengths]
+    rows = walk(bucketed, texts, prompts, seed=1)
+    assert len(rows) > sum(lengths) // 2
     assert check_against_plain(model, rows) < 1e-4
     assert bucketed.pool.used == 0
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_bucketed_passes_say_what_plain_forwards_say(name: str) -> None:
+    check_says(name, (33, 7, 18), [15, 1, 12])
 
 
 class InnerSizes(TorchDispatchMode):
@@ -52,9 +58,8 @@ class InnerSizes(TorchDispatchMode):
         return call(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_no_product_is_an_outer_product(name: str) -> None:
-    """On GPUs torch compiles those at run time, which needs a C compiler."""
+def check_products(name: str) -> None:
+    """On GPUs torch compiles outer products at run time, which needs a C compiler."""
     # Without row-exact layers, which on CPUs take the place of transformers' rotary embeddings, too.
     model = PackedModel(tiny_model(name), 200, row_exact=False, buckets=BUCKETS)
     sizes = InnerSizes()
@@ -66,6 +71,11 @@ def test_no_product_is_an_outer_product(name: str) -> None:
             model.forward(builder.build(model.group_size, model.device))
         model.pool.give_back(slots)
     assert sizes.found and 1 not in sizes.found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_product_is_an_outer_product(name: str) -> None:
+    check_products(name)
 
 
 def test_captured_steps_say_what_others_say() -> None:
@@ -141,3 +151,16 @@ def test_nothing_keeps_a_model_that_is_not_used_any_more() -> None:
         assert not [reference for reference in gone if reference() is not None]
     finally:
         gc.enable()
+
+
+@pytest.mark.slow
+class TestAll:
+    """All architectures."""
+
+    @pytest.mark.parametrize("name", ARCHITECTURES)
+    def test_bucketed_passes_say_what_plain_forwards_say(self, name: str) -> None:
+        check_says(name, (33, 7, 50, 20), [15, 1, 40, 5])
+
+    @pytest.mark.parametrize("name", ARCHITECTURES)
+    def test_no_product_is_an_outer_product(self, name: str) -> None:
+        check_products(name)

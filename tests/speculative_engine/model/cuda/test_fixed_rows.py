@@ -54,13 +54,14 @@ def test_reproducible_passes_say_what_plain_forwards_say(name: str, rows: int, m
     run = PackedModel._run_whole
     monkeypatch.setattr(PackedModel, "_run_whole", lambda self, batch: (shapes.add(len(batch)), run(self, batch))[1])
     model = reproducible(name)
-    found = walk(model, [random_tokens(count, seed=count) for count in (33, 7, 50)], [15, 1, 40], seed=1)
+    found = walk(model, [random_tokens(count, seed=count) for count in (21, 7)], [15, 1], seed=1)
     assert check_against_plain(tiny_model(name), found) < 1e-4
     assert shapes == {rows}
 
 
-def test_the_number_of_rows_changes_no_bit() -> None:
+def test_the_number_of_rows_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses a model with transformers' own linear layers."""
+    monkeypatch.setattr(fixed_rows, "ROWS", 16)
     assert run_self_test(reproducible("Llama")).bit_exact
 
 

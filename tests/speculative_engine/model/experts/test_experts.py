@@ -24,6 +24,9 @@ KINDS: dict[str, tuple[torch.dtype, TargetWeights]] = {
     "bfloat16": (torch.bfloat16, "checkpoint"),
     "q8_0": (torch.bfloat16, "q8_0"),
 }
+SORTS = ("AriaText", "Dbrx", "DeepseekV3", "Gemma4", "GptOss", "HunYuanMoEV1", "JetMoe", "Qwen2Moe")
+"""Models of all sorts of experts and routers: with weights turned, in a layout of their own, groups of experts, another
+activation, biases, a router in the block, rows that are sorted, and an expert that all rows take."""
 needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 
 
@@ -47,8 +50,7 @@ def packed(name: str, kind: str, **changes: object) -> PackedModel:
     return PackedModel(expert_model(name, dtype, **changes), 1000, weights=weights)
 
 
-@pytest.mark.parametrize("name", EXPERT_MODELS)
-def test_they_say_what_those_of_transformers_say(name: str) -> None:
+def check_says(name: str) -> None:
     model = expert_model(name)
     ours = PackedModel(copy.deepcopy(model), 1000)
     assert any(isinstance(each, Experts | SortedExperts) for each in ours.model.modules())
@@ -56,36 +58,53 @@ def test_they_say_what_those_of_transformers_say(name: str) -> None:
     assert check_against_plain(model, walk(ours, [random_tokens(16, seed=1)], [10])) < 1e-4
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", EXPERT_MODELS)
+@pytest.mark.parametrize("name", SORTS)
+def test_they_say_what_those_of_transformers_say(name: str) -> None:
+    check_says(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*((name, "float32") for name in SORTS), ("GptOss", "bfloat16"), ("JetMoe", "bfloat16"), ("DeepseekV3", "q8_0")],
+)
 def test_the_self_test_finds_them_bit_exact(name: str, kind: str) -> None:
     assert run_self_test(packed(name, kind)).bit_exact
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["Qwen2Moe", "DeepseekV3", "GptOss", "JetMoe"])
-def test_a_row_has_the_same_bits_in_any_company(name: str, kind: str, kernels: None) -> None:
+def check_company(name: str, kind: str, length: int, prompts: list[int]) -> None:
+    """Rows have the same bits in prompts and trees of two texts as one by one."""
     ours = packed(name, kind)
-    texts = [random_tokens(40, seed=seed) for seed in range(2)]
-    together = walk(ours, texts, [25, 5])
+    texts = [random_tokens(length, seed=seed) for seed in range(2)]
+    together = walk(ours, texts, prompts)
     alone = walk(ours, texts, [1] * 2, trees=False, together=False)
     both = together.keys() & alone.keys()
-    assert len(both) > 30
+    assert len(both) > 3 * length // 4
     assert all(torch.equal(together[prefix], alone[prefix]) for prefix in both)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["Qwen3Moe", "Gemma4", "MiniMaxM3VL"])
+@pytest.mark.parametrize(("name", "kind"), [("DeepseekV3", "float32"), ("GptOss", "bfloat16"), ("Qwen2Moe", "q8_0")])
+def test_a_row_has_the_same_bits_in_any_company(name: str, kind: str) -> None:
+    check_company(name, kind, 16, [9, 3])
+
+
 @torch.inference_mode()
-def test_any_number_of_rows(name: str, kind: str, kernels: None) -> None:
+def check_rows(name: str, kind: str, count: int, some: tuple[int, ...]) -> None:
+    """Some of so many rows have the same bits as one by one."""
     experts = experts_of(packed(name, kind))[0]
     generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(300, 64, generator=generator).to(KINDS[kind][0])
-    chosen = torch.rand(300, EXPERTS - 1, generator=generator).argsort(-1)[:, :2]  # nobody takes the last one
-    shares = torch.rand(300, 2, generator=generator).to(KINDS[kind][0])
-    alone = torch.cat([experts(*(each[row : row + 1] for each in (hidden, chosen, shares))) for row in range(300)])
-    for rows in (1, 2, 3, 7, 16, 33, 65, 300):
+    hidden = torch.randn(count, 64, generator=generator).to(KINDS[kind][0])
+    chosen = torch.rand(count, EXPERTS - 1, generator=generator).argsort(-1)[:, :2]  # nobody takes the last one
+    shares = torch.rand(count, 2, generator=generator).to(KINDS[kind][0])
+    alone = torch.cat([experts(*(each[row : row + 1] for each in (hidden, chosen, shares))) for row in range(count)])
+    for rows in (*some, count):
         assert torch.equal(experts(hidden[:rows], chosen[:rows], shares[:rows]), alone[:rows])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["Qwen3Moe", "Gemma4"])
+def test_any_number_of_rows(name: str, kind: str) -> None:
+    """With an activation that is fused, and with another one."""
+    check_rows(name, kind, 70, (1, 2, 3, 17, 33))
 
 
 @needs_library
@@ -121,3 +140,27 @@ def test_of_equal_experts_the_first_are_taken(name: str) -> None:
     walk(ours, [random_tokens(20)], [12])
     assert len(chosen) > 3
     assert all(torch.equal(each, torch.tensor([0, 1]).expand_as(each)) for each in chosen)
+
+
+@pytest.mark.slow
+class TestAll:
+    """All models, with all kinds of weights and kernels."""
+
+    @pytest.mark.parametrize("name", [name for name in EXPERT_MODELS if name not in SORTS])
+    def test_they_say_what_those_of_transformers_say(self, name: str) -> None:
+        check_says(name)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", EXPERT_MODELS)
+    def test_the_self_test_finds_them_bit_exact(self, name: str, kind: str) -> None:
+        assert run_self_test(packed(name, kind)).bit_exact
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", ["Qwen2Moe", "DeepseekV3", "GptOss", "JetMoe"])
+    def test_a_row_has_the_same_bits_in_any_company(self, name: str, kind: str, kernels: None) -> None:
+        check_company(name, kind, 40, [25, 5])
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", ["Qwen3Moe", "Gemma4", "MiniMaxM3VL"])
+    def test_any_number_of_rows(self, name: str, kind: str, kernels: None) -> None:
+        check_rows(name, kind, 300, (1, 2, 3, 7, 16, 33, 65))

@@ -27,19 +27,24 @@ def written(place: Path, form: str, name: str = "Qwen3", **sizes: object) -> Pre
     return with_values(model, write_quantised(place, model, FORMS[form]))
 
 
-@needs_library
-@pytest.mark.parametrize("form", FORMS)
-def test_it_says_what_its_values_say(form: str, tmp_path: Path) -> None:
-    model = written(tmp_path, form)
-    ours = PackedModel.load(str(tmp_path), slots=1000)
+def check_values(form: str, place: Path, length: int, prompts: list[int], **sizes: object) -> None:
+    """A model says what the values of its checkpoint say, for texts of so many tokens."""
+    model = written(place, form, **sizes)
+    ours = PackedModel.load(str(place), slots=1000)
     assert ours.weight_type == FORMS[form].weight_type
     assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
     # Inputs in another order are put into it between the calls of a layer's parts.
     assert all((layer.compiled is None) is (form == "GPTQ reordered") for layer in ours.model.model.layers)
     assert run_self_test(ours).bit_exact
-    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    texts = [random_tokens(length, seed=seed) for seed in range(2)]
     # Rounding the rows moves logits; with other weights they differ by more than 2.
-    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.5
+    assert check_against_plain(model, walk(ours, texts, prompts)) < 0.5
+
+
+@needs_library
+@pytest.mark.parametrize("form", FORMS)
+def test_it_says_what_its_values_say(form: str, tmp_path: Path) -> None:
+    check_values(form, tmp_path, 20, [12, 5], num_hidden_layers=1)
 
 
 @needs_library
@@ -50,15 +55,18 @@ def test_keys_and_values_in_8_bits(tmp_path: Path) -> None:
     assert run_self_test(ours).bit_exact
 
 
-@needs_library
-@pytest.mark.parametrize("form", ["W4A16", "FP8"])
-@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma3", "Phi3"])
-def test_other_architectures(name: str, form: str, tmp_path: Path) -> None:
-    model = written(tmp_path, form, name, tie_word_embeddings=name == "Llama")
-    ours = PackedModel.load(str(tmp_path), slots=1000)
+def check_architecture(name: str, form: str, place: Path, length: int, prompts: list[int]) -> None:
+    model = written(place, form, name, tie_word_embeddings=name == "Llama")
+    ours = PackedModel.load(str(place), slots=1000)
     assert run_self_test(ours).bit_exact
-    texts = [random_tokens(40, seed=seed) for seed in range(2)]
-    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.5
+    texts = [random_tokens(length, seed=seed) for seed in range(2)]
+    assert check_against_plain(model, walk(ours, texts, prompts)) < 0.5
+
+
+@needs_library
+@pytest.mark.parametrize(("name", "form"), [("Llama", "W4A16"), ("Qwen2", "FP8"), ("Gemma3", "W4A16"), ("Phi3", "FP8")])
+def test_other_architectures(name: str, form: str, tmp_path: Path) -> None:
+    check_architecture(name, form, tmp_path, 20, [12, 5])
 
 
 @needs_library
@@ -142,23 +150,24 @@ def test_where_they_cannot_run(tmp_path: Path) -> None:
         check_model_splits(str(tmp_path), 2)
 
 
-@needs_library
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [("Qwen3Moe", "W4A16"), ("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4"), ("Olmoe", "W4A16")],
-)
-def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
+def check_experts(name: str, form: str, place: Path, length: int, prompts: list[int]) -> None:
     model = tiny_model(name, **SIZES, moe_intermediate_size=64)
     given = EXPERTS_FORMS[form]
-    with_values(model, write_quantised(tmp_path, model, given))
-    ours = PackedModel.load(str(tmp_path), slots=1000)
+    with_values(model, write_quantised(place, model, given))
+    ours = PackedModel.load(str(place), slots=1000)
     assert ours.weight_type == given.weight_type
     assert ours.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert run_self_test(ours).bit_exact
-    rows = walk(ours, [random_tokens(40, seed=seed) for seed in range(2)], [20, 5])
+    rows = walk(ours, [random_tokens(length, seed=seed) for seed in range(2)], prompts)
     # Rounding sends a few rows to other experts, whose logits are others.
     errors = sorted(distance(row, plain_logits(model, prefix)[-1]) for prefix, row in rows.items())
     assert errors[len(errors) // 2] < 0.15
+
+
+@needs_library
+@pytest.mark.parametrize(("name", "form"), [("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4")])
+def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
+    check_experts(name, form, tmp_path, 20, [12, 5])
 
 
 EXPERTS_FORMS = FORMS | {"MXFP4": mxfp4()}
@@ -175,3 +184,25 @@ def test_experts_without_a_tensor_are_refused(part: str, tmp_path: Path) -> None
     write_quantised(tmp_path, model, mxfp4(), change=lambda tensors: tensors.__delitem__(name))
     with pytest.raises(ModelLoadError, match=f"tensor {re.escape(name)} is missing"):
         PackedModel.load(str(tmp_path), slots=100)
+
+
+@needs_library
+@pytest.mark.slow
+class TestAll:
+    """More architectures and forms, in longer walks."""
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_it_says_what_its_values_say(self, form: str, tmp_path: Path) -> None:
+        check_values(form, tmp_path, 40, [20, 5])
+
+    @pytest.mark.parametrize("form", ["W4A16", "FP8"])
+    @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma3", "Phi3"])
+    def test_other_architectures(self, name: str, form: str, tmp_path: Path) -> None:
+        check_architecture(name, form, tmp_path, 40, [20, 5])
+
+    @pytest.mark.parametrize(
+        ("name", "form"),
+        [("Qwen3Moe", "W4A16"), ("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4"), ("Olmoe", "W4A16")],
+    )
+    def test_mixtures_of_experts(self, name: str, form: str, tmp_path: Path) -> None:
+        check_experts(name, form, tmp_path, 40, [20, 5])
