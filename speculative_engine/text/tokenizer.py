@@ -41,7 +41,7 @@ class Tokenizer:
         self._direct = type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
         parts = json.loads(self._backend.to_str())
         self.sha256 = tokenizer_fingerprint(parts)
-        """Fingerprint; equal for tokenizers that give every text the same ids."""
+        """Fingerprint; equal for tokenizers that give every text the same ids, apart from those put around it."""
         self.texts = TokenTexts(self._backend, parts)
         """The texts of single tokens."""
         self.bytes_per_token = bytes_per_token(parts)

@@ -11,6 +11,9 @@ def tokenizer_fingerprint(backend: Mapping[str, object]) -> str:
     """SHA-256 (hex) of the parts that determine ids: model with vocabulary and merges, normaliser, pre-tokenizer, added
     tokens.
 
+    What is put around a text does not count: drafters are given ids, and those of models of one family often differ in
+    it.
+
     backend: the content of a `tokenizer.json`.
     """
     kept = {key: backend.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}

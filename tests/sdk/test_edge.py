@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,6 +20,15 @@ from draftwire import (
 )
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
+from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.verdict_pb2 import Verdict
+from draftwire.v1.verifier_service_pb2 import GenerateRequest, VerifyOpened, VerifyResponse
+from edge_drafting.draft_thread import DraftThread
+from edge_drafting.drafted_request import DraftedRequest
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.tree.proposal import Proposal as TreeProposal
+from tests.harness.engine.engines import GREEDY
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
 from tests.harness.waiting import PATIENCE, eventually, sometimes
@@ -212,6 +221,167 @@ def test_a_token_outside_the_models_vocabulary(client: EdgeClient, verifier: Fak
     verifier.delay = 0.05  # time for a drafter to propose something
     assert client.generate([300], max_tokens=10, seed=5).token_ids == expected_ids(5, 10, [300])
     assert verifier.proposals == []
+
+
+class Followed:
+    """A request that a local drafter follows, told by hand what its verifier says."""
+
+    def __init__(self, drafter: LocalDrafter, *, prompt: list[int] = PROMPT_IDS, vocab_size: int = 200, seed: int = 5):
+        self.proposals: list[Proposal] = []
+        self.length = len(prompt)
+        self._followed = DraftedRequest(
+            GenerateRequest(), drafter, lambda message: self.proposals.append(message.proposal)
+        )
+        sampling = SamplingParams(temperature=2.0, seed=seed)
+        opened = VerifyOpened(
+            token_ids=prompt, sampling=sampling, max_tree_nodes=8, max_length=self.length + 5, vocab_size=vocab_size
+        )
+        self._followed.take(VerifyResponse(opened=opened))
+
+    def commit(self, *tokens: int) -> None:
+        self.length += len(tokens)
+        verdict = Verdict(committed_length=self.length, token_ids=tokens)
+        assert self._followed.take(VerifyResponse(verdict=verdict)) is None
+
+    def is_drafted_for(self) -> bool:
+        """Whether there are drafts below all committed tokens."""
+        return any(proposal.committed_length == self.length for proposal in list(self.proposals))
+
+    def close(self) -> None:
+        self._followed.close()
+
+
+@pytest.fixture
+def other(drafter: LocalDrafter) -> Iterator[Followed]:
+    """A request that is drafted for beside that of a test."""
+    made = Followed(drafter, seed=9)
+    eventually(made.is_drafted_for, "the other request is drafted for")
+    yield made
+    made.close()
+
+
+class TestVocabulary:
+    """The draft model has 200 ids."""
+
+    @pytest.mark.parametrize(
+        "tokens", [[200], [97, 2**32 - 1], [97] * 6], ids=["the first id beyond", "the last", "too long"]
+    )
+    def test_a_verdict_that_the_model_cannot_follow(
+        self, drafter: LocalDrafter, other: Followed, tokens: list[int], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Its request goes on without drafts; all others go on with theirs."""
+        request = Followed(drafter)
+        eventually(request.is_drafted_for, "it is drafted for")
+        request.commit(*tokens)
+        assert drafter.thread.open_sequences() == 1
+        drafted = len(request.proposals)
+        request.commit(98)
+        other.commit(97)
+        eventually(lambda: other.is_drafted_for() or not drafter.alive, "the other request is drafted for")
+        assert drafter.alive
+        assert drafter.thread.open_sequences() == 1
+        assert len(request.proposals) == drafted
+        assert not caplog.text
+
+    def test_a_verdict_up_to_the_requests_end(self, drafter: LocalDrafter) -> None:
+        request = Followed(drafter)
+        request.commit(97, 98, 99, 100, 101)
+        assert drafter.thread.open_sequences() == 1
+        request.close()
+
+    def test_the_models_last_id(self, drafter: LocalDrafter) -> None:
+        request = Followed(drafter, prompt=[*PROMPT_IDS, 199])
+        eventually(request.is_drafted_for, "its prompt is drafted for")
+        request.commit(199)
+        eventually(request.is_drafted_for, "it is drafted for")
+        request.close()
+
+    def test_a_prompt_with_the_first_id_beyond(self, drafter: LocalDrafter, other: Followed) -> None:
+        request = Followed(drafter, prompt=[*PROMPT_IDS, 200])
+        other.commit(97)
+        eventually(lambda: other.is_drafted_for() or not drafter.alive, "the other request is drafted for")
+        assert drafter.thread.open_sequences() == 1
+        assert request.proposals == []
+
+    @pytest.mark.parametrize(("target", "shared"), [(60, 60), (200, 200), (264, 200)])
+    def test_no_id_is_drafted_that_either_lacks(self, drafter: LocalDrafter, target: int, shared: int) -> None:
+        spec = drafter.spec(VerifyOpened(token_ids=[1], max_tree_nodes=8, max_length=9, vocab_size=target))
+        assert spec is not None and spec.vocab_size == shared
+
+    def test_a_target_with_fewer_ids(self, drafter: LocalDrafter) -> None:
+        requests = [Followed(drafter, prompt=[1, 2], vocab_size=60, seed=seed) for seed in range(6)]
+        wide = [Followed(drafter, prompt=[1, 2], seed=seed) for seed in range(6)]
+        for request in requests + wide:
+            eventually(request.is_drafted_for, "it is drafted for")
+            request.close()
+        assert drafter.thread.open_sequences() == 0
+        assert max(token for request in requests for each in request.proposals for token in each.token_ids) < 60
+        assert max(token for request in wide for each in request.proposals for token in each.token_ids) >= 60
+
+
+class StubbornDrafter:
+    """A drafter without a model: it proposes one node per step, and refuses the sequences that a test names."""
+
+    def __init__(self) -> None:
+        self.full: set[Hashable] = set()
+        """Keys that cannot be opened."""
+        self.lost: set[Hashable] = set()
+        """Keys whose verdicts do not fit."""
+        self.open_keys: list[Hashable] = []
+        self._asked: set[Hashable] = set()
+        self.clock = StepClock()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._asked)
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        if key in self.full:
+            raise DrafterFullError("no room for it")
+        self.open_keys.append(key)
+        self._asked.add(key)
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        if key in self.lost:
+            raise OutOfSyncError("not these tokens")
+        self._asked.add(key)
+
+    def close(self, key: Hashable) -> None:
+        if key in self.open_keys:
+            self.open_keys.remove(key)
+        self._asked.discard(key)
+
+    def grow(self) -> Growth:
+        proposals: dict[Hashable, TreeProposal] = {key: TreeProposal(1, 1, [97], [0]) for key in self._asked}
+        self._asked.clear()
+        return Growth([], proposals, 0.0)
+
+
+class TestThread:
+    def test_a_sequence_that_the_drafter_has_no_room_for(self, caplog: pytest.LogCaptureFixture) -> None:
+        drafter, heard, spec = StubbornDrafter(), [], DraftSpec([1], GREEDY, 8, 9)
+        drafter.full = {1}
+        thread = DraftThread(drafter)
+        assert [thread.open(spec, lambda _, key=key: heard.append(key)) for key in (1, 2)] == [1, 2]
+        thread.commit(1, 2, [97])
+        eventually(lambda: heard == [2], "the other is drafted for")
+        assert thread.alive and thread.open_sequences() == 1 and drafter.open_keys == [2]
+        assert "goes on without local drafts: no room for it" in caplog.text
+        thread.stop()
+        assert not thread.alive
+
+    def test_a_verdict_that_does_not_continue_what_the_drafter_has(self, caplog: pytest.LogCaptureFixture) -> None:
+        drafter, heard, spec = StubbornDrafter(), [], DraftSpec([1], GREEDY, 8, 9)
+        drafter.lost = {1}
+        thread = DraftThread(drafter)
+        first, second = (thread.open(spec, lambda _, key=key: heard.append(key)) for key in (1, 2))
+        eventually(lambda: sorted(heard) == [1, 2], "both are drafted for")
+        for key in (first, second, first):
+            thread.commit(key, 2, [97])
+        eventually(lambda: sorted(heard) == [1, 2, 2], "the other goes on")
+        assert thread.alive and thread.open_sequences() == 1 and drafter.open_keys == [2]
+        assert caplog.text.count("goes on without local drafts: not these tokens") == 1
+        thread.stop()
 
 
 def test_no_such_model(verifier: FakeVerifier) -> None:
