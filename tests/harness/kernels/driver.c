@@ -20,7 +20,7 @@ static void run(int64_t operation, int32_t kind) {
         const int64_t rows = (int64_t)n[0], outputs = (int64_t)n[1], inputs = (int64_t)n[2];
         float *working = malloc((size_t)(rows * inputs) * sizeof(float));
         const Gemm p = {b[0], b[1], NULL, b[2], b[3], working, rows, outputs, outputs, inputs,
-                        (int64_t)n[3], (int32_t)n[4], 0, 0};
+                        (int64_t)n[3], (int32_t)n[4], (int32_t)n[5], (int32_t)n[5]};
         draftwire_gemm(&p, kind, 1);
         free(working);
     } else if (operation == NORM) {

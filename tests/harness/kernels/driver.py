@@ -30,14 +30,17 @@ def encoded(operation: int, numbers: tuple[float, ...], *buffers: torch.Tensor |
 
 
 def products(weights: list[CompiledProduct], outputs: int, inputs: int) -> list[bytes]:
-    """Returns calls that multiply few and many rows by each of the weights, all but the first with a bias."""
+    """Returns calls that multiply few and many rows by each of the weights, all but the first with a bias: bfloat16
+    rows, and float32 ones as decoder layers have them."""
     return [
         encoded(
-            GEMM, (rows, outputs, inputs, weight.group, weight.number), random(rows, inputs), weight.stored,
-            random(outputs) if rows > 1 else None, bytes(2 * rows * outputs),
+            GEMM, (rows, outputs, inputs, weight.group, weight.number, wide),
+            random(rows, inputs, dtype=torch.float32 if wide else torch.bfloat16), weight.stored,
+            random(outputs) if rows > 1 else None, bytes((4 if wide else 2) * rows * outputs),
         )
         for weight in weights
         for rows in ROW_COUNTS
+        for wide in (False, True)
     ]  # fmt: skip
 
 

@@ -322,10 +322,15 @@ INLINE void round_elements_body(const void *call, int64_t first, int64_t last, i
 
 CLONED_TASK(round_elements)
 
+/* Whether a product takes bfloat16 rows alone. All others may use the working memory for rows that they widen. */
+static int takes_bf16(int32_t type, int32_t kind) {
+    return type == INT8_WEIGHT || (type == BF16_WEIGHT && (kind == AVX512BF16_GEMM || kind == AMX_GEMM));
+}
+
 void draftwire_gemm(const Gemm *call, int32_t kind, int32_t threads) {
     Gemm narrow = *call;
     const Gemm *p = call;
-    if (p->wide_rows && (p->type == INT8_WEIGHT || (p->type == BF16_WEIGHT && kind >= AVX512BF16_GEMM))) {
+    if (p->wide_rows && takes_bf16(p->type, kind)) {
         draftwire_parallel_for(round_elements, p, p->row_count * p->inputs / LANES, LEAST_WIDENED / LANES, threads);
         narrow.rows = p->working, narrow.wide_rows = 0, p = &narrow;
     }
