@@ -65,7 +65,7 @@ class TestAttach:
             await verifier.pool.membership.attach("a:1", "")
             await verifier.until(lambda: drafter.opened)
             assert drafter.opened[0].committed_length >= len(PROMPT)
-            assert drafter.opened[0].max_length == len(PROMPT) + 40
+            assert drafter.opened[0].max_length == len(PROMPT) + 24
 
     async def test_one_given_at_start_is_tried_until_it_is_there(
         self, verifier: InProcessVerifier, listening: Any

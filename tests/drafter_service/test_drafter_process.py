@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ from service_runtime.rpc.grpc_stream import open_call
 from service_runtime.rpc.server import ServiceServer
 from tests.harness import processes
 from tests.harness.drafter.verifier_side import VerifierSide
-from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.plain_channel import open_channel
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICK = "tests.harness.drafter.quick_drafter"
 
 
 class Drafter:
@@ -45,7 +47,7 @@ class Drafter:
 
     async def event(self, name: str) -> dict[str, Any]:
         """Reads the log up to an event."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LONG_PATIENCE):
             async for line in self._lines:
                 self.log.append(json.loads(line))
                 if self.log[-1]["event"] == name:
@@ -54,16 +56,20 @@ class Drafter:
 
     async def finish(self) -> int:
         """Reads the rest of the log and returns the exit status."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LONG_PATIENCE):
             async for line in self._lines:
                 self.log.append(json.loads(line))
             return await asyncio.to_thread(self.process.wait)
 
 
 @asynccontextmanager
-async def started(*flags: str, popen: type[subprocess.Popen[bytes]] = processes.Popen) -> AsyncIterator[Drafter]:
+async def started(
+    *flags: str,
+    popen: type[subprocess.Popen[bytes]] = processes.Popen,
+    program: Sequence[str] = ("drafter_service",),
+) -> AsyncIterator[Drafter]:
     process = popen(
-        [sys.executable, "-m", "drafter_service", "--log-format", "json", "--threads", "1", *flags],
+        [sys.executable, "-m", *program, "--log-format", "json", "--threads", "1", *flags],
         cwd=ROOT,
         env=os.environ | processes.ENVIRONMENT,
         stderr=subprocess.PIPE,
@@ -91,7 +97,7 @@ class Pool(drafter_pool_service_pb2_grpc.DrafterPoolServiceServicer):
         return drafter_pool_service_pb2.RegisterDrafterResponse(heartbeat_interval=Duration(seconds=60))
 
     async def next(self) -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             return await self.requests.get()
 
 
@@ -107,21 +113,11 @@ async def pool() -> AsyncIterator[tuple[Pool, str]]:
         await server.stop(0)
 
 
-async def test_a_drafters_life(checkpoint: Path) -> None:
-    """Starts the drafter the way its users do."""
+async def check_life(checkpoint: Path, popen: type[subprocess.Popen[bytes]]) -> None:
+    flags = ("--model", str(checkpoint), "--listen", "127.0.0.1:0", "--name", "tiny")
     async with (
         pool() as (registrations, verifier_address),
-        started(
-            "--model",
-            str(checkpoint),
-            "--listen",
-            "127.0.0.1:0",
-            "--verifier",
-            verifier_address,
-            "--name",
-            "tiny",
-            popen=subprocess.Popen,
-        ) as service,
+        started(*flags, "--verifier", verifier_address, popen=popen) as service,
     ):
         loaded = await service.event("model loaded")
         assert loaded["kv_cache_mib"] > 0
@@ -158,12 +154,16 @@ async def test_a_drafters_life(checkpoint: Path) -> None:
 
                 service.process.send_signal(signal.SIGTERM)
                 assert (await registrations.next()).leaving
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE):
                     async for _ in stream:  # until the clean end
                         pass
                 assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await service.finish() == 0
     assert not [line for line in service.log if line["level"] in ("error", "critical")], service.log
+
+
+async def test_a_drafters_life(checkpoint: Path) -> None:
+    await check_life(checkpoint, processes.Popen)
 
 
 async def test_what_the_operator_can_mend_is_one_line(checkpoint: Path, tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ async def load_model(stub: Any, model: Path) -> Any:
             await asyncio.sleep(0.05)
 
 
-async def test_another_model_in_a_running_drafter(checkpoint: Path, tmp_path: Path) -> None:
-    other = write_checkpoint(tmp_path / "other", seed=3)
-    async with started("--model", str(checkpoint), "--listen", "127.0.0.1:0") as service:
+async def test_another_model_in_a_running_drafter(checkpoint: Path, other: Path, tmp_path: Path) -> None:
+    quick = (QUICK, str(tmp_path / "marker"))
+    async with started("--model", str(checkpoint), "--listen", "127.0.0.1:0", program=quick) as service:
         address = (await service.event("listening"))["address"]
         async with open_channel(address, 16 * 1024 * 1024) as channel:
             stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
@@ -234,6 +234,34 @@ async def test_another_model_in_a_running_drafter(checkpoint: Path, tmp_path: Pa
     assert not [line for line in service.log if line["level"] in ("error", "critical")], service.log
 
 
+async def check_the_end_within_a_load(
+    model: Path, marker: Path, *flags: str, program: Sequence[str] = ("drafter_service",)
+) -> None:
+    """A load cannot be interrupted: once the marker exists, this one takes ten minutes."""
+    async with started("--model", str(model), "--listen", "127.0.0.1:0", *flags, program=program) as service:
+        address = (await service.event("listening"))["address"]
+        await asyncio.to_thread(marker.touch)
+        async with open_channel(address, 16 * 1024 * 1024) as channel:
+            stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
+            await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(model)), timeout=PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                while not marker.with_suffix(".entered").exists():  # noqa: ASYNC110 - made by another process
+                    await asyncio.sleep(0.05)
+            async with open_call(stub.Draft) as stream:  # it serves meanwhile
+                verifier = VerifierSide(stream)
+                await verifier.hello()
+                await verifier.open(1, [4, 5, 6])
+                await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
+        service.process.send_signal(signal.SIGTERM)
+        assert await service.finish() == 0
+    assert not [line for line in service.log if line["level"] in ("error", "critical")], service.log
+
+
+async def test_the_end_within_a_load(checkpoint: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    await check_the_end_within_a_load(checkpoint, marker, program=(QUICK, str(marker)))
+
+
 CONFIGURATION = """
 import pathlib, time
 from transformers import LlamaConfig
@@ -257,35 +285,27 @@ class SlowForCausalLM(LlamaForCausalLM):
 """
 
 
-async def test_the_end_within_a_load(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load cannot be interrupted: this one takes ten minutes in the checkpoint's own code."""
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    slow, marker = tmp_path / "slow", tmp_path / "marker"
-    shutil.copytree(checkpoint, slow)
-    config = json.loads((slow / "config.json").read_text()) | {
-        "model_type": "slow_llama",
-        "auto_map": {
-            "AutoConfig": "configuration_slow.SlowConfig",
-            "AutoModelForCausalLM": "modeling_slow.SlowForCausalLM",
-        },
-    }
-    (slow / "config.json").write_text(json.dumps(config))
-    (slow / "configuration_slow.py").write_text(CONFIGURATION.format(marker=str(marker)))
-    (slow / "modeling_slow.py").write_text(MODELING)
-    async with started("--model", str(slow), "--listen", "127.0.0.1:0", "--trust-remote-code") as service:
-        address = (await service.event("listening"))["address"]
-        marker.touch()
-        async with open_channel(address, 16 * 1024 * 1024) as channel:
-            stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
-            await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(slow)), timeout=PATIENCE)
-            async with asyncio.timeout(PATIENCE):
-                while not marker.with_suffix(".entered").exists():  # noqa: ASYNC110 - made by another process
-                    await asyncio.sleep(0.05)
-            async with open_call(stub.Draft) as stream:  # it serves meanwhile
-                verifier = VerifierSide(stream)
-                await verifier.hello()
-                await verifier.open(1, [4, 5, 6])
-                await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
-        service.process.send_signal(signal.SIGTERM)
-        assert await service.finish() == 0
-    assert not [line for line in service.log if line["level"] in ("error", "critical")], service.log
+@pytest.mark.slow
+class TestAsUsersStartIt:
+    """In a Python process of its own, which imports everything itself."""
+
+    async def test_a_drafters_life(self, checkpoint: Path) -> None:
+        await check_life(checkpoint, subprocess.Popen)
+
+    async def test_the_end_within_a_load_of_the_checkpoints_own_code(
+        self, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+        slow, marker = tmp_path / "slow", tmp_path / "marker"
+        shutil.copytree(checkpoint, slow)
+        config = json.loads((slow / "config.json").read_text()) | {
+            "model_type": "slow_llama",
+            "auto_map": {
+                "AutoConfig": "configuration_slow.SlowConfig",
+                "AutoModelForCausalLM": "modeling_slow.SlowForCausalLM",
+            },
+        }
+        (slow / "config.json").write_text(json.dumps(config))
+        (slow / "configuration_slow.py").write_text(CONFIGURATION.format(marker=str(marker)))
+        (slow / "modeling_slow.py").write_text(MODELING)
+        await check_the_end_within_a_load(slow, marker, "--trust-remote-code")

@@ -14,7 +14,7 @@ import torch
 from draftwire import Client
 from draftwire_vllm import RemoteDrafter, pool_front
 from draftwire_vllm.remote_speculator import RemoteSpeculator
-from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import tiny_checkpoint
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, following, vllm_config
 from tests.harness.stand_ins.pool_drafters import Listen, listening, pool_network
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RequestV2, RunnerV2
@@ -39,7 +39,7 @@ def logs_as_before() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with the target's tokenizer."""
-    return write_checkpoint(tmp_path_factory.mktemp("target"))
+    return tiny_checkpoint(tmp_path_factory)
 
 
 @pytest.fixture

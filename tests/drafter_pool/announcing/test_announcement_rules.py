@@ -104,7 +104,7 @@ async def test_coming_and_going_leaves_nothing(verifier: InProcessVerifier, monk
     """Each announcement has a new name; nothing is kept of a drafter that has left."""
     monkeypatch.setattr(roster, "_FORGET_SECONDS", 0.0)
     tasks = len(asyncio.all_tasks())
-    for number in range(300):
+    for number in range(100):
         verifier.pool.membership.register(f"nowhere-{number}:1", "", leaving=False)
         verifier.pool.membership.register(f"nowhere-{number}:1", "", leaving=True)
         await verifier.until(lambda: verifier.pool.describe() == [])

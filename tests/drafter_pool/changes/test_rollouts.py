@@ -123,10 +123,10 @@ async def test_a_worse_one_is_withdrawn_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Compares the target itself with a drafter that is hardly ever right, until the difference is significant."""
-    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 8)
+    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 2)
     await verifier.pool.membership.attach("twin:1", "")
     await verifier.pool.changes.start_rollout("twin:1", "stranger:1", 0.5)
-    requests = [order([3 + index, 9], max_tokens=100) for index in range(6)]
+    requests = [order([3 + index, 9], max_tokens=40) for index in range(4)]
     alone = [await verifier.plain(request) for request in requests]
     for _ in range(10):
         outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
@@ -148,16 +148,16 @@ async def test_a_worse_one_is_withdrawn_by_itself(
 async def test_an_equal_one_is_not(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 8)
+    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 4)
     verifier.engine.drafts_awaited = True
-    plain = await verifier.plain(order(max_tokens=100))
+    plain = await verifier.plain(order(max_tokens=50))
     text = [*PROMPT, *plain.token_ids]
     for address in ("a:1", "b:1"):
         listening(address, right(text, 1))
     await verifier.pool.membership.attach("a:1", "")
     await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
     for _ in range(3):
-        await asyncio.gather(*(verifier.generate(order(max_tokens=100)) for _ in range(6)))
+        await asyncio.gather(*(verifier.generate(order(max_tokens=50)) for _ in range(6)))
     (rollout,) = verifier.pool.rollouts.describe()
     assert rollout.state == RUNNING
     assert rollout.new.accepted_tokens > 0

@@ -223,16 +223,14 @@ async def test_the_new_one_takes_its_leave_while_it_takes_over(verifier: InProce
         await verifier.until(lambda: verifier.state("a:1").sequences == 1)
 
 
-async def test_swaps_there_and_back_under_load(
-    verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
-) -> None:
-    """With real drafters, several requests and cancelled calls, every token is that of plain decoding."""
-    requests = [order([index + 3, 8, 30], max_tokens=200, sampling=sampled()) for index in range(5)]
+async def check_swaps_there_and_back(verifier: InProcessVerifier, *, count: int, max_tokens: int) -> None:
+    """With real drafters and several requests, every token is that of plain decoding."""
+    requests = [order([index + 3, 8, 30], max_tokens=max_tokens, sampling=sampled()) for index in range(count)]
     alone = [await verifier.plain(request) for request in requests]
     await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.hold(2)
     running = [asyncio.create_task(verifier.generate(request)) for request in requests]
-    await verifier.until(lambda: verifier.state("twin:1").sequences == 5)
+    await verifier.until(lambda: verifier.state("twin:1").sequences == count)
     moved = 0
     for old, new in (("twin:1", "stranger:1"), ("stranger:1", "twin:1"), ("twin:1", "stranger:1")):
         swapping = asyncio.create_task(verifier.pool.changes.swap(old, new, f"{old} {new} {moved}"))
@@ -241,6 +239,20 @@ async def test_swaps_there_and_back_under_load(
     verifier.engine.go_on()
     outputs = await asyncio.gather(*running)
     assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
-    assert moved == 15
+    assert moved == 3 * count
     assert [drafter.name for drafter in verifier.pool.describe()] == ["stranger:1"]
     await verifier.freed()
+
+
+async def test_swaps_there_and_back_under_load(
+    verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
+) -> None:
+    await check_swaps_there_and_back(verifier, count=2, max_tokens=80)
+
+
+@pytest.mark.slow
+class TestManyRequests:
+    async def test_swaps_there_and_back_under_load(
+        self, verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
+    ) -> None:
+        await check_swaps_there_and_back(verifier, count=5, max_tokens=200)

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from drafter_pool.standing import standings
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
@@ -82,8 +83,9 @@ async def test_one_that_is_always_new_does_not_get_all_requests(
 
 
 async def test_one_that_says_so_all_the_time_is_suspended(
-    verifier: InProcessVerifier, listening: Callable[..., ScriptedDrafter]
+    verifier: InProcessVerifier, listening: Callable[..., ScriptedDrafter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(standings, "REPLACEMENT_SECONDS", 0.1)  # each excess model is followed that much later
     plain = await verifier.plain(order())
     liar = listening("liar:1", lambda opening: [batch(opening.proposal([199])), replaced()])
     await verifier.pool.membership.attach("liar:1", "")

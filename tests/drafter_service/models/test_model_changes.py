@@ -14,8 +14,7 @@ from google.rpc import error_details_pb2
 
 from drafter_service.conversation import drafting_session
 from drafter_service.models import model_changes
-from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
-from drafter_service.settings import DrafterSettings
+from drafter_service.models.loaded_model import NoMemoryError, load_model
 from draftwire.v1 import drafter_service_pb2, sampling_pb2
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.in_process_stream import in_process_call
@@ -222,15 +221,10 @@ class TestFailure:
 async def test_who_may_name_a_model_of_the_hub(make_drafter: MakeDrafter, checkpoint: Path, other: Path) -> None:
     """The operator may name any; callers only models that the operator named, unless a setting allows more."""
     for allowed in (False, True):
-        seen: list[tuple[str, bool]] = []
-
-        def look(settings: DrafterSettings, seen: list[tuple[str, bool]] = seen) -> LoadedModel:
-            seen.append((settings.model, settings.allow_hub_models))
-            return load_model(settings)
-
-        async with make_drafter(look, allow_hub_models=allowed) as drafter:
+        async with make_drafter(allow_hub_models=allowed) as drafter:
             await loaded(drafter, other)
             await loaded(drafter, checkpoint)
+        seen = [(each.model, each.allow_hub_models) for each in drafter.loader.settings]
         assert seen == [(str(checkpoint), True), (str(other), allowed), (str(checkpoint), True)]
 
 

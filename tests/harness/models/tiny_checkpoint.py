@@ -1,16 +1,25 @@
 """Writes random checkpoints with a tokenizer, for tests that load a model as a service does."""
 
+from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from tests.harness.suite.run_directory import made_once
+
 VOCABULARY = 200
 CONTEXT = 256
 SPECIAL_TOKENS = ("<s>", "</s>", "<unk>")
+
+
+def tiny_checkpoint(factory: pytest.TempPathFactory, seed: int = 0) -> Path:
+    """Returns the checkpoint that `write_checkpoint` writes of a seed, once in a run."""
+    return made_once(factory, f"tiny-{seed}", partial(write_checkpoint, seed=seed))
 
 
 def write_checkpoint(

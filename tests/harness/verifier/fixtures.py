@@ -10,7 +10,7 @@ import pytest
 from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.standing.pause_policy import PausePolicy
 from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import tiny_checkpoint
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
 from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
 from tests.harness.waiting import PATIENCE
@@ -39,13 +39,13 @@ def what_was_there_before() -> None:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The target model's checkpoint."""
-    return write_checkpoint(tmp_path_factory.mktemp("target"))
+    return tiny_checkpoint(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def other_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A draft model's checkpoint that agrees with the target by chance only."""
-    return write_checkpoint(tmp_path_factory.mktemp("other"), seed=1)
+    return tiny_checkpoint(tmp_path_factory, seed=1)
 
 
 @pytest.fixture

@@ -202,10 +202,14 @@ class Output:
             self.text += event.finished.text
 
 
+_plain: dict[tuple[Path, bytes], Output] = {}
+
+
 class InProcessVerifier:
     """A verifier with its engine, and methods that use both."""
 
-    def __init__(self, verifier: Verifier, engine: SteppedEngine, network: Network) -> None:
+    def __init__(self, checkpoint: Path, verifier: Verifier, engine: SteppedEngine, network: Network) -> None:
+        self.checkpoint = checkpoint
         self.verifier = verifier
         self.engine = engine
         self.network = network
@@ -231,12 +235,18 @@ class InProcessVerifier:
         return output
 
     async def plain(self, request: pb.GenerateRequest) -> Output:
-        """Runs a request without drafters and without the prefix cache."""
+        """Returns what a request gives without drafters and without the prefix cache.
+
+        Each request runs once per checkpoint, in the first verifier that is asked: no other work may change its output.
+        """
         alone = pb.GenerateRequest()
         alone.CopyFrom(request)
         alone.speculation.enabled = False
         alone.prefix_cache = False
-        return await self.generate(alone)
+        key = (self.checkpoint, alone.SerializeToString(deterministic=True))
+        if key not in _plain:
+            _plain[key] = await self.generate(alone)
+        return _plain[key]
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Waits for a condition that has no event."""
@@ -329,7 +339,7 @@ async def _verifier(
         )
         engine.wake = lambda: verifier._steps._thread.post(lambda: None, bounded=False)
         verifier.start()
-        made = InProcessVerifier(verifier, engine, network)
+        made = InProcessVerifier(checkpoint, verifier, engine, network)
         made.failures = failures
         try:
             yield made
@@ -349,7 +359,7 @@ def sampled() -> SamplingParams:
     return SamplingParams(temperature=1.2, top_p=0.95, seed=7)
 
 
-def order(prompt: list[int] | None = None, max_tokens: int = 40, **fields: Any) -> pb.GenerateRequest:
+def order(prompt: list[int] | None = None, max_tokens: int = 24, **fields: Any) -> pb.GenerateRequest:
     """Returns a request that ignores the end of sequence by default."""
     fields = {"sampling": greedy(), "ignore_eos": True} | fields
     return pb.GenerateRequest(token_ids=pb.TokenIds(ids=prompt or PROMPT), max_tokens=max_tokens, **fields)
