@@ -32,10 +32,8 @@ def test_values_are_near(kind: QuantisedWeights, error: float) -> None:
     assert ((found - weight.float()).abs() <= most * (error + 2**-8)).all()
 
 
-@needs_library
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3", "Gemma2", "GPT2"])
-def test_a_model_says_what_its_quantised_weights_say(name: str, kind: QuantisedWeights) -> None:
+def check_model(name: str, kind: QuantisedWeights, length: int, prompts: list[int]) -> None:
+    """A model says what its quantised weights say."""
     sizes = {} if name == "GPT2" else SIZES
     model = tiny_model(name, torch.bfloat16, **sizes)
     ours = PackedModel(copy.deepcopy(model), 1000, weights=kind)
@@ -47,9 +45,15 @@ def test_a_model_says_what_its_quantised_weights_say(name: str, kind: QuantisedW
         elif type(module).__name__ == "Conv1D":
             weight = from_blocks(in_blocks(module.weight.data.t().contiguous(), kind), kind)
             module.weight = torch.nn.Parameter(weight.t().contiguous())
-    texts = [random_tokens(40, seed=seed) for seed in range(2)]
+    texts = [random_tokens(length, seed=seed) for seed in range(2)]
     # Rounding the rows moves logits; with other weights they differ by more than 2.
-    assert check_against_plain(model, walk(ours, texts, [20, 5])) < 0.7
+    assert check_against_plain(model, walk(ours, texts, prompts)) < 0.7
+
+
+@needs_library
+@pytest.mark.parametrize(("name", "kind"), [("Qwen2", "q8_0"), ("Qwen3", "q4_0"), ("GPT2", "q8_0")])
+def test_a_model_says_what_its_quantised_weights_say(name: str, kind: QuantisedWeights) -> None:
+    check_model(name, kind, 20, [12, 5])
 
 
 @needs_library
@@ -110,3 +114,14 @@ def test_layers_of_other_sizes_keep_their_weights() -> None:
     mlp = layer.library_layer.mlp if LIBRARY.exists() else layer.mlp  # attention alone is fused
     assert isinstance(mlp.down_proj, RowExactLinear)
     assert isinstance(mlp.up_proj, BlockLinear) or not LIBRARY.exists()
+
+
+@needs_library
+@pytest.mark.slow
+class TestAll:
+    """All architectures with both kinds of weights, in longer walks."""
+
+    @pytest.mark.parametrize("kind", TYPES)
+    @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3", "Gemma2", "GPT2"])
+    def test_a_model_says_what_its_quantised_weights_say(self, name: str, kind: QuantisedWeights) -> None:
+        check_model(name, kind, 40, [20, 5])

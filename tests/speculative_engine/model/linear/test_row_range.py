@@ -8,8 +8,6 @@ import torch
 from speculative_engine.model.linear.row_exact import PlainProduct, RowExactLinear, TurnedProduct
 from speculative_engine.model.linear.row_range import RowRange, row_range
 
-SHAPES = [(96, 64), (512, 512), (384, 704), (1536, 1100)]
-
 
 def with_bits_of(order: Callable[[int], int]) -> Callable[[torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]:
     """Makes products that sum their inputs in `order(rows)` parts, like a library with several kernels."""
@@ -25,9 +23,8 @@ def with_bits_of(order: Callable[[int], int]) -> Callable[[torch.Tensor], Callab
     return make
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
-def test_a_row_has_the_same_bits_among_any_number_of_rows(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+def check_company(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+    """A row has the same bits among any number of rows."""
     generator = torch.Generator().manual_seed(0)
     half = torch.randn(outputs, inputs // 2, generator=generator)
     rows = torch.randn(300, inputs // 2, generator=generator)
@@ -37,6 +34,12 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(outputs: int, inputs: 
     alone = torch.cat([layer(row.unsqueeze(0)) for row in rows])
     for count in (1, 2, 3, 7, 8, 16, 31, 33, 37, 40, 64, 65, 100, 129, 200, 257, 300):
         assert torch.equal(layer(rows[:count]), alone[:count]), count
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("outputs", "inputs"), [(96, 64), (512, 512), (384, 704)])
+def test_a_row_has_the_same_bits_among_any_number_of_rows(outputs: int, inputs: int, dtype: torch.dtype) -> None:
+    check_company(outputs, inputs, dtype)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +76,12 @@ def test_a_layer_keeps_to_its_range() -> None:
 def test_the_turned_product_is_the_product() -> None:
     weight, bias, rows = torch.randn(8, 16), torch.randn(8), torch.randn(5, 16)
     assert torch.allclose(TurnedProduct(weight)(rows, bias), torch.nn.functional.linear(rows, weight, bias), atol=1e-5)
+
+
+@pytest.mark.slow
+class TestLarge:
+    """A layer of more outputs than the others."""
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_a_row_has_the_same_bits_among_any_number_of_rows(self, dtype: torch.dtype) -> None:
+        check_company(1536, 1100, dtype)

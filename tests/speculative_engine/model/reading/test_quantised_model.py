@@ -150,8 +150,8 @@ def test_where_they_cannot_run(tmp_path: Path) -> None:
         check_model_splits(str(tmp_path), 2)
 
 
-def check_experts(name: str, form: str, place: Path, length: int, prompts: list[int]) -> None:
-    model = tiny_model(name, **SIZES, moe_intermediate_size=64)
+def check_experts(name: str, form: str, place: Path, length: int, prompts: list[int], **sizes: object) -> None:
+    model = tiny_model(name, **SIZES, moe_intermediate_size=64, **sizes)
     given = EXPERTS_FORMS[form]
     with_values(model, write_quantised(place, model, given))
     ours = PackedModel.load(str(place), slots=1000)
@@ -167,7 +167,7 @@ def check_experts(name: str, form: str, place: Path, length: int, prompts: list[
 @needs_library
 @pytest.mark.parametrize(("name", "form"), [("Qwen3Moe", "FP8"), ("Mixtral", "AWQ"), ("GptOss", "MXFP4")])
 def test_mixtures_of_experts(name: str, form: str, tmp_path: Path) -> None:
-    check_experts(name, form, tmp_path, 20, [12, 5])
+    check_experts(name, form, tmp_path, 20, [12, 5], num_hidden_layers=1, layer_types=["full_attention"])
 
 
 EXPERTS_FORMS = FORMS | {"MXFP4": mxfp4()}
