@@ -10,6 +10,8 @@ from benchmarks.peers.runners.gguf_export import exported
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from tests.harness.checkout import MODELS
 
+pytestmark = pytest.mark.processes
+
 COPIES = """#!{python}
 import shutil, sys
 assert sys.argv[1] == "--pure" and sys.argv[4] == "Q4_K_S", sys.argv

@@ -12,6 +12,8 @@ from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.peers.process import PeerProcess
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 COUNTING = """
 import os, sys
 from benchmarks.peers.runners.answering import answer

@@ -13,6 +13,7 @@ from scripts.supply_chain.licences import found_by, licences, refused
 from scripts.supply_chain.packages import brought, pinned
 from scripts.supply_chain.sbom import only
 from tests.harness.checkout import ROOT
+from verifier_service import service  # noqa: F401 -- for what it imports
 
 TOOL = ROOT / ".venv/tools/bin/pip-licenses"
 
@@ -27,8 +28,6 @@ def test_what_users_get_is_listed_and_what_developers_need_is_not() -> None:
 
 def test_what_a_service_imports_is_listed() -> None:
     """The list is of what is imported, too, and not of declarations alone."""
-    from verifier_service import service  # noqa: F401
-
     of_module = metadata.packages_distributions()
     imported = {
         canonicalize_name(of_module[name][0])
@@ -66,20 +65,6 @@ def test_what_is_not_allowed_or_not_known_is_refused() -> None:
     assert refused(found).keys() == {"b", "c", "d", "e"}
 
 
-def test_every_package_has_to_be_told_about(tmp_path: Path) -> None:
-    program = tmp_path / "pip-licenses"
-    one = json.dumps([{"Name": "torch", "License": "BSD-3-Clause"}])
-    program.write_text(f"#!/bin/sh\necho '{one}'\n")
-    program.chmod(0o755)
-    with pytest.raises(RuntimeError, match=r"says nothing about .*\bgrpcio\b"):
-        found_by(program)
-
-
-@pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason="make licences has not installed its tools")
-def test_every_licence_here_is_allowed() -> None:
-    assert refused(found_by(TOOL)) == {}
-
-
 def test_the_list_has_the_packages_of_an_installation_alone() -> None:
     told = {
         "bomFormat": "CycloneDX",
@@ -98,3 +83,18 @@ def test_the_list_has_the_packages_of_an_installation_alone() -> None:
         {"ref": "root", "dependsOn": ["a==1"]}, {"ref": "a==1", "dependsOn": ["b==1"]}, {"ref": "b==1"},
     ]  # fmt: skip
     assert listed["metadata"]["component"]["version"]
+
+
+@pytest.mark.processes
+class TestPipLicenses:
+    def test_every_package_has_to_be_told_about(self, tmp_path: Path) -> None:
+        program = tmp_path / "pip-licenses"
+        one = json.dumps([{"Name": "torch", "License": "BSD-3-Clause"}])
+        program.write_text(f"#!/bin/sh\necho '{one}'\n")
+        program.chmod(0o755)
+        with pytest.raises(RuntimeError, match=r"says nothing about .*\bgrpcio\b"):
+            found_by(program)
+
+    @pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason="make licences has not installed its tools")
+    def test_every_licence_here_is_allowed(self) -> None:
+        assert refused(found_by(TOOL)) == {}
