@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from dataclasses import replace
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
