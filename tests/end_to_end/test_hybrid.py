@@ -8,56 +8,60 @@ import pytest
 
 from draftwire import Client, Speculation
 from tests.harness.models.hybrid_checkpoint import write_hybrid
-from tests.harness.waiting import PATIENCE, sometimes
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 PROMPT = " ".join(f"w{(7 * index) % 97}" for index in range(40))
 PROMPTS = [PROMPT, "w5", " ".join(PROMPT.split()[:17])]
-LONG = 300
 GOOD, OTHER = "good", "other"
+FORCED = Speculation(planning="always")
 
 
-def options(tokens: int = 48) -> dict[str, Any]:
+def options(tokens: int) -> dict[str, Any]:
     return {"max_tokens": tokens, "ignore_eos": True, "temperature": 0.8}
 
 
-@pytest.fixture(scope="module", params=["Qwen3_5", "Lfm2"])
-def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def write_models(place: Path, name: str) -> dict[str, Path]:
     """A target, a draft model much like it, and one of another kind."""
-    place = tmp_path_factory.mktemp("hybrid")
-    other = {"Qwen3_5": "Lfm2", "Lfm2": "FalconH1"}[request.param]
+    other = {"Qwen3_5": "Lfm2", "Lfm2": "FalconH1"}[name]
     return {
-        "target": write_hybrid(place / "target", request.param),
-        GOOD: write_hybrid(place / GOOD, request.param, noise=0.05),
+        "target": write_hybrid(place / "target", name),
+        GOOD: write_hybrid(place / GOOD, name, noise=0.05),
         OTHER: write_hybrid(place / OTHER, other, seed=1),
     }
 
 
-def test_drafters_change_no_token(
+def check_drafters_change_no_token(
     models: dict[str, Path],
     start_verifier: Callable[..., "RunningService"],
     start_drafter: Callable[..., "RunningService"],
+    tokens: int,
+    long: int,
 ) -> None:
     verifier = start_verifier(str(models["target"]))
     drafters = [start_drafter(str(models[name])) for name in (GOOD, OTHER)]
     addresses = [drafter.address for drafter in drafters]
-    with Client(verifier.address, timeout=PATIENCE) as client:
+    with Client(verifier.address, timeout=LONG_PATIENCE) as client:
         assert client.model_info().bit_exact
         plain = [
-            client.generate(prompt, seed=seed, prefix_cache=False, speculation=Speculation(enabled=False), **options())
+            client.generate(
+                prompt, seed=seed, prefix_cache=False, speculation=Speculation(enabled=False), **options(tokens)
+            )
             for seed, prompt in enumerate(PROMPTS)
         ]
-        long = client.generate(PROMPT, seed=9, speculation=Speculation(enabled=False), **options(LONG)).token_ids
+        whole = client.generate(PROMPT, seed=9, speculation=Speculation(enabled=False), **options(long)).token_ids
         for address, least in zip(addresses, (0.25, 0.0), strict=True):
             client.drafters.attach(address)
 
             def drafted(least: float = least) -> bool:
                 """Whether nodes were verified, and of a model much like the target many were accepted."""
-                found = client.generate_batch(PROMPTS, seed=list(range(len(PROMPTS))), **options())
+                found = client.generate_batch(
+                    PROMPTS, seed=list(range(len(PROMPTS))), speculation=FORCED, **options(tokens)
+                )
                 assert [each.token_ids for each in found] == [each.token_ids for each in plain]
                 verified = sum(each.speculation.draft_tokens for each in found)
                 return verified > 0 and sum(each.speculation.accepted_tokens for each in found) >= least * verified
@@ -68,26 +72,65 @@ def test_drafters_change_no_token(
 
         def swapped() -> int:
             """Swaps the drafters while a request runs; returns how often it moved."""
-            tokens: list[int] = []
+            found: list[int] = []
             moved = swaps = 0
-            with client.stream(PROMPT, seed=9, **options(LONG)) as stream:
+            with client.stream(PROMPT, seed=9, speculation=FORCED, **options(long)) as stream:
                 for chunk in stream:
-                    tokens += chunk.token_ids
-                    if len(tokens) >= 20 * (swaps + 1):
+                    found += chunk.token_ids
+                    if len(found) >= 20 * (swaps + 1):
                         moved += client.drafters.swap(*addresses).moved_sequences
                         swaps += 1
                         addresses.reverse()
-            assert tokens == long
+            assert found == whole
             return moved
 
         sometimes(swapped, "the request moves")
 
         [attached] = client.drafters.list()
-        with client.stream(PROMPT, seed=9, **options(LONG)) as stream:
-            tokens = [*next(stream).token_ids]
+        with client.stream(PROMPT, seed=9, speculation=FORCED, **options(long)) as stream:
+            found = [*next(stream).token_ids]
             for drafter in drafters:
                 if drafter.address == attached.address:
                     drafter.kill()
             for chunk in stream:
+                found += chunk.token_ids
+        assert found == whole
+
+
+def test_drafters_change_no_token(
+    tmp_path: Path, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+) -> None:
+    """One drafts, gives way to another in the middle of a request, comes back and is killed."""
+    models = write_models(tmp_path, "Qwen3_5")
+    verifier, drafter = start_verifier(str(models["target"])), start_drafter(str(models[GOOD]))
+    asked = options(36) | {"seed": 9}
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        plain = client.generate(PROMPT, prefix_cache=False, speculation=Speculation(enabled=False), **asked)
+        client.drafters.attach(drafter.address)
+        events = [
+            lambda: client.drafters.swap(drafter.address, "local:ngram"),
+            lambda: client.drafters.swap("local:ngram", drafter.address),
+            drafter.kill,
+        ]
+        tokens: list[int] = []
+        with client.stream(PROMPT, speculation=FORCED, **asked) as stream:
+            for chunk in stream:
                 tokens += chunk.token_ids
-        assert tokens == long
+                if events and len(tokens) > 8 * (4 - len(events)):
+                    events.pop(0)()
+        assert not events
+        assert tokens == plain.token_ids
+        assert stream.result.speculation.accepted_tokens >= 4
+
+
+@pytest.mark.slow
+class TestLongerTexts:
+    @pytest.mark.parametrize("name", ["Qwen3_5", "Lfm2"])
+    def test_drafters_change_no_token(
+        self,
+        tmp_path: Path,
+        start_verifier: Callable[..., "RunningService"],
+        start_drafter: Callable[..., "RunningService"],
+        name: str,
+    ) -> None:
+        check_drafters_change_no_token(write_models(tmp_path, name), start_verifier, start_drafter, 48, 300)

@@ -1,17 +1,18 @@
 """No log shows prompts, outputs, tokens or keys, not even at the most verbose level."""
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 import httpx
 import pytest
 
 from draftwire import Client, DraftwireError, Speculation
 from tests.harness.gateway_process import GatewayProcess
-from tests.harness.service_process import ServiceProcess
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 SECRET = "xyzzySecretPlugh"
 PROMPT = f"def {SECRET}(n):\n    return"
@@ -38,43 +39,58 @@ def ask(client: Client) -> str:
     return text
 
 
-def test_no_log_shows_prompts_outputs_or_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", HUB_TOKEN)
-    accepted = tmp_path / "accepted.toml"
+@dataclass
+class Verbose:
+    """Services that log all they can, with secrets in their settings."""
+
+    drafter: RunningService
+    verifier: RunningService
+    gateway: GatewayProcess
+
+    def stop(self) -> str:
+        """Stops the services; returns their logs."""
+        for process in (self.gateway, self.verifier, self.drafter):
+            assert process.stop() == 0
+        return "\n".join(
+            process.log.read_text(errors="replace") for process in (self.gateway, self.verifier, self.drafter)
+        )
+
+
+@pytest.fixture(scope="module")
+def verbose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verbose]:
+    place = tmp_path_factory.mktemp("secrets")
+    accepted, token = place / "accepted.toml", place / "token"
     accepted.write_text(f'[everybody]\ntoken = "{ADMIN}"\nroles = ["admin"]\n')
-    token = tmp_path / "token"
     token.write_text(ADMIN)
-    safe = ("--accepted-tokens", str(accepted), "--token-file", str(token), "--log-level", "debug")
-    logs = []
-    running: list[ServiceProcess] = []
-    try:
-        drafter = RunningService("drafter_service", "draft", safe, tmp_path)
-        running.append(drafter)
-        verifier = RunningService(STEADY_VERIFIER, "target", (*safe, "--drafter", drafter.address), tmp_path)
-        running.append(verifier)
-        gateway = GatewayProcess(
-            tmp_path, "--verifier", verifier.address, "--token-file", str(token),
-            "--log-level", "debug", "--api-key", API_KEY,
-        )  # fmt: skip
-        running.append(gateway)
-        with Client(verifier.address, token=ADMIN, timeout=PATIENCE) as client:
-            text = ask(client)
-        with httpx.Client(
-            base_url=gateway.url, headers={"authorization": f"Bearer {API_KEY}"}, timeout=PATIENCE
-        ) as http:
-            model = http.get("/v1/models").json()["data"][0]["id"]
-            asked = {"model": model, "prompt": PROMPT, "max_tokens": 24, "temperature": 0}
-            assert http.post("/v1/completions", json=asked).json()["choices"][0]["text"] == text
-            form = {"response_format": {"type": SECRET}}
-            for wrong in ({"stop": SECRET * 100}, {"prompt": PROMPT * 10_000}, {"n": -1}, form):
-                assert http.post("/v1/completions", json=asked | wrong).status_code >= 400
-            assert http.post("/v1/completions", content=PROMPT).status_code >= 400
-            assert http.get("/v1/models", headers={"authorization": f"Bearer {SECRET}"}).status_code == 401
-    finally:
-        for process in reversed(running):
-            process.stop()
-            logs.append(process.log.read_text(errors="replace"))
-    told = "\n".join(logs)
+    told = ("--token-file", str(token), "--log-level", "debug")
+    safe = ("--accepted-tokens", str(accepted), *told)
+    with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_TOKEN", HUB_TOKEN)
+        drafter = RunningService("drafter_service", "draft", safe, place)
+        running.callback(drafter.kill)
+        verifier = RunningService(STEADY_VERIFIER, "target", (*safe, "--drafter", drafter.address), place)
+        running.callback(verifier.kill)
+        gateway = GatewayProcess(place, "--verifier", verifier.address, *told, "--api-key", API_KEY)
+        running.callback(gateway.kill)
+        assert gateway.address
+        yield Verbose(drafter, verifier, gateway)
+
+
+def test_no_log_shows_prompts_outputs_or_secrets(verbose: Verbose) -> None:
+    with Client(verbose.verifier.address, token=ADMIN, timeout=PATIENCE) as client:
+        text = ask(client)
+    with httpx.Client(
+        base_url=verbose.gateway.url, headers={"authorization": f"Bearer {API_KEY}"}, timeout=PATIENCE
+    ) as http:
+        model = http.get("/v1/models").json()["data"][0]["id"]
+        asked = {"model": model, "prompt": PROMPT, "max_tokens": 24, "temperature": 0}
+        assert http.post("/v1/completions", json=asked).json()["choices"][0]["text"] == text
+        form = {"response_format": {"type": SECRET}}
+        for wrong in ({"stop": SECRET * 100}, {"prompt": PROMPT * 10_000}, {"n": -1}, form):
+            assert http.post("/v1/completions", json=asked | wrong).status_code >= 400
+        assert http.post("/v1/completions", content=PROMPT).status_code >= 400
+        assert http.get("/v1/models", headers={"authorization": f"Bearer {SECRET}"}).status_code == 401
+    told = verbose.stop()
     assert '"level": "debug"' in told and "request finished" in told and "sequence opened" in told
     for secret in (SECRET, text.strip().splitlines()[0].strip(), HUB_TOKEN, API_KEY, ADMIN):
         assert len(secret) > 3

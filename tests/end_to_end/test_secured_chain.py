@@ -1,9 +1,6 @@
 """A verifier, a drafter, a gateway, the SDK and the command line as real processes, over mutual TLS with tokens."""
 
-import os
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +11,13 @@ import pytest
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from draftwire.edge import EdgeClient
 from tests.harness.certificates import Authority, Pair
-from tests.harness.checkout import MODELS, ROOT
+from tests.harness.checkout import MODELS
+from tests.harness.command import Command
 from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import STEADY_VERIFIER, RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 PROMPT = "def fib(n):\n"
 SECRETS = {name: f"{name}-secret-0123456789" for name in ("generate", "draft", "admin")}
@@ -104,7 +102,7 @@ def test_a_caller_that_drafts_itself(chain: Chain) -> None:
     with EdgeClient(chain.verifier.address, model=str(MODELS / "draft"), **options) as client:
 
         def drafted() -> bool:  # only the pool's drafts may be in time
-            result = client.generate(PROMPT, max_tokens=400, temperature=0.0, ignore_eos=True)
+            result = client.generate(PROMPT, max_tokens=200, temperature=0.0, ignore_eos=True)
             return "caller" in {share.name for share in result.speculation.drafters}
 
         sometimes(drafted, "what the caller drafts is verified")
@@ -143,21 +141,18 @@ def test_strangers(chain: Chain, tmp_path: Path) -> None:
                 client.model_info()
 
 
-def test_the_command_line(chain: Chain) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
-        command = [sys.executable, "-m", "draftwire.cli", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
-
+def test_the_command_line(chain: Chain, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    wait_for_drafter(chain)
+    run = Command(monkeypatch, capsys)
     told = run("generate", PROMPT, "--max-tokens", "4", *chain.flags("generate"))
-    assert (told.returncode, told.stderr) == (0, "") and told.stdout
+    assert (told.code, told.err) == (0, "") and told.out
     watched = run("top", "--once", "--json", "--interval", "0.2", *chain.flags("generate"))
-    assert (watched.returncode, watched.stderr) == (0, "")
+    assert (watched.code, watched.err) == (0, "")
     health = [flag for flag in chain.flags("generate")[2:] if flag != "--token-file"][:-1]  # needs no token
-    assert run("probe", "--address", chain.verifier.address, *health).returncode == 0
+    assert run("probe", "--address", chain.verifier.address, *health).code == 0
     refused = run("drafters", "detach", "announced", *chain.flags("generate"))
-    assert refused.returncode == 1 and "role that this call requires: admin" in refused.stderr
-    assert not any(secret in refused.stderr + told.stdout for secret in SECRETS.values())
+    assert refused.code == 1 and "role that this call requires: admin" in refused.err
+    assert not any(secret in refused.err + told.out for secret in SECRETS.values())
 
 
 def test_a_gateway_before_it_serves_https_and_takes_new_certificates(chain: Chain, tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Structured output through real processes: with the SDK, the command line and drafters, and the refused forms."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +9,13 @@ import pytest
 
 from draftwire import Client, Speculation
 from draftwire.errors import InvalidFieldError
-from tests.harness.waiting import PATIENCE
+from tests.harness.command import Command
 
 if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
-ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "# The configuration as JSON:\nconfig = "
 SCHEMA = {
     "type": "object",
@@ -84,19 +80,14 @@ def test_what_is_refused_names_its_field_and_leaves_nothing(client: Client) -> N
     assert (engine.running_sequences, engine.waiting_requests, engine.used_slots) == (0, 0, 0)
 
 
-def test_on_the_command_line(verifier: "RunningService", client: Client, tmp_path: Path) -> None:
+def test_on_the_command_line(
+    verifier: "RunningService", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Command(monkeypatch, capsys)
     schema = tmp_path / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
-    for options, allowed in ((["--json-schema", str(schema)], None), (["--choice", "yes", "--choice", "no"], "yes no")):
-        done = subprocess.run(
-            [sys.executable, "-m", "draftwire.cli", "generate", PROMPT, "--max-tokens", "120", *options],
-            env=os.environ | {"DRAFTWIRE_VERIFIER": verifier.address, "PYTHONPATH": str(ROOT / "sdk")},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=True,
-        )
-        if allowed is None:
-            assert jsonschema_rs.is_valid(SCHEMA, json.loads(done.stdout))
-        else:
-            assert done.stdout.strip() in allowed.split()
+    asked = ("generate", PROMPT, "--verifier", verifier.address, "--max-tokens", "120")
+    of_schema = run(*asked, "--json-schema", str(schema))
+    assert of_schema.code == 0, of_schema.err
+    assert jsonschema_rs.is_valid(SCHEMA, json.loads(of_schema.out))
+    assert run(*asked, "--choice", "yes", "--choice", "no").out.strip() in ("yes", "no")

@@ -14,11 +14,11 @@ LONG_PATIENCE = 240.0
 TRIES = 10
 
 
-def eventually(look: Callable[[], T], what: str) -> T:
+def eventually(look: Callable[[], T], what: str, *, patience: float = PATIENCE) -> T:
     """Returns the result of `look` once it is true."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} seconds: {what}"
+        assert time.monotonic() < deadline, f"not within {patience:g} seconds: {what}"
         time.sleep(0.02)
     return found
 
