@@ -13,10 +13,16 @@ from tests.harness.engine.engines import GREEDY, engine_of, generate, packed, ra
 
 
 def train_eagle(
-    base: PreTrainedModel, documents: Sequence[Sequence[int]], directory: Path, *, steps: int = 60, draft_vocab: int = 0
+    base: PreTrainedModel,
+    documents: Sequence[Sequence[int]],
+    directory: Path,
+    *,
+    steps: int = 60,
+    ahead: int = 3,
+    draft_vocab: int = 0,
 ) -> Path:
     """Trains a drafter until it predicts the documents fairly well; returns its directory."""
-    training = EagleTraining(ahead=3, steps=steps, batch=4, window=96, learning_rate=1e-2, draft_vocab=draft_vocab)
+    training = EagleTraining(ahead=ahead, steps=steps, batch=4, window=96, learning_rate=1e-2, draft_vocab=draft_vocab)
     EagleTrainer(base, Windows(documents, 96, 5), directory, training, torch.float32).train(lambda _: None)
     return directory
 
@@ -28,7 +34,7 @@ SPECS = specs_of([random_tokens(length, seed=length) for length in (9, 3, 40, 20
 @cache
 def plain_tokens() -> dict[int, list[int]]:
     """Returns the plain output of each sequence of `SPECS`."""
-    return generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS, together=False).tokens
+    return generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS).tokens
 
 
 def documents() -> list[list[int]]:

@@ -36,7 +36,7 @@ def model() -> PackedModel:
 
 @pytest.fixture(scope="module")
 def plain(model: PackedModel) -> dict[int, list[int]]:
-    return generate(engine_with(None, model), SPECS, together=False).tokens
+    return generate(engine_with(None, model), SPECS).tokens
 
 
 class TestNoTokenDependsOnIt:
@@ -53,7 +53,7 @@ class TestNoTokenDependsOnIt:
     def test_with_fused_layers(self, kv_dtype: KvDtype) -> None:
         sizes = {"hidden_size": 128, "head_dim": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
         fused = packed(early_model("Llama", torch.bfloat16, intermediate_size=192, **sizes), 1000, kv_dtype=kv_dtype)
-        expected = generate(engine_with(None, fused), SPECS, together=False).tokens
+        expected = generate(engine_with(None, fused), SPECS).tokens
         result = generate(engine_with(2, fused), SPECS)
         assert result.tokens == expected
         assert result.accepted > 0
@@ -64,14 +64,8 @@ class TestNoTokenDependsOnIt:
         assert generate(engine, SPECS, ScriptedDrafter(plain)).tokens == plain
         assert model.pool.used == 0
 
-    @pytest.mark.parametrize("slots", [96, 120, 200])
-    def test_with_too_few_slots(self, slots: int, plain: dict[int, list[int]]) -> None:
-        engine = engine_with(2, packed(early_model(), slots), max_tree_nodes=8)
-        result = generate(engine, SPECS)
-        assert result.tokens == plain
-        assert result.accepted > 0
-        assert engine.preemptions > 0
-        assert engine.model.pool.used == 0
+    def test_with_too_few_slots(self, plain: dict[int, list[int]]) -> None:
+        check_few_slots(96, plain)
 
     def test_it_comes_and_goes_midway(self, model: PackedModel, plain: dict[int, list[int]]) -> None:
         engine = engine_with(None, model)
@@ -97,6 +91,22 @@ class TestNoTokenDependsOnIt:
         assert tokens == plain
         assert accepted > 0
         assert model.pool.used == 0
+
+
+@pytest.mark.slow
+class TestFewSlots:
+    @pytest.mark.parametrize("slots", [96, 120, 200])
+    def test_no_token_depends_on_it(self, slots: int, plain: dict[int, list[int]]) -> None:
+        check_few_slots(slots, plain)
+
+
+def check_few_slots(slots: int, plain: dict[int, list[int]]) -> None:
+    engine = engine_with(2, packed(early_model(), slots), max_tree_nodes=8)
+    result = generate(engine, SPECS)
+    assert result.tokens == plain
+    assert result.accepted > 0
+    assert engine.preemptions > 0
+    assert engine.model.pool.used == 0
 
 
 class TestDrafting:
@@ -194,14 +204,14 @@ class TestUseless:
         monkeypatch.setattr(StepCost, "observe", lambda *_: None)
 
     def test_one_that_does_not_pay_is_tried_now_and_then(self, model: PackedModel) -> None:
-        spec = SequenceSpec(0, random_tokens(5), 155, GREEDY)
+        spec = SequenceSpec(0, random_tokens(5), 105, GREEDY)
         expected = generate(engine_with(None, model), [spec])
         engine = engine_with(1, model, seconds=1e-4, share=1.0)
         assert generate(engine, [spec]).tokens == expected.tokens
         assert 1 <= engine.drafter.clock.steps < 10
 
     def test_one_that_is_never_right_is_given_up(self, model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-        spec = SequenceSpec(0, random_tokens(5), 155, GREEDY)
+        spec = SequenceSpec(0, random_tokens(5), 105, GREEDY)
         expected = generate(engine_with(None, model), [spec])
         engine = engine_with(2, model, seconds=1e-4, share=0.3)
         growth = engine.drafter._growth

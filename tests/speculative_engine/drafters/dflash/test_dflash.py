@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from speculative_engine.drafters.blocks.block_drafter import BlockDrafter
 from speculative_engine.drafters.blocks.block_network import Reading
@@ -37,14 +38,27 @@ def useless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_dflash(tiny_model("Llama"), documents(), tmp_path_factory.mktemp("trained"))
+    return train_dflash(tiny_model("Llama"), documents(), tmp_path_factory.mktemp("trained"), steps=60)
 
 
 def engine_with(directory: Path, slots: int = 1000, **limits: int) -> VerificationEngine:
-    engine = engine_of(packed(tiny_model("Llama"), slots), **limits)
+    return engine_on(tiny_model("Llama"), directory, slots, **limits)
+
+
+def engine_on(base: PreTrainedModel, directory: Path, slots: int = 1000, **limits: int) -> VerificationEngine:
+    engine = engine_of(packed(base, slots), **limits)
     engine.__class__ = Attached
     engine.add_drafter("dflash", cheap_drafter(engine.model, directory))
     return engine
+
+
+COMPILED: dict[str, object] = {"intermediate_size": 192, "head_dim": 64}
+
+
+def compiled() -> tuple[PreTrainedModel, dict[int, list[int]]]:
+    """Returns a model whose layers are compiled, and its output."""
+    base = tiny_model("Llama", torch.bfloat16, **COMPILED)
+    return base, generate(engine_of(packed(base, 1000)), SPECS).tokens
 
 
 def cheap_drafter(target: PackedModel, directory: Path, **options: int) -> LocalFeatureDrafter:
@@ -61,9 +75,33 @@ def drafter_of(engine: VerificationEngine) -> LocalFeatureDrafter:
     return drafter
 
 
-@pytest.mark.parametrize("specs", [SPECS, MIXED])
-def test_one_that_knows_nothing_changes_no_token(useless: Path, specs: list[SequenceSpec]) -> None:
-    expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), specs, together=False).tokens
+def test_one_that_knows_nothing_changes_no_token(useless: Path) -> None:
+    check_nothing(useless, MIXED)
+
+
+@pytest.mark.slow
+class TestMoreTraining:
+    @pytest.mark.parametrize("specs", [SPECS, MIXED])
+    def test_one_that_knows_nothing_changes_no_token(self, useless: Path, specs: list[SequenceSpec]) -> None:
+        check_nothing(useless, specs)
+
+    def test_greedy(self, plain: dict[int, list[int]], tmp_path: Path) -> None:
+        result = generate(engine_with(train_dflash(tiny_model("Llama"), documents(), tmp_path)), SPECS)
+        assert result.tokens == plain
+        assert result.accepted > 60, "of 160 tokens"
+
+    def test_a_target_whose_layers_are_compiled(self, tmp_path: Path) -> None:
+        base, expected = compiled()
+        texts = [[*spec.tokens, *expected[spec.sequence_id]] for spec in SPECS]
+        wide = tiny_model("Llama", torch.float32, **COMPILED)
+        wide.load_state_dict(base.state_dict())
+        result = generate(engine_on(base, train_dflash(wide, texts, tmp_path)), SPECS)
+        assert result.tokens == expected
+        assert result.accepted > 30
+
+
+def check_nothing(useless: Path, specs: list[SequenceSpec]) -> None:
+    expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), specs).tokens
     engine = engine_with(useless)
     result = generate(engine, specs)
     assert result.tokens == expected
@@ -76,33 +114,24 @@ class TestOneThatKnowsTheTexts:
     def test_greedy(self, trained: Path, plain: dict[int, list[int]]) -> None:
         result = generate(engine_with(trained), SPECS)
         assert result.tokens == plain
-        assert result.accepted > 60, "of 160 tokens"
+        assert result.accepted > 25, "of 160 tokens"
 
     def test_sampled(self, trained: Path) -> None:
-        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED, together=False).tokens
+        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED).tokens
         assert generate(engine_with(trained), MIXED).tokens == expected
 
-    def test_a_target_whose_layers_are_compiled(self, tmp_path: Path) -> None:
-        sizes = {"intermediate_size": 192, "head_dim": 64}
-        base = tiny_model("Llama", torch.bfloat16, **sizes)
-        expected = generate(engine_of(packed(tiny_model("Llama", torch.bfloat16, **sizes), 1000)), SPECS).tokens
-        texts = [[*spec.tokens, *expected[spec.sequence_id]] for spec in SPECS]
-        wide = tiny_model("Llama", torch.float32, **sizes)
-        wide.load_state_dict(base.state_dict())
-        directory = train_dflash(wide, texts, tmp_path)
-        engine = engine_of(packed(base, 1000))
-        engine.__class__ = Attached
-        engine.add_drafter("dflash", cheap_drafter(engine.model, directory))
-        result = generate(engine, SPECS)
+    def test_a_target_whose_layers_are_compiled(self, useless: Path) -> None:
+        base, expected = compiled()
+        result = generate(engine_on(base, useless), SPECS)
         assert result.tokens == expected
-        assert result.accepted > 30
+        assert result.drafted > 50
 
     def test_sequences_that_are_preempted(self, trained: Path, plain: dict[int, list[int]]) -> None:
         engine = engine_with(trained, slots=120, max_tree_nodes=8)
         result = generate(engine, SPECS)
         assert result.tokens == plain
         assert engine.preemptions > 0
-        assert result.accepted > 30
+        assert result.accepted > 10
 
     def test_a_drafter_that_loses_its_own_slots(self, trained: Path, plain: dict[int, list[int]]) -> None:
         """It reads the features again, which the target's slots still have."""
@@ -122,7 +151,7 @@ class TestOneThatKnowsTheTexts:
                 tokens[outcome.sequence_id] += outcome.tokens
                 accepted += outcome.accepted
         assert tokens == plain
-        assert accepted > 40
+        assert accepted > 15
         assert drafter_of(engine).model.pool.used == 0
 
     def test_a_prefix_from_the_cache(self, trained: Path, plain: dict[int, list[int]]) -> None:
@@ -153,7 +182,7 @@ class TestOneThatKnowsTheTexts:
                 accepted += outcome.accepted
         assert step > 12
         assert tokens == plain
-        assert accepted > 5, "it drafts from the tokens that were computed since it was attached"
+        assert accepted > 0, "it drafts from the tokens that were computed since it was attached"
 
 
 def test_a_window_caps_how_far_back_it_reads(useless: Path) -> None:

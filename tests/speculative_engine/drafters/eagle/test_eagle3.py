@@ -7,9 +7,10 @@ import torch
 
 from speculative_engine.drafters.drafter import TappingDrafter
 from speculative_engine.drafters.eagle.eagle3 import EagleOptions, eagle3_drafter
+from speculative_engine.drafters.eagle.eagle_files import load_eagle
+from speculative_engine.drafters.features.draft_network import TargetShape
 from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter
 from speculative_engine.engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
@@ -17,6 +18,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.attached_engine import Attached
 from tests.harness.engine.engines import (
     GREEDY,
+    VOCABULARY,
     ScriptedDrafter,
     engine_of,
     generate,
@@ -73,23 +75,21 @@ class TestTheTokensAreThoseOfPlainDecoding:
         assert isinstance(drafter_of(engine), TappingDrafter)
 
     def test_sampled(self, trained: Path) -> None:
-        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED, together=False).tokens
+        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED).tokens
         assert generate(engine_with(trained), MIXED).tokens == expected
 
-    @pytest.mark.parametrize("specs", [SPECS, MIXED])
-    def test_with_one_that_knows_nothing(self, useless: Path, specs: list[SequenceSpec]) -> None:
-        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), specs, together=False).tokens
-        result = generate(engine_with(useless), specs)
+    def test_with_one_that_knows_nothing(self, useless: Path) -> None:
+        expected = generate(engine_of(packed(tiny_model("Llama"), 1000)), MIXED).tokens
+        result = generate(engine_with(useless), MIXED)
         assert result.tokens == expected
         assert result.drafted > 50
 
-    def test_a_reduced_vocabulary_drafts_the_targets_ids(self, plain: dict[int, list[int]], tmp_path: Path) -> None:
-        texts = documents()
-        count = len({token for text in texts for token in text})
-        directory = train_eagle(tiny_model("Llama"), texts, tmp_path, draft_vocab=count)
-        result = generate(engine_with(directory), SPECS)
-        assert result.tokens == plain
-        assert result.accepted > 80
+    def test_a_reduced_vocabulary_drafts_the_targets_ids(self, trained: Path, plain: dict[int, list[int]]) -> None:
+        eagle = load_eagle(trained, TargetShape(3, 64, VOCABULARY, "LlamaForCausalLM"), torch.float32)
+        assert eagle.target_ids is not None and len(eagle.target_ids) < VOCABULARY
+        result = generate(engine_with(trained), SPECS[:1])
+        assert result.tokens[0] == plain[0]
+        assert result.accepted > 15
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16])
     def test_a_target_whose_layers_are_compiled(self, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -168,6 +168,19 @@ class TestTheTokensAreThoseOfPlainDecoding:
         assert step > 12
         assert tokens == plain
         assert accepted > 10, "it drafts from the tokens that were computed since it was attached"
+
+
+@pytest.mark.slow
+class TestTheWholeVocabulary:
+    def test_greedy(self, plain: dict[int, list[int]], tmp_path: Path) -> None:
+        result = generate(engine_with(train_eagle(tiny_model("Llama"), documents(), tmp_path)), SPECS)
+        assert result.tokens == plain
+        assert result.accepted > 80
+
+    def test_with_one_that_knows_nothing(self, useless: Path, plain: dict[int, list[int]]) -> None:
+        result = generate(engine_with(useless), SPECS)
+        assert result.tokens == plain
+        assert result.drafted > 50
 
 
 def test_a_prefix_from_the_cache_is_read_from_the_features_beside_it(

@@ -15,8 +15,9 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal, ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
-from tests.harness.engine.engines import VOCABULARY, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import VOCABULARY, packed, random_tokens
 from tests.harness.engine.last_proposals import count_last_proposals
+from tests.harness.engine.special_models import quick_model
 
 CREDIT = 16
 PROMPTS = [random_tokens(length, seed=length) for length in (40, 3, 25, 14, 1, 30)]
@@ -26,7 +27,7 @@ LARGEST = 100
 
 @cache
 def model_of(slots: int) -> PackedModel:
-    return packed(tiny_model("Llama"), slots)
+    return packed(quick_model(), slots)
 
 
 def spec_of(number: int) -> DraftSpec:
@@ -146,7 +147,7 @@ def test_every_sequence_is_drafted_for_in_its_turn_and_rightly() -> None:
         pair.open(number)
         mirrors[number] = pair.mirrors[number]
     for number in range(len(PROMPTS)):
-        for _ in range(25):
+        for _ in range(18):
             pair.grow_until_idle()
             pair.check()
             for other in list(pair.mirrors):
@@ -157,7 +158,7 @@ def test_every_sequence_is_drafted_for_in_its_turn_and_rightly() -> None:
     assert pair.drafter.model.pool.used == 0
     for number, mirror in mirrors.items():
         assert mirror.guesses
-        for prefix in rng.sample(sorted(mirror.guesses), min(15, len(mirror.guesses))):
+        for prefix in rng.sample(sorted(mirror.guesses), min(10, len(mirror.guesses))):
             assert mirror.guesses[prefix] == same_guess(number, prefix)
 
 
@@ -258,7 +259,7 @@ def test_whatever_happens_trees_are_mirrors_and_slots_add_up(
 
 
 def test_steps_of_fixed_sizes_draft_the_same() -> None:
-    model = tiny_model("Llama")
+    model = quick_model()
     plain = DraftModelDrafter(packed(model, 600))
     bucketed = DraftModelDrafter(packed(model, 600, StepBuckets(rows=(1, 4, 16), keys=(64, 256))))
     for drafter in (plain, bucketed):

@@ -12,7 +12,8 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import Node, TokenTree
-from tests.harness.engine.engines import packed, random_tokens, tiny_model
+from tests.harness.engine.engines import packed, random_tokens
+from tests.harness.engine.special_models import quick_model
 
 A, B = ServedVerifier("a", 1.0, 1), ServedVerifier("b", 1.0, 2)
 FREE, DEAR = StepCost([1], [1.0]), StepCost([1, 100], [1.0, 100.0])
@@ -136,7 +137,7 @@ class Loaded:
 
 
 def model() -> PackedModel:
-    return packed(tiny_model("Llama"), 4000)
+    return packed(quick_model(), 4000)
 
 
 def test_one_stream_beside_eight_has_its_share_of_the_rows() -> None:
