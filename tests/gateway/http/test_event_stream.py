@@ -1,0 +1,84 @@
+"""The bytes of streams of events, as a strict reader takes them."""
+
+import json
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from gateway.http.event_stream import NamedEvent, event
+from tests.harness.stand_ins.fake_verifier import rich_status
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
+
+COMPLETIONS: tuple[str, dict[str, Any]] = ("/v1/completions", {"prompt": "def f", "max_tokens": 8, "stream": True})
+CHAT: tuple[str, dict[str, Any]] = (
+    "/v1/chat/completions",
+    {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "stream": True},
+)
+RESPONSES: tuple[str, dict[str, Any]] = ("/v1/responses", {"input": "hello", "max_output_tokens": 8, "stream": True})
+ROUTES = pytest.mark.parametrize(("path", "body"), [COMPLETIONS, CHAT, RESPONSES], ids=["text", "chat", "responses"])
+
+
+def events_of(content: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the names, "" without one, and the data of all events but the last, which says that they are done."""
+    *events, done, rest = content.split(b"\n\n")
+    assert (done, rest) == (b"data: [DONE]", b"")
+    found: list[tuple[str, dict[str, Any]]] = []
+    for each in events:
+        *names, data = each.decode().split("\n")
+        assert len(names) <= 1 and all(name.startswith("event: ") for name in names) and data.startswith("data: {")
+        found.append((names[0].removeprefix("event: ") if names else "", json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def names_as(path: str, data: dict[str, Any]) -> str:
+    """Returns the name that an event has outside of its data: those of a response have their type."""
+    return str(data.get("type", "")) if path == "/v1/responses" else ""
+
+
+@ROUTES
+async def test_each_event_and_the_last(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+    response = await http.post(path, json=body)
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert response.headers["cache-control"] == "no-cache" and response.headers["x-accel-buffering"] == "no"
+    found = events_of(response.content)
+    assert len(found) >= 4
+    assert all(name == names_as(path, data) for name, data in found)
+    assert not any("error" in data for _, data in found)
+
+
+@ROUTES
+async def test_an_error_within_a_stream(
+    http: httpx.AsyncClient, fake: TellingVerifier, path: str, body: dict[str, Any]
+) -> None:
+    fake.break_after, fake.break_status = [4], rich_status(grpc.StatusCode.INTERNAL, "two\n\nlines", "INTERNAL")
+    response = await http.post(path, json=body)
+    assert response.status_code == 200
+    *begun, (name, last) = events_of(response.content)
+    assert len(begun) >= 2 and all(name == names_as(path, data) for name, data in begun)
+    assert (name, list(last)) == ("", ["error"])
+    assert last["error"]["message"].split() == ["two", "lines"]
+
+
+@pytest.mark.parametrize(("path", "body"), [COMPLETIONS, CHAT], ids=["text", "chat"])
+async def test_usage_comes_before_the_end(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+    asked = body | {"n": 2, "stream_options": {"include_usage": True}}
+    *choices, last = [data for _, data in events_of((await http.post(path, json=asked)).content)]
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 16)
+    assert {choice["index"] for each in choices for choice in each["choices"]} == {0, 1}
+
+
+async def test_an_error_before_the_first_event_is_no_stream(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    await http.get("/v1/models")
+    fake.failures.append(rich_status(grpc.StatusCode.INTERNAL, "broken", "INTERNAL"))
+    response = await http.post(COMPLETIONS[0], json=COMPLETIONS[1])
+    assert (response.status_code, response.headers["content-type"]) == (500, "application/json")
+    assert b"data:" not in response.content
+
+
+def test_text_with_ends_of_lines_stays_one_event() -> None:
+    class Said(NamedEvent):
+        text: str
+
+    assert event(Said(type="said", text="a\n\nb\r")) == (b'event: said\ndata: {"type":"said","text":"a\\n\\nb\\r"}\n\n')
