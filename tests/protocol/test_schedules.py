@@ -72,10 +72,10 @@ delays = st.fixed_dictionaries({name: st.sampled_from([0.0, 0.0, 0.002, 0.02]) f
 PROMPT = PROMPTS[2]
 SCHEDULES = {
     "streams that break": [
-        Event(0.01, "break", "good"),
+        Event(0.03, "break", "good"),
         Event(0.01, "ask", request=request_of(PROMPT, SAMPLINGS[1])),
-        Event(0.01, "attach", "poor"),
-        Event(0.01, "break", "poor"),
+        Event(0.03, "attach", "poor"),
+        Event(0.03, "break", "poor"),
         Event(0.001, "break", "good"),
     ],
     "drafters that come and go": [
