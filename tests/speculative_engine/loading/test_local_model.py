@@ -54,6 +54,21 @@ def engine_beside(
     return engine
 
 
+@pytest.fixture
+def times_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's steps take the time that is said at its start."""
+    monkeypatch.setattr(StepCost, "observe", lambda *_: None)
+
+
+def check_few_slots(library: PreTrainedModel, plain: dict[int, list[int]], slots: int) -> None:
+    """Tokens are those of a target with room for all sequences."""
+    drafts = like(library, 0.0, slots)
+    engine = engine_beside(packed(library, slots), drafts, max_tree_nodes=8)
+    assert generate(engine, SPECS).tokens == plain
+    assert engine.preemptions > 0
+    assert engine.model.pool.used == drafts.pool.used == 0
+
+
 class TestNoTokenDependsOnIt:
     @pytest.mark.parametrize("noise", [0.0, 0.3])
     def test_beside_others(
@@ -67,13 +82,13 @@ class TestNoTokenDependsOnIt:
         assert model.pool.used == drafts.pool.used == 0
         assert not engine._local.busy
 
-    @pytest.mark.parametrize("slots", [104, 128])
-    def test_with_too_few_slots(self, library: PreTrainedModel, slots: int, plain: dict[int, list[int]]) -> None:
-        drafts = like(library, 0.0, slots)
-        engine = engine_beside(packed(library, slots), drafts, max_tree_nodes=8)
-        assert generate(engine, SPECS).tokens == plain
-        assert engine.preemptions > 0
-        assert engine.model.pool.used == drafts.pool.used == 0
+    def test_with_too_few_slots(
+        self,
+        library: PreTrainedModel,
+        plain: dict[int, list[int]],
+        times_as_said: None,  # or a busy machine lets sequences end one by one
+    ) -> None:
+        check_few_slots(library, plain, 104)
 
     def test_a_prompt_is_read_once_the_target_has_computed_it(
         self, library: PreTrainedModel, model: PackedModel, monkeypatch: pytest.MonkeyPatch
@@ -104,17 +119,15 @@ class TestNoTokenDependsOnIt:
             while engine.running:
                 engine.step()
 
-    def test_beside_another_drafter(self, library: PreTrainedModel, model: PackedModel) -> None:
-        expected = generate(engine_with(None, model), SPECS, together=False).tokens
+    def test_beside_another_drafter(
+        self, library: PreTrainedModel, model: PackedModel, plain: dict[int, list[int]]
+    ) -> None:
         engine = engine_beside(model, like(library, 0.3))
-        assert generate(engine, SPECS, ScriptedDrafter(expected)).tokens == expected
+        assert generate(engine, SPECS, ScriptedDrafter(plain)).tokens == plain
 
 
+@pytest.mark.usefixtures("times_as_said")
 class TestRounds:
-    @pytest.fixture(autouse=True)
-    def times_as_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(StepCost, "observe", lambda *_: None)
-
     def steps(self, model: PackedModel, drafts: PackedModel, share: float, seconds: float = 1.0) -> tuple[int, int]:
         """Returns the steps of the target and of the draft model for a request of 120 tokens."""
         engine = engine_beside(model, drafts, seconds, share)
@@ -184,3 +197,13 @@ def test_the_model_of_a_forgotten_drafter_is_freed_at_once(
     finally:
         gc.enable()
     assert alive == [False] * 3
+
+
+@pytest.mark.slow
+class TestMoreSlots:
+    """Slots for which fewer sequences wait."""
+
+    def test_with_too_few_slots(
+        self, library: PreTrainedModel, plain: dict[int, list[int]], times_as_said: None
+    ) -> None:
+        check_few_slots(library, plain, 128)

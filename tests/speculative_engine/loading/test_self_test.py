@@ -5,20 +5,27 @@ import torch
 
 from speculative_engine.kernels.kv_rows import elements
 from speculative_engine.kv import kv_slots
+from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.attention.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
 from tests.harness.engine.engines import ARCHITECTURES, packed, random_tokens, tiny_model, walk
 
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_passes_what_is_served_right(name: str, dtype: torch.dtype) -> None:
+
+def check_passes(name: str, dtype: torch.dtype) -> None:
     model = packed(tiny_model(name, dtype))
     report = run_self_test(model)
     assert report.error < report.tolerance
     assert report.bit_exact
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ["GPT2", "GptOss"])
+def test_passes_what_is_served_right(name: str, dtype: torch.dtype) -> None:
+    check_passes(name, dtype)
 
 
 IN_8_BITS: dict[str, tuple[str, dict[str, object]]] = {
@@ -30,27 +37,25 @@ IN_8_BITS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("case", IN_8_BITS)
-def test_passes_keys_and_values_in_8_bits_without_more_tolerance(case: str, dtype: torch.dtype) -> None:
+def check_kv_dtype(case: str, dtype: torch.dtype, kv_dtype: KvDtype) -> None:
+    """Keys and values of another type pass without more tolerance."""
     name, changes = IN_8_BITS[case]
-    model = packed(tiny_model(name, dtype, **changes), kv_dtype="q8_0")
+    model = packed(tiny_model(name, dtype, **changes), kv_dtype=kv_dtype)
     report = run_self_test(model)
     assert report.error < report.tolerance
     assert report.bit_exact
-    assert model.kv_dtype == model.cache.dtype == "q8_0"
+    assert model.kv_dtype == model.cache.dtype == kv_dtype
     assert model.model.config._attn_implementation == ATTENTION_NAME
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("case", IN_8_BITS)
-def test_passes_keys_and_values_in_float16(case: str, dtype: torch.dtype) -> None:
-    name, changes = IN_8_BITS[case]
-    model = packed(tiny_model(name, dtype, **changes), kv_dtype="float16")
-    report = run_self_test(model)
-    assert report.error < report.tolerance
-    assert report.bit_exact
-    assert model.kv_dtype == model.cache.dtype == "float16"
+def test_passes_keys_and_values_in_8_bits_without_more_tolerance(case: str) -> None:
+    check_kv_dtype(case, torch.bfloat16, "q8_0")
+
+
+@pytest.mark.parametrize("case", IN_8_BITS)
+def test_passes_keys_and_values_in_float16(case: str) -> None:
+    check_kv_dtype(case, torch.float32, "float16")
 
 
 def test_refuses_heads_that_are_no_blocks_of_32() -> None:
@@ -58,7 +63,7 @@ def test_refuses_heads_that_are_no_blocks_of_32() -> None:
         run_self_test(packed(tiny_model("Llama"), kv_dtype="q8_0"))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@DTYPES
 def test_refuses_wrong_scales_of_keys_and_values(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scale of each second block of 32 is written as that of the block before it."""
     write = kv_slots.write_rows
@@ -68,7 +73,7 @@ def test_refuses_wrong_scales_of_keys_and_values(dtype: torch.dtype, monkeypatch
         scales = stored[..., elements(stored) :].unflatten(-1, (-1, 2, 2))
         scales[..., 1, :] = scales[..., 0, :]
 
-    model = packed(tiny_model("GPT2", dtype, n_embd=256), kv_dtype="q8_0")
+    model = packed(tiny_model("GPT2", dtype, n_embd=256, n_layer=1), kv_dtype="q8_0")
     run_self_test(model)
     monkeypatch.setattr(kv_slots, "write_rows", wrong)
     with pytest.raises(UnsupportedModelError, match="standard deviations away"):
@@ -131,22 +136,29 @@ REFUSED = {
         "counts positions itself and takes no position_ids",
     ),
     "positions from 2 on": ("Roberta", {"is_decoder": True}, "its own positions do not begin at 0"),
-    "convolutions beside attention": ("Inkling", {}, "mix tokens outside of attention"),
+    "convolutions beside attention": (
+        "Inkling",
+        {"n_routed_experts": 4, "moe_intermediate_size": 48},
+        "mix tokens outside of attention",
+    ),
     "two attentions a layer": ("DiffLlama", {}, "attend 6 times"),
     "attention of its own": ("Bloom", {}, "no layer attends through transformers' attention interface"),
     "attention of its own, with rotary positions": ("Falcon", {}, "no layer attends through"),
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", REFUSED)
-def test_refuses_what_cannot_be_served(kind: str, dtype: torch.dtype) -> None:
+def check_refused(kind: str, dtype: torch.dtype) -> None:
     name, changes, message = REFUSED[kind]
     library_model = tiny_model(name, dtype, **changes)
     with pytest.raises(UnsupportedModelError, match=message) as caught:
         run_self_test(PackedModel(library_model, 400))
     assert name in str(caught.value)
     assert isinstance(caught.value, ModelLoadError)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REFUSED if kind != "convolutions beside attention"])
+def test_refuses_what_cannot_be_served(kind: str) -> None:
+    check_refused(kind, torch.float32)
 
 
 def test_refuses_dynamic_rope_beyond_its_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,3 +201,24 @@ def test_refuses_positions_it_cannot_set(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     with pytest.raises(UnsupportedModelError, match="standard deviations away"):
         run_self_test(model)
+
+
+@pytest.mark.slow
+class TestAll:
+    """All models in both types."""
+
+    @DTYPES
+    @pytest.mark.parametrize("name", ARCHITECTURES)
+    def test_passes_what_is_served_right(self, name: str, dtype: torch.dtype) -> None:
+        check_passes(name, dtype)
+
+    @pytest.mark.parametrize("kv_dtype", ["q8_0", "float16"])
+    @DTYPES
+    @pytest.mark.parametrize("case", IN_8_BITS)
+    def test_passes_keys_and_values_of_other_types(self, case: str, dtype: torch.dtype, kv_dtype: KvDtype) -> None:
+        check_kv_dtype(case, dtype, kv_dtype)
+
+    @DTYPES
+    @pytest.mark.parametrize("kind", REFUSED)
+    def test_refuses_what_cannot_be_served(self, kind: str, dtype: torch.dtype) -> None:
+        check_refused(kind, dtype)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,12 +14,14 @@ from speculative_engine.loading.slots_that_fit import MemoryNeeds, size_cache, s
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
 from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import error, packed, random_tokens, tiny_model, walk
 from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import LONG_PATIENCE
 
+pytestmark = pytest.mark.processes
 GIB = 1 << 30
 SLOT = 3 * 2 * 2 * 16 * 4
 """Bytes of a slot of the tiny model: layers, keys and values, heads, dimension, float32."""
@@ -78,6 +80,37 @@ def test_too_little_memory(free: list[int]) -> None:
     assert model.pool.capacity == 4000 and model.pool.used == 0
 
 
+class OtherRank:
+    """The other of two ranks, whose memory has room for so many slots or which lacks something."""
+
+    def __init__(self, slots: int, lacking: str | None = None) -> None:
+        self._slots, self._lacking = slots, lacking
+
+    def agreed(self, failure: str | None) -> str | None:
+        """As RankGroup.agreed."""
+        return failure or self._lacking
+
+    def numbers(self, own: int) -> list[int]:
+        """As RankGroup.numbers."""
+        return [own, self._slots]
+
+
+@pytest.mark.parametrize(("other", "expected"), [(70, 70), (130, 100)])
+def test_the_rank_with_the_least_memory_decides(other: int, expected: int, free: list[int]) -> None:
+    model = packed(tiny_model("Llama"), 4000)
+    ranks = cast(RankGroup, OtherRank(other))
+    size_cache(model, 1.0, graphs=False, rows=40, least=64, most=10_000, ranks=ranks)
+    assert model.pool.capacity == model.cache.capacity == expected
+
+
+def test_a_rank_with_too_little_memory_ends_all(free: list[int]) -> None:
+    model = packed(tiny_model("Llama"), 4000)
+    ranks = cast(RankGroup, OtherRank(10, "rank 1: 64 KV slots do not fit"))
+    with pytest.raises(ModelLoadError, match="rank 1: 64 KV slots do not fit"):
+        size_cache(model, 1.0, graphs=False, rows=40, least=64, most=10_000, ranks=ranks)
+    assert model.pool.capacity == 4000
+
+
 def on_ranks(service: str, directory: Path, slots: str) -> dict[str, Any]:
     """What rank 0 of two finds whose memory has room for so many slots each."""
     done = processes.run(
@@ -86,7 +119,7 @@ def on_ranks(service: str, directory: Path, slots: str) -> dict[str, Any]:
         env=os.environ | processes.ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONG_PATIENCE,
         spares=1,
     )
     assert done.returncode == 0, done.stderr
@@ -94,17 +127,19 @@ def on_ranks(service: str, directory: Path, slots: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("service", ["verifier", "drafter"])
-def test_ranks_take_the_number_of_the_one_with_the_least_memory(service: str, tmp_path: Path) -> None:
-    directory = write_checkpoint(tmp_path)
-    first, second = (on_ranks(service, directory, slots) for slots in ("400,300", "310,500"))
-    assert (first["slots"], second["slots"]) == (300, 310)
-    assert len(first["tokens"]) == 8 and first["tokens"] == second["tokens"]
-
-
-@pytest.mark.timeout(300)
 def test_all_ranks_end_if_one_has_too_little_memory(tmp_path: Path) -> None:
     found = on_ranks("verifier", write_checkpoint(tmp_path), "400,100")
     assert found["slots"] is None
     assert "rank 1: 256 KV slots do not fit: " in found["problem"]
+
+
+@pytest.mark.slow
+class TestServices:
+    """Services of two ranks."""
+
+    @pytest.mark.parametrize("service", ["verifier", "drafter"])
+    def test_ranks_take_the_number_of_the_one_with_the_least_memory(self, service: str, tmp_path: Path) -> None:
+        directory = write_checkpoint(tmp_path)
+        first, second = (on_ranks(service, directory, slots) for slots in ("400,300", "310,500"))
+        assert (first["slots"], second["slots"]) == (300, 310)
+        assert len(first["tokens"]) == 8 and first["tokens"] == second["tokens"]

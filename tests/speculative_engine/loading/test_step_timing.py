@@ -14,7 +14,7 @@ from tests.harness.engine.expert_models import expert_model
 
 @pytest.mark.parametrize("slots", [1, 2, 40, 300, 5000])
 def test_any_kv_cache(slots: int) -> None:
-    model = PackedModel(tiny_model("Llama"), slots)
+    model = PackedModel(tiny_model("Llama", num_hidden_layers=1), slots)
     with torch.inference_mode():
         cost = measure_step_cost(model)
     assert model.pool.free == slots
@@ -36,7 +36,9 @@ def test_a_slow_model_is_timed_with_few_rows(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_more_rows_need_more_experts() -> None:
     """The time of a step of a mixture of experts is that of reading the experts that its rows need."""
-    model = PackedModel(expert_model("Qwen3Moe", num_experts=32, num_local_experts=32, num_experts_per_tok=1), 600)
+    model = PackedModel(
+        expert_model("Qwen3Moe", num_experts=32, num_local_experts=32, num_experts_per_tok=1, num_hidden_layers=1), 600
+    )
     needed: dict[int, set[int]] = {}
     experts = next(each for each in model.model.modules() if isinstance(each, Experts))
     experts.register_forward_pre_hook(
