@@ -4,6 +4,8 @@ import pytest
 
 from tests.harness.imports_without import problem_without
 
+pytestmark = pytest.mark.slow
+
 ENGINE = """
 benchmarks.gpu.__main__ benchmarks.gpu.kernel_profile benchmarks.gpu.probe speculative_engine.in_process
 """

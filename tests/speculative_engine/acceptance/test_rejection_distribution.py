@@ -25,7 +25,9 @@ from tests.harness.engine.engines import engine_of, packed, plain_logits, tiny_m
 TOKENS = 6
 PROMPT = [3, 4, 5, 3, 4]
 LENGTH = 3
-REQUESTS, AT_ONCE = 1024, 64
+REQUESTS, AT_ONCE = 256, 64
+"""Requests of a test in the default tier, and how many run at once."""
+MANY = 1024
 REJECTION = Acceptance(RuleName.REJECTION)
 DRAFT = "draft"
 
@@ -64,7 +66,7 @@ def outputs_of(
     most: int | None = None,
     drafted: bool = True,
     lookup: bool = False,
-    requests: int = REQUESTS,
+    requests: int,
 ) -> tuple[np.ndarray, int]:
     """Returns the count of each output, and the number of accepted draft tokens."""
     _, target, draft = models()
@@ -110,7 +112,20 @@ def fit(counts: np.ndarray, p: np.ndarray) -> float:
     return float(stats.chisquare(observed, np.array(likely) * counts.sum()).pvalue)
 
 
-@pytest.mark.parametrize(
+def check_distribution(sampling: SamplingParams, most: int | None, requests: int) -> None:
+    counts, accepted = outputs_of(sampling, most=most, requests=requests)
+    assert accepted > requests / 3
+    assert fit(counts, expected(sampling)) > 1e-3
+
+
+def check_lookup(drafted: bool, requests: int) -> None:
+    sampling = SamplingParams(temperature=1.0)
+    counts, accepted = outputs_of(sampling, drafted=drafted, lookup=True, requests=requests)
+    assert accepted > requests / 10
+    assert fit(counts, expected(sampling)) > 1e-3
+
+
+KINDS = pytest.mark.parametrize(
     ("sampling", "most"),
     [
         (SamplingParams(temperature=1.0), None),
@@ -120,18 +135,28 @@ def fit(counts: np.ndarray, p: np.ndarray) -> float:
     ],
     ids=["T=1", "one node a step", "T=0.7 top_p", "top_k"],
 )
+LOOKUPS = pytest.mark.parametrize("drafted", [False, True], ids=["alone", "beside a draft model"])
+
+
+@KINDS
 def test_output_is_distributed_as_the_targets(sampling: SamplingParams, most: int | None) -> None:
-    counts, accepted = outputs_of(sampling, most=most)
-    assert accepted > REQUESTS / 3
-    assert fit(counts, expected(sampling)) > 1e-3
+    check_distribution(sampling, most, REQUESTS)
 
 
-@pytest.mark.parametrize("drafted", [False, True], ids=["alone", "beside a draft model"])
+@LOOKUPS
 def test_with_a_lookup_whose_tokens_nobody_drew(drafted: bool) -> None:
-    sampling = SamplingParams(temperature=1.0)
-    counts, accepted = outputs_of(sampling, drafted=drafted, lookup=True)
-    assert accepted > REQUESTS / 10
-    assert fit(counts, expected(sampling)) > 1e-3
+    check_lookup(drafted, REQUESTS)
+
+
+@pytest.mark.slow
+class TestManyRequests:
+    @KINDS
+    def test_output_is_distributed_as_the_targets(self, sampling: SamplingParams, most: int | None) -> None:
+        check_distribution(sampling, most, MANY)
+
+    @LOOKUPS
+    def test_with_a_lookup_whose_tokens_nobody_drew(self, drafted: bool) -> None:
+        check_lookup(drafted, MANY)
 
 
 def test_the_same_proposals_give_the_same_tokens() -> None:

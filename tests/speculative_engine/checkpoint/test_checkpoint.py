@@ -259,20 +259,22 @@ def test_what_the_hubs_library_logs_is_logged_once(home: Path) -> None:
     assert done.stderr == "Retrying\n"
 
 
-def test_a_tokenizer_comes_without_weights(repositories: Path, home: Path) -> None:
-    program = "from speculative_engine.text.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
-    own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-    with serving_hub(repositories) as hub:
-        environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
-        run = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment | own | {"HF_ENDPOINT": hub.url},
-            cwd=home,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-    assert run.stdout.strip() == Tokenizer.load(str(DRAFT)).sha256, run.stderr
-    assert not any(request.startswith("GET") and "safetensors" in request for request in hub.requests)
-    assert json.loads((DRAFT / "config.json").read_text())  # so the pattern above names an existing file
+@pytest.mark.slow
+class TestInAFreshProcess:
+    def test_a_tokenizer_comes_without_weights(self, repositories: Path, home: Path) -> None:
+        program = "from speculative_engine.text.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
+        own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+        with serving_hub(repositories) as hub:
+            environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+            run = subprocess.run(
+                [sys.executable, "-c", program],
+                env=environment | own | {"HF_ENDPOINT": hub.url},
+                cwd=home,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
+        assert run.stdout.strip() == Tokenizer.load(str(DRAFT)).sha256, run.stderr
+        assert not any(request.startswith("GET") and "safetensors" in request for request in hub.requests)
+        assert json.loads((DRAFT / "config.json").read_text())  # so the pattern above names an existing file

@@ -168,16 +168,6 @@ def test_the_path_of_the_tokens(seed: int) -> None:
     assert walked.sum() > 3 or seed
 
 
-def test_the_trial_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler = KernelSampler()
-    assert draws_as_the_host(sampler, CPU)
-    with pytest.raises(KernelsUnusableError, match="for GPUs"):
-        usable_sampler(CPU)
-    draw = KernelSampler.draw
-    monkeypatch.setattr(KernelSampler, "draw", lambda *args: draw(*args) + 1)
-    assert not draws_as_the_host(sampler, CPU)
-
-
 def test_a_gpu_on_which_they_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where Triton finds no C compiler for its launchers."""
 
@@ -192,3 +182,15 @@ def test_a_gpu_on_which_they_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(kernel_sampler, "draws_as_the_host", lambda *_: False)
         with pytest.raises(KernelsUnusableError, match="other tokens"):
             usable_sampler(DEVICE)
+
+
+@pytest.mark.slow
+class TestTheTrial:
+    def test_the_trial_of_a_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sampler = KernelSampler()
+        assert draws_as_the_host(sampler, CPU)
+        with pytest.raises(KernelsUnusableError, match="for GPUs"):
+            usable_sampler(CPU)
+        draw = KernelSampler.draw
+        monkeypatch.setattr(KernelSampler, "draw", lambda *args: draw(*args) + 1)
+        assert not draws_as_the_host(sampler, CPU)

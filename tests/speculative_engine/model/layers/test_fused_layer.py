@@ -53,8 +53,8 @@ def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
     expected = plain_rows(model.float(), rows)
     if dtype == torch.float32:
         assert max(errors(rows, expected)) < 2e-4
-    elif case in FUSED_MODELS:  # they round less than transformers' layers do
-        assert max(errors(rows, expected)) < max(0.2, 1.1 * max(errors(theirs, expected)))
+    elif case in FUSED_MODELS:  # they round less than transformers' layers do, though not in each ill-conditioned row
+        assert median(errors(rows, expected)) < median(errors(theirs, expected))
     else:  # rounding chooses other experts in some rows, which are then far off
         assert median(errors(rows, expected)) < max(0.15, 2 * median(errors(theirs, expected)))
 

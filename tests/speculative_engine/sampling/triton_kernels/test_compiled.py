@@ -12,6 +12,8 @@ from tests.harness.checkout import ROOT
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.slow
+
 DIVISIONS = {
     "least_kept": ["div.rn.f32"],
     "best_of_slices": ["div.rn.f32", "div.rn.f64"],
