@@ -30,6 +30,9 @@ needs_library = pytest.mark.skipif(layer_fusion.library() is None, reason="not b
 
 
 ALL = [*FUSED_MODELS, *PARTLY_FUSED]
+TYPES = [torch.float32, torch.bfloat16]
+EACH_ONCE = pytest.mark.parametrize(("case", "dtype"), [(case, TYPES[place % 2]) for place, case in enumerate(ALL)])
+"""Each model in one type; all combinations are slow."""
 
 
 def fused(model: PackedModel) -> bool:
@@ -40,10 +43,7 @@ def whole(model: PackedModel) -> bool:
     return all(layer.is_whole for layer in model.model.model.layers)
 
 
-@needs_library
-@DTYPES
-@pytest.mark.parametrize("case", ALL)
-def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
+def check_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
     model = fused_model(case, dtype)
     ours = packed(copy.deepcopy(model))
     assert fused(ours)
@@ -64,9 +64,12 @@ def errors(found: Rows, expected: Rows) -> list[float]:
 
 
 @needs_library
-@DTYPES
-@pytest.mark.parametrize("case", ALL)
-def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.dtype) -> None:
+@EACH_ONCE
+def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
+    check_they_are_the_librarys(case, dtype)
+
+
+def check_the_self_test_compares(case: str, dtype: torch.dtype) -> None:
     model = packed(fused_model(case, dtype))
     assert run_self_test(model).bit_exact
     layer = model.model.model.layers[1]
@@ -78,9 +81,12 @@ def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.d
 
 
 @needs_library
-@pytest.mark.parametrize("weights", ["checkpoint", "int8"])
-@pytest.mark.parametrize("case", ALL)
-def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> None:
+@EACH_ONCE
+def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.dtype) -> None:
+    check_the_self_test_compares(case, dtype)
+
+
+def check_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> None:
     model = fused_model(case, torch.bfloat16)
     ours = PackedModel(model, 400, row_exact=weights == "checkpoint", weights=weights)
     layers = ours.model.model.layers
@@ -93,6 +99,32 @@ def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> No
     in_parts = walk(ours, texts, [100, 5])
     assert whole.keys() == in_parts.keys()
     assert all(torch.equal(whole[prefix], in_parts[prefix]) for prefix in whole)
+
+
+WEIGHTS: list[Weights] = ["checkpoint", "int8"]
+
+
+@needs_library
+@pytest.mark.parametrize(("case", "weights"), [(case, WEIGHTS[place % 2]) for place, case in enumerate(ALL)])
+def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> None:
+    check_one_call_gives_the_bits_of_its_parts(case, weights)
+
+
+@pytest.mark.slow
+@needs_library
+@pytest.mark.parametrize("case", ALL)
+class TestAllTypes:
+    @DTYPES
+    def test_they_are_the_librarys(self, case: str, dtype: torch.dtype) -> None:
+        check_they_are_the_librarys(case, dtype)
+
+    @DTYPES
+    def test_the_self_test_compares_them_with_the_librarys(self, case: str, dtype: torch.dtype) -> None:
+        check_the_self_test_compares(case, dtype)
+
+    @pytest.mark.parametrize("weights", WEIGHTS)
+    def test_one_call_gives_the_bits_of_its_parts(self, case: str, weights: Weights) -> None:
+        check_one_call_gives_the_bits_of_its_parts(case, weights)
 
 
 @needs_library
