@@ -68,6 +68,32 @@ def test_an_import_that_may_differ_starts_the_plain_way() -> None:
         assert not json.loads(done.stdout)["imported"]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "sys.exit('a reason')",
+        "sys.exit(259)",
+        "raise SystemExit(-1)",
+        "atexit.register(print, 'later', end='')",
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('a thread'))).start()",
+        "threading.Thread(target=time.sleep, args=(100,), daemon=True).start()",
+    ],
+)
+def test_it_ends_by_itself(code: str) -> None:
+    options: dict[str, Any] = {"env": environment(), "capture_output": True, "text": True, "timeout": PATIENCE}
+    command = [sys.executable, "-c", f"import atexit, sys, threading, time; print('said', end=''); {code}"]
+    forked, plain = processes.run(command, **options), subprocess.run(command, check=False, **options)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+
+
+def test_it_ends_by_an_exception() -> None:
+    done = processes.run(
+        [sys.executable, "-c", "raise KeyError('a fault')"], env=environment(), capture_output=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, b"KeyError: 'a fault'")
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_it_ends_by_a_signal(number: signal.Signals) -> None:
     options: dict[str, Any] = {"env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
