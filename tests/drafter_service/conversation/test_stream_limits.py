@@ -8,10 +8,12 @@ from google.rpc import error_details_pb2
 
 from drafter_service.conversation import draft_loop
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, verdict_pb2
+from service_runtime.rpc import idle_watch
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
 from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
+from tests.harness.simulated_time import SimulatedTime
 
 PROMPT = [5, 9, 14, 23, 42, 7]
 GONE = StreamBroken.of(grpc.StatusCode.CANCELLED, "gone")
@@ -64,12 +66,16 @@ class TestIdle:
             status = await drafter.status()
             assert (status.streams, status.open_sequences, status.used_slots) == (0, 0, 0)
 
-    async def test_any_message_keeps_it(self, make_drafter: MakeDrafter) -> None:
+    async def test_any_message_keeps_it(self, make_drafter: MakeDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
+        time = SimulatedTime.of(idle_watch, monkeypatch)
         async with make_drafter(stream_idle_seconds=2) as drafter, drafter.connected() as verifier:
-            for number in range(30):  # longer than the limit in total
+            for number in range(5):
                 await verifier.ping(number)
-                await asyncio.sleep(0.1)
-            await verifier.until(lambda: len(verifier.pongs) == 30)
+                await verifier.until(lambda number=number: number in verifier.pongs)
+                for _ in range(3):
+                    await time.advance(0.6)
+            await time.advance(0.6)
+            assert (await broken(verifier)).reason_name == "IDLE"
 
     async def test_zero_waits_for_ever(self, make_drafter: MakeDrafter) -> None:
         async with make_drafter(stream_idle_seconds=0) as drafter, drafter.connected() as verifier:

@@ -26,6 +26,9 @@ print(before, after, torch.equal(product(), expected))
 """
 
 
+pytestmark = pytest.mark.processes
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what is mapped")
 def test_released_code_runs_again() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)

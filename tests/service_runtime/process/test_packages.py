@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -18,9 +18,14 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@pytest.fixture(scope="module")
+def distributions() -> Mapping[str, Sequence[str]]:
+    """The distributions of each importable package: it takes most of a second to look at all that are installed."""
+    return packages_distributions()
+
+
 @pytest.mark.parametrize(("extra", "needed"), [("serve", SERVICES), ("gateway", GATEWAY)])
-def test_extras(extra: str, needed: Sequence[str]) -> None:
+def test_extras(extra: str, needed: Sequence[str], distributions: Mapping[str, Sequence[str]]) -> None:
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"][extra]
     names = {canonical(re.split(r"[^\w.-]", each, maxsplit=1)[0]) for each in declared}
-    found = packages_distributions()
-    assert {canonical(found[package][0]) for package in needed} == names
+    assert {canonical(distributions[package][0]) for package in needed} == names
