@@ -128,7 +128,7 @@ def _graph() -> grimp.ImportGraph:
 def _recorded() -> dict[str, float]:
     from tests.harness.suite.durations import Durations
 
-    return Durations.recorded().by_file
+    return Durations.recorded().slow
 
 
 def _slow_files() -> list[str]:

@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tier, durations = config.option.tier, Durations.recorded()
     for plugin in (
         Tiers(tier, durations),
-        Groups(durations),
+        Groups(tier, durations),
         Budget(tier, durations, record=config.option.record_durations),
         Skipped(),
     ):

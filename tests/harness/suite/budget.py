@@ -36,6 +36,8 @@ class Budget:
         self._durations = durations
         self._record = record
         self._tests: dict[str, float] = {}
+        self._slow: list[str] = []
+        """The slow ones among the tests."""
         self._fixtures: Counter[str] = Counter()
         """Seconds of fixtures that several tests share, by name and the file of the first test."""
         self._shared = 0.0
@@ -51,9 +53,12 @@ class Budget:
     ) -> Generator[None, object, object]:
         """Notes what a test has used, its teardown included, unless everything else is torn down as well."""
         before, self._shared, self._called = _used(), 0.0, 0.0
+        self._current = _without_group(item.nodeid).partition("::")[0]
         result = yield
         ended = self._called if nextitem is None else _used()
         self._tests[item.nodeid] = max(0.0, ended - before - self._shared)
+        if item.get_closest_marker("slow"):
+            self._slow.append(item.nodeid)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -81,7 +86,7 @@ class Budget:
         return result
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: Any) -> Generator[None, object, object]:
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         """Takes what a shared fixture uses from the account of the test that happens to come first."""
         if fixturedef.scope == "function":
             return (yield)
@@ -91,12 +96,12 @@ class Budget:
         finally:
             used = max(0.0, _used() - before - (self._shared - inside))
             self._shared += used
-            self._fixtures[f"{fixturedef.argname}, for {request.node.nodeid}"] += used
+            self._fixtures[f"{fixturedef.argname}, for {self._current}"] += used
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hands a worker's account to the controller."""
-        found = {"tests": self._tests, "fixtures": dict(self._fixtures)}
+        found = {"tests": self._tests, "slow": self._slow, "fixtures": dict(self._fixtures)}
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output["budget"] = found
@@ -114,9 +119,11 @@ class Budget:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the most expensive tests and fixtures, the packages' sums and the whole run's."""
         tests: dict[str, float] = {}
+        slow: set[str] = set()
         fixtures: Counter[str] = Counter()
         for each in self._workers:
             tests |= {_without_group(name): used for name, used in each["tests"].items()}
+            slow |= {_without_group(name) for name in each["slow"]}
             fixtures.update(each["fixtures"])
         if not tests or terminalreporter.config.option.collectonly:
             return
@@ -126,7 +133,7 @@ class Budget:
         for name, used in tests.items():
             files[name.partition("::")[0]] += used  # type: ignore[assignment]
         for name, used in fixtures.items():
-            files[name.partition(", for ")[2].partition("::")[0]] += used  # type: ignore[assignment]
+            files[name.partition(", for ")[2]] += used  # type: ignore[assignment]
         packages: Counter[str] = Counter()
         for file, used in files.items():
             packages["/".join(file.split("/")[: 3 if "speculative_engine" in file else 2])] += used
@@ -144,7 +151,11 @@ class Budget:
         compared = f", of {RUN_MINUTES:g} that the default tier may use" if self._tier == "default" else ""
         write(f"processor minutes of the whole run: {minutes:.1f}{compared}")
         if self._record:
-            self._durations.record({file: used for file, used in files.items() if file})
+            of_slow: Counter[str] = Counter()
+            for name in slow:
+                of_slow[name.partition("::")[0]] += tests[name]  # type: ignore[assignment]
+            default = {file: used - of_slow[file] for file, used in files.items()}
+            self._durations.record({} if self._tier == "slow" else default, dict(of_slow))
 
 
 def _without_group(name: str) -> str:

@@ -21,7 +21,8 @@ SERVICES = "services"
 class Groups:
     """The plugin that groups and orders tests."""
 
-    def __init__(self, durations: Durations) -> None:
+    def __init__(self, tier: str, durations: Durations) -> None:
+        self._tier = tier
         self._durations = durations
 
     @pytest.hookimpl(tryfirst=True)
@@ -31,7 +32,7 @@ class Groups:
         for item in items:
             groups[_group(item)].append(item)
         seconds = {
-            name: sum(self._durations.seconds(file) for file in {_file(item) for item in members})
+            name: sum(self._durations.seconds(file, self._tier) for file in {_file(item) for item in members})
             for name, members in groups.items()
         }
         for name, members in groups.items():

@@ -40,7 +40,7 @@ class Tiers:
             return True
         if self.tier == "quick":
             name = collection_path.relative_to(config.rootpath).as_posix()
-            if _PROCESSES_FILE.search(text) or self._durations.seconds(name) > QUICK_SECONDS:
+            if _PROCESSES_FILE.search(text) or self._durations.seconds(name, self.tier) > QUICK_SECONDS:
                 return True
         return None
 
