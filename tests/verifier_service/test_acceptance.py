@@ -15,7 +15,7 @@ from service_runtime.errors import ServiceError
 from service_runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS
 from tests.harness.drafter.in_process_drafter import InProcessDrafter
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, order, sampled
+from tests.harness.verifier.in_process_verifier import TOKENS, InProcessVerifier, order, sampled
 
 COUPLED = AcceptanceRule.ACCEPTANCE_RULE_COUPLED
 REJECTION = AcceptanceRule.ACCEPTANCE_RULE_REJECTION
@@ -42,7 +42,7 @@ async def test_rejection(verifier: InProcessVerifier, twin: InProcessDrafter) ->
     # The two distributions differ only in the cut to 32 tokens.
     assert stats.accepted_tokens > 0.6 * stats.draft_tokens > 6
     count = counts(verifier)[REJECTION]
-    assert (count.requests, count.tokens, count.accepted_tokens) == (1, 40, stats.accepted_tokens)
+    assert (count.requests, count.tokens, count.accepted_tokens) == (1, TOKENS, stats.accepted_tokens)
     assert verifier.state("twin:1").accepted_tokens == stats.accepted_tokens
 
 
@@ -51,7 +51,7 @@ async def test_only_trusted_drafters_draft_for_rejection(verifier: InProcessVeri
     verifier.engine.drafts_awaited = False
     output = await verifier.generate(ask(acceptance=REJECTION))
     assert output.finished.speculation.draft_tokens == 0
-    assert len(output.token_ids) == 40
+    assert len(output.token_ids) == TOKENS
     with pytest.raises(ServiceError, match="not trusted") as caught:
         await verifier.generate(ask(acceptance=REJECTION, drafter="twin:1"))
     assert [violation.field for violation in caught.value.field_violations] == ["speculation.drafter"]
@@ -69,7 +69,7 @@ async def test_trust_may_be_withdrawn(verifier: InProcessVerifier, twin: InProce
     assert verifier.state("twin:1").sequences == 0
     verifier.engine.drafts_awaited = False
     verifier.engine.go_on()
-    assert len((await running).token_ids) == 40
+    assert len((await running).token_ids) == TOKENS
     await verifier.pool.membership.attach("twin:1", "")
     assert not verifier.state("twin:1").trusted
 
@@ -117,7 +117,7 @@ async def test_lossy_rules(
     rule = TYPICAL if options.get("acceptance") == TYPICAL else THRESHOLD
     assert (stats.acceptance, stats.lossless) == (rule, False)
     assert {name: getattr(stats, name) for name in settled} == settled
-    assert len(output.token_ids) == 40
+    assert len(output.token_ids) == TOKENS
     drafter = verifier.state("stranger:1")
     assert (drafter.draft_tokens, drafter.accepted_tokens) == (0, 0)
     assert (drafter.lossy_draft_tokens, drafter.lossy_accepted_tokens) == (stats.draft_tokens, stats.accepted_tokens)
@@ -187,7 +187,7 @@ async def test_what_tokens_were_drawn_from(verifier: InProcessVerifier) -> None:
     verifier.network.listen("good:1", drafter.converse)
     await verifier.pool.membership.attach("good:1", "", trusted=True)
     output = await verifier.generate(ask(acceptance=REJECTION, drafter="good:1"))
-    assert len(output.token_ids) == 40
+    assert len(output.token_ids) == TOKENS
     assert not drafter.errors
     assert drafter.verdicts > 0
     assert drafter.opened[0].acceptance == REJECTION
@@ -239,7 +239,7 @@ async def test_what_cannot_be_is_refused_for_its_sequence_only(verifier: InProce
     verifier.network.listen("bad:1", drafter.converse)
     await verifier.pool.membership.attach("bad:1", "", trusted=True)
     output = await verifier.generate(ask(acceptance=REJECTION, drafter="bad:1"))
-    assert len(output.token_ids) == 40
+    assert len(output.token_ids) == TOKENS
     await verifier.until(lambda: drafter.errors)
     assert "MALFORMED_PROPOSAL" in str(drafter.errors[0].status.details[0].value)
     assert drafter.errors[0].status.message.startswith(f"{field}:")

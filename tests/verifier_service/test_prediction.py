@@ -22,16 +22,16 @@ class TestNoTokenDependsOnIt:
         right = expecting(Prediction(token_ids=plain.token_ids))
         output = await verifier.generate(order(sampling=sampling, speculation=right))
         assert output.token_ids == plain.token_ids
-        assert output.finished.speculation.steps < 15
+        assert output.finished.speculation.steps < 10
         assert [each.name for each in output.finished.speculation.drafters] == ["prediction"]
-        assert output.sources.count("prediction") > 25
+        assert output.sources.count("prediction") > 15
 
     async def test_a_half_right_one(self, verifier: InProcessVerifier, sampling: Any) -> None:
         plain = await verifier.plain(order(sampling=sampling))
-        edited = [*plain.token_ids[:15], 3, 3, *plain.token_ids[18:]]
+        edited = [*plain.token_ids[:7], 3, 3, *plain.token_ids[10:]]
         output = await verifier.generate(order(sampling=sampling, speculation=expecting(Prediction(token_ids=edited))))
         assert output.token_ids == plain.token_ids
-        assert output.sources[20:].count("prediction") > 5
+        assert output.sources[12:].count("prediction") > 5
 
     async def test_a_wrong_one(self, verifier: InProcessVerifier, sampling: Any) -> None:
         plain = await verifier.plain(order(sampling=sampling))
@@ -60,8 +60,8 @@ async def test_as_text(verifier: InProcessVerifier) -> None:
 async def test_a_resumed_request_goes_on_in_it(verifier: InProcessVerifier) -> None:
     plain = await verifier.plain(order())
     right = expecting(Prediction(token_ids=plain.token_ids))
-    rest = await verifier.generate(order(resume_token_ids=plain.token_ids[:17], speculation=right))
-    assert rest.token_ids == plain.token_ids[17:]
+    rest = await verifier.generate(order(resume_token_ids=plain.token_ids[:7], speculation=right))
+    assert rest.token_ids == plain.token_ids[7:]
     assert rest.sources.count("prediction") > 10
 
 

@@ -11,6 +11,7 @@ from service_runtime.errors import ServiceError
 from tests.harness.drafter.in_process_drafter import InProcessDrafter
 from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
+    TOKENS,
     InProcessVerifier,
     in_process_verifier,
     order,
@@ -53,20 +54,20 @@ async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) ->
 
 async def test_who_would_wait_too_long_is_refused_at_once(checkpoint: Path) -> None:
     async with in_process_verifier(checkpoint, max_sequences=2, max_waiting=100, max_wait_seconds=5.0) as verifier:
-        expected = await verifier.generate(order())
+        expected = await verifier.generate(order(max_tokens=40))
         verifier.engine.hold(2)
         # The engine assumes 40 tokens a request, two at a time, and 50 ms a step: one second per request.
-        requests = [asyncio.create_task(verifier.generate(order())) for _ in range(6)]
+        requests = [asyncio.create_task(verifier.generate(order(max_tokens=40))) for _ in range(6)]
         await verifier.until(lambda: verifier.verifier.status().waiting_requests == 4)
         with pytest.raises(ServiceError) as caught:
-            await verifier.generate(order(), remaining=2.0)
+            await verifier.generate(order(max_tokens=40), remaining=2.0)
         assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
         assert "the request's deadline" in caught.value.message
         assert caught.value.retry_after_seconds
         with pytest.raises(ServiceError) as caught:
             while len(requests) < 16:
                 verifier.verifier.check_room()
-                requests.append(asyncio.create_task(verifier.generate(order())))
+                requests.append(asyncio.create_task(verifier.generate(order(max_tokens=40))))
                 await verifier.until(lambda: len(verifier.verifier._requests) == len(requests))
         assert "--max-wait-seconds" in caught.value.message
         assert 6 <= len(requests) < 12
@@ -79,7 +80,7 @@ async def test_who_would_wait_too_long_is_refused_at_once(checkpoint: Path) -> N
 
 
 async def test_whoever_finds_nobody_is_let_in_whatever_the_deadline(verifier: InProcessVerifier) -> None:
-    assert len((await verifier.generate(order(), remaining=0.001)).token_ids) == 40
+    assert len((await verifier.generate(order(), remaining=0.001)).token_ids) == TOKENS
 
 
 async def test_draining_waits_for_the_last_request(verifier: InProcessVerifier) -> None:
@@ -92,7 +93,7 @@ async def test_draining_waits_for_the_last_request(verifier: InProcessVerifier) 
     verifier.engine.go_on()
     async with asyncio.timeout(PATIENCE):
         await draining
-        assert len((await request).token_ids) == 40
+        assert len((await request).token_ids) == TOKENS
 
 
 async def test_draining_hands_over_what_can_go_on_elsewhere(verifier: InProcessVerifier) -> None:
@@ -110,7 +111,7 @@ async def test_draining_hands_over_what_can_go_on_elsewhere(verifier: InProcessV
         assert caught.value.reason_name == "SHUTTING_DOWN"
         assert not draining.done()
         verifier.engine.go_on()
-        assert len((await other).token_ids) == 40
+        assert len((await other).token_ids) == TOKENS
         await draining
 
 

@@ -37,6 +37,8 @@ from verifier_service.running.running_request import RunningRequest
 from verifier_service.verifier import Verifier
 
 PROMPT = [5, 9, 14, 23, 42, 7]
+TOKENS = 24
+"""Tokens of a request that says nothing else."""
 
 Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]
 
@@ -359,7 +361,7 @@ def sampled() -> SamplingParams:
     return SamplingParams(temperature=1.2, top_p=0.95, seed=7)
 
 
-def order(prompt: list[int] | None = None, max_tokens: int = 24, **fields: Any) -> pb.GenerateRequest:
+def order(prompt: list[int] | None = None, max_tokens: int = TOKENS, **fields: Any) -> pb.GenerateRequest:
     """Returns a request that ignores the end of sequence by default."""
     fields = {"sampling": greedy(), "ignore_eos": True} | fields
     return pb.GenerateRequest(token_ids=pb.TokenIds(ids=prompt or PROMPT), max_tokens=max_tokens, **fields)

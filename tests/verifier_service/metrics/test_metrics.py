@@ -15,7 +15,7 @@ from service_runtime.errors import ServiceError
 from tests.harness.deploy.metrics_document import documented, served
 from tests.harness.drafter.in_process_drafter import InProcessDrafter
 from tests.harness.stand_ins.scripted_drafter import right
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, Output, order, sampled
+from tests.harness.verifier.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, Output, order, sampled
 from tests.harness.verifier.running import Running
 from verifier_service.metrics.collector import VerifierCollector
 
@@ -75,7 +75,7 @@ async def test_values_are_what_responses_say(
 ) -> None:
     await verifier.pool.membership.attach("twin:1", "good")
     await verifier.pool.membership.attach("stranger:1", "bad")
-    whole = await verifier.plain(order(max_tokens=24))
+    whole = await verifier.generate(order(speculation=SpeculationOptions(enabled=False)))
     typical = AcceptanceRule.ACCEPTANCE_RULE_TYPICAL
     lossy = SpeculationOptions(acceptance=typical, drafter="bad")
     requests = [
@@ -131,7 +131,7 @@ async def test_a_scrape_changes_nothing(verifier: InProcessVerifier, metrics: Me
     await verifier.generate(order())
     first, second = metrics.series(), metrics.series()
     assert first == second
-    assert metrics("generation_tokens_total") == metrics("generation_tokens_total") == 40
+    assert metrics("generation_tokens_total") == metrics("generation_tokens_total") == TOKENS
 
 
 async def test_how_requests_end(verifier: InProcessVerifier, metrics: Metrics) -> None:

@@ -11,7 +11,7 @@ from draftwire.v1.verifier_service_pb2 import ScoreRequest, ScoreResponse
 from service_runtime.errors import ServiceError
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
 from tests.harness.verifier.call_context import ONE
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
+from tests.harness.verifier.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, in_process_verifier, order
 from tests.harness.verifier.running import Running
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
@@ -104,7 +104,7 @@ async def test_requests_say_the_same_beside_it(scoring: InProcessVerifier) -> No
         beside = [asyncio.create_task(scored(scoring, ScoreRequest(token_ids=TEXT, top=4))) for _ in range(3)]
         scoring.engine.go_on()
         assert [await each for each in beside] == [alone] * 3
-    assert len(running.output.token_ids) == 40
+    assert len(running.output.token_ids) == TOKENS
 
 
 async def test_a_cancelled_call_frees_its_slots(scoring: InProcessVerifier) -> None:

@@ -23,6 +23,7 @@ from tests.harness.verifier.call_context import ONE
 from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     PROMPT,
+    TOKENS,
     InProcessVerifier,
     Output,
     greedy,
@@ -251,7 +252,7 @@ class TestMaxTime:
         output = await verifier.generate(request)
         verifier.engine.go_on()
         assert output.finished.finish_reason == pb.FINISH_REASON_DEADLINE
-        assert 0 < len(output.token_ids) < 40
+        assert 0 < len(output.token_ids) < TOKENS
         assert output.token_ids == plain.token_ids[: len(output.token_ids)]
         assert len(output.log_probs) == len(output.token_ids)
         await verifier.freed()
@@ -267,7 +268,7 @@ class TestMaxTime:
             assert (output.finished.finish_reason, output.token_ids) == (pb.FINISH_REASON_DEADLINE, [])
             assert output.finished.usage.completion_tokens == 0
             verifier.engine.go_on()
-            assert len((await first).token_ids) == 40
+            assert len((await first).token_ids) == TOKENS
 
     async def test_a_request_in_time_ends_as_ever(self, verifier: InProcessVerifier) -> None:
         request = order(max_tokens=5)
