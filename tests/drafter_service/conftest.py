@@ -20,11 +20,11 @@ from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.startup_error import StartupError
 from service_runtime.rpc.in_process_stream import in_process_call
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.loading import step_timing
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from tests.harness.drafter.verifier_side import VerifierSide
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
+from tests.harness.verifier.fixtures import timed_twice  # noqa: F401
 from tests.harness.waiting import PATIENCE
 
 
@@ -32,12 +32,6 @@ from tests.harness.waiting import PATIENCE
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengthens the time limit, so that a test fails if a change waits until the limit unnecessarily."""
     monkeypatch.setattr(model_changes, "_MOVE_SECONDS", 10 * PATIENCE)
-
-
-@pytest.fixture(autouse=True)
-def timed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loaded model's steps are timed that often, which is most of a tiny model's load."""
-    monkeypatch.setattr(step_timing, "_MOST_TIMES", 2)
 
 
 @pytest.fixture(scope="session")

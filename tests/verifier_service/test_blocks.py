@@ -19,7 +19,15 @@ from speculative_engine.drafters.dflash.dflash_files import dflash_model, featur
 from tests.harness.models.dflash_training import train_dflash
 from tests.harness.models.eagle_checkpoints import change_config
 from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
-from tests.harness.verifier.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
+from tests.harness.verifier.in_process_verifier import (
+    PATIENCE,
+    TOKENS,
+    InProcessVerifier,
+    Output,
+    greedy,
+    order,
+    sampled,
+)
 
 WINDOW = 32
 
@@ -66,41 +74,33 @@ async def test_no_token_depends_on_it(
         assert announced.window == fields.get("feature_window", WINDOW)
         assert changes.serving.hello.model.architecture == "Dflash"
         for sampling in (greedy(), sampled()):
-            requests = [order(prompt, 40, sampling=sampling, speculation=FORCED) for prompt in PROMPTS]
+            requests = [order(prompt, 16, sampling=sampling, speculation=FORCED) for prompt in PROMPTS]
             plain = [await verifier.plain(request) for request in requests]
             await verifier.pool.membership.attach(REMOTE, "")
             outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
             assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
             drafter = verifier.state(REMOTE)
-            assert drafter.draft_tokens > 50
+            assert drafter.draft_tokens > 15
             assert not drafter.last_error.code
             await verifier.pool.changes.detach(REMOTE)
         await verifier.until(lambda: changes.sequences == 0)
         await verifier.until(lambda: changes.slots()[0] == 0)
 
 
-async def test_one_that_knows_the_texts_saves_steps(
-    verifier: InProcessVerifier, checkpoint: Path, tmp_path: Path
-) -> None:
-    """In a service, and swapped with itself in the verifier while a request runs."""
-    base = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    documents = [
-        base.generate(torch.tensor([prompt]), max_new_tokens=60, do_sample=False, pad_token_id=0)[0].tolist()
-        for prompt in PROMPTS
-    ]
-    directory = train_dflash(base, documents, tmp_path)
-    changes = ModelChanges(settings_of(directory, checkpoint), Shutdown(), load_drafter)
-    request = order(max_tokens=60, speculation=FORCED)
+async def check_a_request(verifier: InProcessVerifier, checkpoint: Path, drafter: Path, *, accepted: int) -> None:
+    """No token depends on a drafter in a service, nor on swaps with itself in the verifier while a request runs."""
+    changes = ModelChanges(settings_of(drafter, checkpoint), Shutdown(), load_drafter)
+    request = order(max_tokens=60 if accepted else TOKENS, speculation=FORCED)
     plain = await verifier.plain(request)
     async with changes.running():
         listen(verifier, REMOTE, changes)
         verifier.engine.drafts_awaited = True
         await verifier.pool.membership.attach(REMOTE, "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
-        assert verifier.state(REMOTE).accepted_tokens > 15
+        assert verifier.state(REMOTE).accepted_tokens >= accepted
         verifier.engine.drafts_awaited = False
         verifier.engine.hold(3)
-        output, places = Output(), [REMOTE, f"local:dflash?model={directory}"]
+        output, places, moved = Output(), [REMOTE, f"local:dflash?model={drafter}"], 0
         async with asyncio.timeout(PATIENCE), verifier.running(request) as running:
             async for event in running.events():
                 output.take(event)
@@ -109,9 +109,30 @@ async def test_one_that_knows_the_texts_saves_steps(
                     while not swap.done():
                         verifier.engine.hold(1)  # the service's drafter has caught up when it has features
                         await asyncio.sleep(0.02)
+                    moved += swap.result()[1]
                     places.reverse()
                     verifier.engine.hold(3)
         assert output.token_ids == plain.token_ids
+        assert moved >= 2
+
+
+async def test_one_that_is_swapped_changes_no_token(
+    verifier: InProcessVerifier, dflash: Path, checkpoint: Path
+) -> None:
+    await check_a_request(verifier, checkpoint, dflash, accepted=0)
+
+
+@pytest.mark.slow
+class TestTrained:
+    async def test_one_that_knows_the_texts_saves_steps(
+        self, verifier: InProcessVerifier, checkpoint: Path, tmp_path: Path
+    ) -> None:
+        base = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+        documents = [
+            base.generate(torch.tensor([prompt]), max_new_tokens=60, do_sample=False, pad_token_id=0)[0].tolist()
+            for prompt in PROMPTS
+        ]
+        await check_a_request(verifier, checkpoint, train_dflash(base, documents, tmp_path), accepted=16)
 
 
 def test_what_a_checkpoint_leaves_to_its_target_needs_a_target(dflash: Path) -> None:

@@ -30,9 +30,9 @@ SAMPLINGS = {"greedy": greedy(), "sampled": sampled(), "T 0.8": SamplingParams(t
 async def test_drafters_change_no_token(
     verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter, name: str
 ) -> None:
-    request = order(max_tokens=48, sampling=SAMPLINGS[name])
+    request = order(sampling=SAMPLINGS[name])
     plain = await verifier.generate(request)
-    assert len(plain.token_ids) == 48
+    assert len(plain.token_ids) == TOKENS
     assert plain.finished.speculation.draft_tokens == 0
     for address in ("twin:1", "stranger:1"):
         await verifier.pool.membership.attach(address, "drafter")
@@ -43,7 +43,7 @@ async def test_drafters_change_no_token(
         assert stats.draft_tokens > 0
         if address == "twin:1":
             assert stats.accepted_tokens == sum(source == "drafter" for source in output.sources) > 0
-            assert stats.steps == 48 - stats.accepted_tokens
+            assert stats.steps == TOKENS - stats.accepted_tokens
         await verifier.pool.changes.detach("drafter")
 
 
@@ -51,8 +51,8 @@ async def test_many_at_once_and_each_alone(
     verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
 ) -> None:
     requests = [
-        order([index + 3, 40, 2 * index + 5], max_tokens=24, sampling=sampling)
-        for index, sampling in enumerate([*SAMPLINGS.values()] * 4)
+        order([index + 3, 40, 2 * index + 5], max_tokens=16, sampling=sampling)
+        for index, sampling in enumerate([*SAMPLINGS.values()] * 3)
     ]
     alone = [await verifier.plain(request) for request in requests]
     await verifier.pool.membership.attach("twin:1", "")

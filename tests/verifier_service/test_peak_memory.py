@@ -10,6 +10,8 @@ import pytest
 from speculative_engine.kernels.library import library
 from tests.harness.checkout import MODELS, ROOT
 
+pytestmark = pytest.mark.slow
+
 _OWN = 400
 """Megabytes for Python, torch, transformers, and the service itself."""
 

@@ -50,14 +50,14 @@ async def translating(
 @pytest.mark.parametrize("name", SAMPLINGS)
 async def test_it_changes_no_token(verifier: InProcessVerifier, translating: InProcessDrafter, name: str) -> None:
     """A random target generates arbitrary bytes, including parts of characters."""
-    request = order(PROMPT, max_tokens=48, sampling=SAMPLINGS[name])
-    plain = await verifier.generate(request)
+    request = order(PROMPT, max_tokens=24, sampling=SAMPLINGS[name])
+    plain = await verifier.plain(request)
     await verifier.pool.membership.attach("translating:1", "drafter")
     output = await verifier.generate(request)
     assert (output.token_ids, output.text) == (plain.token_ids, plain.text)
     assert output.finished.speculation.draft_tokens > 0
-    together = await asyncio.gather(*(verifier.generate(request) for _ in range(3)))
-    assert [each.token_ids for each in together] == [plain.token_ids] * 3
+    together = await asyncio.gather(*(verifier.generate(request) for _ in range(2)))
+    assert [each.token_ids for each in together] == [plain.token_ids] * 2
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)

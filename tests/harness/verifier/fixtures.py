@@ -9,6 +9,7 @@ import pytest
 
 from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.standing.pause_policy import PausePolicy
+from speculative_engine.loading import step_timing
 from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
@@ -22,6 +23,7 @@ __all__ = [
     "patient",
     "scripted_drafters_found_nothing_wrong",
     "stranger",
+    "timed_twice",
     "tireless",
     "twin",
     "verifier",
@@ -97,6 +99,12 @@ def scripted_drafters_found_nothing_wrong() -> Iterator[None]:
 def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafters are told of each step whatever they bring: tests wait for what they draft, and some draft badly."""
     monkeypatch.setattr(PausePolicy, "paused", False)
+
+
+@pytest.fixture(autouse=True)
+def timed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded model's steps are timed that often, which is most of a tiny model's load."""
+    monkeypatch.setattr(step_timing, "_MOST_TIMES", 2)
 
 
 @pytest.fixture(autouse=True)

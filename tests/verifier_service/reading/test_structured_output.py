@@ -14,6 +14,7 @@ from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
+from speculative_engine.logits import grammar_trial
 from tests.harness.drafter.in_process_drafter import in_process_drafter
 from tests.harness.hostile_forms import long_names, patterns
 from tests.harness.verifier.in_process_verifier import (
@@ -26,9 +27,12 @@ from tests.harness.verifier.in_process_verifier import (
 )
 from tests.harness.verifier.json_schemas import SCHEMAS, record, text
 
+pytestmark = pytest.mark.processes  # forms are tried in one
+
 MODELS = Path(__file__).resolve().parents[3] / "models"
 STOP, LENGTH = FinishReason.FINISH_REASON_STOP, FinishReason.FINISH_REASON_LENGTH
 PROMPT = "# The configuration as JSON:\nconfig = "
+SHORT = record({"level": {"enum": ["debug", "größer"]}, "on": {"type": "boolean"}})
 FORM = record({"name": text(10), "level": {"enum": ["debug", "warning"]}, "on": {"type": "boolean"}})
 
 
@@ -67,19 +71,49 @@ def ahead(form: dict[str, Any], on: bool) -> StructuredOutput:
     return StructuredOutput(json_schema=json.dumps(form), jump_ahead=on)
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-async def test_values_that_the_schema_allows(bundled: InProcessVerifier, name: str) -> None:
+KINDS = (
+    "flat", "optional properties", "enum", "array bounds", "multipleOf", "unicode", "pattern", "recursion", "anyOf",
+    "oneOf by a tag", "patternProperties", "tuple",
+)  # fmt: skip
+"""Schemas that between them have objects, arrays, numbers, texts, references and alternatives."""
+
+
+async def check_values(bundled: InProcessVerifier, name: str, *requests: Any) -> None:
+    """The requests' values are allowed by a schema, and the same without jumping ahead."""
     schema = SCHEMAS[name]
-    for request in (
-        asking(bundled, schema, sampling=greedy()),
-        *(asking(bundled, schema, sampling=warm(seed)) for seed in (1, 2)),
-        asking(bundled, schema, sampling=warm(3), ignore_eos=True),
-    ):
+    for request in requests:
         output = await bundled.generate(request)
         assert output.finished.finish_reason == STOP, output.text
         value = json.loads(output.text)
         assert jsonschema_rs.is_valid(schema, value), output.text
         assert (await bundled.plain(request)).token_ids == output.token_ids
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_values_that_the_schema_allows(bundled: InProcessVerifier, name: str) -> None:
+    await check_values(bundled, name, asking(bundled, SCHEMAS[name], sampling=warm(3), ignore_eos=True))
+
+
+async def test_values_end_by_themselves(bundled: InProcessVerifier) -> None:
+    await check_values(
+        bundled,
+        "flat",
+        asking(bundled, SCHEMAS["flat"], sampling=greedy()),
+        asking(bundled, SCHEMAS["flat"], sampling=warm(1)),
+    )
+
+
+@pytest.mark.slow
+class TestEverySchema:
+    @pytest.mark.parametrize("name", SCHEMAS)
+    async def test_values_that_the_schema_allows(self, bundled: InProcessVerifier, name: str) -> None:
+        await check_values(
+            bundled,
+            name,
+            asking(bundled, SCHEMAS[name], sampling=greedy()),
+            *(asking(bundled, SCHEMAS[name], sampling=warm(seed)) for seed in (1, 2)),
+            asking(bundled, SCHEMAS[name], sampling=warm(3), ignore_eos=True),
+        )
 
 
 OTHERS: dict[str, tuple[StructuredOutput, str]] = {
@@ -96,16 +130,28 @@ OTHERS: dict[str, tuple[StructuredOutput, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("ignore_eos", [False, True])
-async def test_other_forms(bundled: InProcessVerifier, name: str, ignore_eos: bool) -> None:
+async def check_other_form(bundled: InProcessVerifier, name: str, ignore_eos: bool, *samplings: Any) -> None:
     form, expression = OTHERS[name]
-    for sampling in (greedy(), warm(1), warm(2), warm(3)):
+    for sampling in samplings:
         request = asking(bundled, form, sampling=sampling, ignore_eos=ignore_eos)
         output = await bundled.generate(request)
         assert output.finished.finish_reason == STOP
         assert re.fullmatch(expression, output.text), output.text
         assert (await bundled.plain(request)).token_ids == output.token_ids
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("ignore_eos", [False, True])
+async def test_other_forms(bundled: InProcessVerifier, name: str, ignore_eos: bool) -> None:
+    await check_other_form(bundled, name, ignore_eos, warm(1) if ignore_eos else greedy())
+
+
+@pytest.mark.slow
+class TestOtherFormsAndSeeds:
+    @pytest.mark.parametrize("name", OTHERS)
+    @pytest.mark.parametrize("ignore_eos", [False, True])
+    async def test_other_forms(self, bundled: InProcessVerifier, name: str, ignore_eos: bool) -> None:
+        await check_other_form(bundled, name, ignore_eos, greedy(), warm(1), warm(2), warm(3))
 
 
 async def test_any_object(bundled: InProcessVerifier) -> None:
@@ -120,25 +166,33 @@ async def test_any_object(bundled: InProcessVerifier) -> None:
     assert finished
 
 
-class TestNoTokenDependsOnDrafters:
+async def check_none_and_many(drafted: InProcessVerifier, sampling: Any, *forms: dict[str, Any]) -> None:
+    """The tokens of forms are the same without drafters, with one and with two, jumping ahead or not."""
+    requests = [asking(drafted, ahead(form, on), sampling=sampling) for form in forms for on in (True, False)]
+    plain = [(await drafted.plain(request)).token_ids for request in requests]
+    assert plain[::2] == plain[1::2]
+    assert [(await drafted.generate(request)).token_ids for request in requests] == plain
+    await drafted.pool.membership.attach("draft:1", "")
+    drafted.engine.drafts_awaited = True
+    assert [(await drafted.generate(request)).token_ids for request in requests] == plain
+    await drafted.pool.membership.attach("local:ngram?min=1", "")
+    for request in requests:
+        request.speculation.drafters = 2
+    outputs = await asyncio.gather(*(drafted.generate(request) for request in requests))
+    assert [output.token_ids for output in outputs] == plain
+
+
+@pytest.mark.slow
+class TestNoTokenOfSeveralFormsDependsOnDrafters:
     @pytest.mark.parametrize("sampling", [greedy(), warm()], ids=["greedy", "sampled"])
     async def test_none_and_many(self, drafted: InProcessVerifier, sampling: Any) -> None:
-        requests = [
-            asking(drafted, ahead(form, on), sampling=sampling)
-            for form in (FORM, SCHEMAS["recursion"], SCHEMAS["unicode"])
-            for on in (True, False)
-        ]
-        plain = [(await drafted.plain(request)).token_ids for request in requests]
-        assert plain[::2] == plain[1::2]
-        assert [(await drafted.generate(request)).token_ids for request in requests] == plain
-        await drafted.pool.membership.attach("draft:1", "")
-        drafted.engine.drafts_awaited = True
-        assert [(await drafted.generate(request)).token_ids for request in requests] == plain
-        await drafted.pool.membership.attach("local:ngram?min=1", "")
-        for request in requests:
-            request.speculation.drafters = 2
-        outputs = await asyncio.gather(*(drafted.generate(request) for request in requests))
-        assert [output.token_ids for output in outputs] == plain
+        await check_none_and_many(drafted, sampling, FORM, SCHEMAS["recursion"], SCHEMAS["unicode"])
+
+
+class TestNoTokenDependsOnDrafters:
+    @pytest.mark.parametrize(("sampling", "form"), [(greedy(), SHORT), (warm(), SHORT)], ids=["greedy", "sampled"])
+    async def test_none_and_many(self, drafted: InProcessVerifier, sampling: Any, form: dict[str, Any]) -> None:
+        await check_none_and_many(drafted, sampling, form)
 
     @pytest.mark.parametrize("on", [True, False])
     async def test_a_swap_in_the_middle(self, drafted: InProcessVerifier, on: bool) -> None:
@@ -206,8 +260,8 @@ async def test_what_the_form_forbids_is_not_verified(drafted: InProcessVerifier)
 
 
 async def test_a_batch_gives_what_each_gives_alone(drafted: InProcessVerifier) -> None:
-    forms = [FORM, None, SCHEMAS["recursion"], OTHERS["regex"][0], None, FORM, SCHEMAS["tuple"], OTHERS["choice"][0]]
-    requests = [asking(drafted, form, sampling=warm(seed), max_tokens=60) for seed, form in enumerate(forms)]
+    forms = [FORM, None, SCHEMAS["recursion"], OTHERS["regex"][0], OTHERS["choice"][0]]
+    requests = [asking(drafted, form, sampling=warm(seed), max_tokens=30) for seed, form in enumerate(forms)]
     alone = [(await drafted.plain(request)).token_ids for request in requests]
     await drafted.pool.membership.attach("draft:1", "")
     together = await asyncio.gather(*(drafted.generate(request) for request in requests))
@@ -238,7 +292,7 @@ class TestItsEnd:
 class TestResuming:
     async def test_the_rest_is_the_rest(self, bundled: InProcessVerifier) -> None:
         whole = await bundled.generate(asking(bundled, FORM, sampling=warm()))
-        for length in range(0, len(whole.token_ids), 3):
+        for length in (0, 1, 5, len(whole.token_ids) // 2, len(whole.token_ids) - 1):
             request = asking(bundled, FORM, sampling=warm(), resume_token_ids=whole.token_ids[:length])
             assert (await bundled.generate(request)).token_ids == whole.token_ids[length:]
 
@@ -293,11 +347,19 @@ SLOW_AND_LARGE = StructuredOutput(json_schema=long_names("$id"))
 SLOW_AND_SMALL = StructuredOutput(json_schema=patterns())
 
 
+@pytest.fixture
+def little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forms get less processor time than by default, and those that take too long exceed it as well."""
+    monkeypatch.setattr(grammar_trial, "MOST_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("little_time")
 @pytest.mark.parametrize("form", [SLOW_AND_LARGE, SLOW_AND_SMALL], ids=["large", "small"])
 async def test_a_form_that_takes_too_much(bundled: InProcessVerifier, form: StructuredOutput) -> None:
     assert await refusal(bundled, asking(bundled, form)) == ("structured_output.json_schema", "INVALID_FIELD")
 
 
+@pytest.mark.usefixtures("little_time")
 async def test_one_that_asks_for_slow_forms_does_not_hold_up_others(
     bundled: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
