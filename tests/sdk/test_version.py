@@ -98,37 +98,6 @@ def test_a_tree_without_git_says_that_it_does_not_know(checkout: Path, tmp_path:
 
 
 @needs_git
-def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(checkout: Path, tmp_path: Path) -> None:
-    """What pip makes of a checkout, or of an address of its repository: the SDK."""
-    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path)
-    run(*build, "--sdist", "--wheel", checkout, place=tmp_path)
-    (archive,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
-    known = hatch_version(checkout)
-    assert archive.name == f"draftwire-{known}.tar.gz"
-    assert wheel.name == f"draftwire-{known}-py3-none-any.whl"
-    with tarfile.open(archive) as opened:
-        names = [name.partition("/")[2] for name in opened.getnames()]
-        opened.extractall(tmp_path / "out", filter="data")
-    assert not [name for name in names if name.startswith(("models/", "tests/", "benchmarks/", "docs/", "gateway/"))]
-    assert {"protos/draftwire/v1/verifier_service.proto", "draftwire/version.txt"} <= set(names)
-    (source,) = (tmp_path / "out").iterdir()
-    again = tmp_path / "again"
-    run(*build[:-1], again, "--wheel", source, place=tmp_path)
-    (second,) = again.glob("*.whl")
-    assert second.name == wheel.name
-    for each in (wheel, second):
-        with zipfile.ZipFile(each) as opened_wheel:
-            assert opened_wheel.read("draftwire/version.txt").decode().strip() == known
-            assert {name.partition("/")[0] for name in opened_wheel.namelist()} == {
-                "draftwire",
-                f"draftwire-{known}.dist-info",
-            }
-            opened_wheel.extractall(tmp_path / each.parent.name)
-        code = "import draftwire.version as v; print(v.__version__)"
-        assert run(sys.executable, "-c", code, place=tmp_path / each.parent.name) == known
-
-
-@needs_git
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_make_follows_git(checkout: Path, tmp_path: Path) -> None:
     place = tmp_path / "followed"
@@ -175,3 +144,40 @@ def test_the_range_of_torch_is_what_is_tested() -> None:
     assert not allowed.contains(f"{major}.{minor - 1}.0")
     guide = (ROOT / "docs/getting-started.md").read_text()
     assert f'pip install "{wanted}" --index-url https://download.pytorch.org/whl/cpu' in guide
+
+
+@pytest.mark.slow
+class TestWheels:
+    @needs_git
+    def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(
+        self, checkout: Path, tmp_path: Path
+    ) -> None:
+        """What pip makes of a checkout, or of an address of its repository: the SDK."""
+        build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path)
+        run(*build, "--sdist", "--wheel", checkout, place=tmp_path)
+        (archive,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
+        known = hatch_version(checkout)
+        assert archive.name == f"draftwire-{known}.tar.gz"
+        assert wheel.name == f"draftwire-{known}-py3-none-any.whl"
+        with tarfile.open(archive) as opened:
+            names = [name.partition("/")[2] for name in opened.getnames()]
+            opened.extractall(tmp_path / "out", filter="data")
+        assert not [
+            name for name in names if name.startswith(("models/", "tests/", "benchmarks/", "docs/", "gateway/"))
+        ]
+        assert {"protos/draftwire/v1/verifier_service.proto", "draftwire/version.txt"} <= set(names)
+        (source,) = (tmp_path / "out").iterdir()
+        again = tmp_path / "again"
+        run(*build[:-1], again, "--wheel", source, place=tmp_path)
+        (second,) = again.glob("*.whl")
+        assert second.name == wheel.name
+        for each in (wheel, second):
+            with zipfile.ZipFile(each) as opened_wheel:
+                assert opened_wheel.read("draftwire/version.txt").decode().strip() == known
+                assert {name.partition("/")[0] for name in opened_wheel.namelist()} == {
+                    "draftwire",
+                    f"draftwire-{known}.dist-info",
+                }
+                opened_wheel.extractall(tmp_path / each.parent.name)
+            code = "import draftwire.version as v; print(v.__version__)"
+            assert run(sys.executable, "-c", code, place=tmp_path / each.parent.name) == known

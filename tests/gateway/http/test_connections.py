@@ -72,25 +72,6 @@ def test_a_client_that_leaves_before_the_first_token(gateway: GatewayProcess, fa
     assert fake.is_idle()
 
 
-def test_a_client_that_reads_slowly_gets_it_all_and_holds_nothing_up(
-    gateway: GatewayProcess, fake: TellingVerifier
-) -> None:
-    connection = post(gateway, BODY | {"stream": True, "max_tokens": 20_000, "n": 1})
-    time.sleep(1.5)
-    assert httpx.get(f"{gateway.url}/v1/models", timeout=PATIENCE).status_code == 200
-    received = bytearray()
-    while b"[DONE]" not in received[-200:]:
-        received += connection.recv(65536)
-    connection.close()
-    parts = [
-        json.loads(line.removeprefix(b"data: "))
-        for line in bytes(received).replace(b"\r\n", b"\n").split(b"\n")
-        if line.startswith(b"data: {")
-    ]
-    text = "".join(choice["text"] for part in parts for choice in part["choices"])
-    assert text == text_of(expected_ids(1, 20_000))
-
-
 async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> None:
     settings = GatewaySettings(verifier=(fake.address,), request_seconds=0.5)
     app = make_app(settings, ApiKeys([]))
@@ -269,3 +250,24 @@ def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, s
             return False  # the previous connection was still open, so `held` was refused instead
 
     sometimes(turned_away, "the second one is turned away")
+
+
+@pytest.mark.slow
+class TestALongAnswer:
+    def test_a_client_that_reads_slowly_gets_it_all_and_holds_nothing_up(
+        self, gateway: GatewayProcess, fake: TellingVerifier
+    ) -> None:
+        connection = post(gateway, BODY | {"stream": True, "max_tokens": 20_000, "n": 1})
+        time.sleep(1.5)
+        assert httpx.get(f"{gateway.url}/v1/models", timeout=PATIENCE).status_code == 200
+        received = bytearray()
+        while b"[DONE]" not in received[-200:]:
+            received += connection.recv(65536)
+        connection.close()
+        parts = [
+            json.loads(line.removeprefix(b"data: "))
+            for line in bytes(received).replace(b"\r\n", b"\n").split(b"\n")
+            if line.startswith(b"data: {")
+        ]
+        text = "".join(choice["text"] for part in parts for choice in part["choices"])
+        assert text == text_of(expected_ids(1, 20_000))

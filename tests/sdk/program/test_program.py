@@ -59,27 +59,6 @@ def test_every_script_leads_to_a_function() -> None:
         assert callable(getattr(importlib.import_module(module), function))
 
 
-@pytest.mark.parametrize(("program", "module"), PROGRAMS.items())
-def test_it_has_a_name_and_a_version(program: str, module: str, script: Path) -> None:
-    by_module, by_script = run("-m", module, "--version"), run(str(script / program), "--version")
-    assert by_module.stdout == f"python -m {module} {__version__}\n", by_module.stderr
-    assert by_script.stdout == f"{program} {__version__}\n", by_script.stderr
-    assert run(str(script / program), "--help").stdout.startswith(f"usage: {program} [-h] [--version]")
-
-
-@pytest.mark.parametrize("module", PROGRAMS.values())
-def test_a_wrong_flag_is_one_line_with_the_likeliest(module: str) -> None:
-    wrong = run("-m", module, "--listn", "127.0.0.1:0")
-    assert wrong.returncode == 2
-    assert wrong.stderr == (
-        f"python -m {module}: there is no flag --listn; did you mean --listen (all flags: python -m {module} --help)\n"
-    )
-    assert run("-m", module, "--log-level").stderr == (
-        f"python -m {module}: argument --log-level: expected one argument (all flags: python -m {module} --help)\n"
-    )
-    assert "there is no argument here" in run("-m", module, "here").stderr
-
-
 @pytest.mark.parametrize(
     ("module", "extra", "missing"),
     [
@@ -111,3 +90,26 @@ def test_a_gateway_whose_port_is_taken_ends_as_the_services_do() -> None:
     assert done.returncode == 1
     assert "address already in use" in done.stderr and "Traceback" not in done.stderr
     assert "starting" in done.stderr.splitlines()[0]
+
+
+@pytest.mark.slow
+class TestPrograms:
+    @pytest.mark.parametrize(("program", "module"), PROGRAMS.items())
+    def test_it_has_a_name_and_a_version(self, program: str, module: str, script: Path) -> None:
+        by_module, by_script = run("-m", module, "--version"), run(str(script / program), "--version")
+        assert by_module.stdout == f"python -m {module} {__version__}\n", by_module.stderr
+        assert by_script.stdout == f"{program} {__version__}\n", by_script.stderr
+        assert run(str(script / program), "--help").stdout.startswith(f"usage: {program} [-h] [--version]")
+
+    @pytest.mark.parametrize("module", PROGRAMS.values())
+    def test_a_wrong_flag_is_one_line_with_the_likeliest(self, module: str) -> None:
+        wrong = run("-m", module, "--listn", "127.0.0.1:0")
+        assert wrong.returncode == 2
+        assert wrong.stderr == (
+            f"python -m {module}: there is no flag --listn; did you mean --listen "
+            f"(all flags: python -m {module} --help)\n"
+        )
+        assert run("-m", module, "--log-level").stderr == (
+            f"python -m {module}: argument --log-level: expected one argument (all flags: python -m {module} --help)\n"
+        )
+        assert "there is no argument here" in run("-m", module, "here").stderr

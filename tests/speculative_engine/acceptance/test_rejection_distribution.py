@@ -25,7 +25,7 @@ from tests.harness.engine.engines import engine_of, packed, plain_logits, tiny_m
 TOKENS = 6
 PROMPT = [3, 4, 5, 3, 4]
 LENGTH = 3
-REQUESTS, AT_ONCE = 256, 64
+REQUESTS, AT_ONCE = 512, 64
 """Requests of a test in the default tier, and how many run at once."""
 MANY = 1024
 REJECTION = Acceptance(RuleName.REJECTION)
