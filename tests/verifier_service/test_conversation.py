@@ -126,7 +126,7 @@ async def test_a_drafter_that_is_killed_within_a_request(verifier: InProcessVeri
 
 
 async def test_a_drafter_that_comes_back_drafts_again(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
-    request = order(max_tokens=80)
+    request = order(max_tokens=50)
     plain = await verifier.plain(request)
     await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.hold(3)
@@ -183,7 +183,7 @@ async def test_requests_beyond_the_engines_room_wait_and_are_drafted_for(
     async with in_process_drafter(checkpoint) as drafter, in_process_verifier(checkpoint, max_sequences=2) as verifier:
         verifier.network.listen("twin:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
-        requests = [order([index + 3, 8], max_tokens=20, sampling=sampled()) for index in range(5)]
+        requests = [order([index + 3, 8], max_tokens=12, sampling=sampled()) for index in range(5)]
         alone = [await verifier.plain(request) for request in requests]
         await verifier.pool.membership.attach("twin:1", "")
         together = await asyncio.gather(*(verifier.generate(request) for request in requests))
@@ -226,7 +226,7 @@ class TestOptions:
         await verifier.pool.membership.attach("twin:1", "a")
         await verifier.pool.membership.attach("stranger:1", "b")
         for name in ("b", "a", "b"):
-            output = await verifier.generate(order(speculation=SpeculationOptions(drafter=name)))
+            output = await verifier.generate(order(max_tokens=8, speculation=SpeculationOptions(drafter=name)))
             assert [each.name for each in output.finished.speculation.drafters] == [name]
 
     async def test_at_most_so_many_draft_tokens_a_step(
@@ -276,8 +276,8 @@ class TestOptions:
 
     async def test_the_end_of_the_sequence_within_a_tree(self, checkpoint: Path, verifier: InProcessVerifier) -> None:
         """Tokens after the end of the sequence are neither reported nor counted, whichever drafter drafted them."""
-        hot = SamplingParams(temperature=4.0, seed=3)
-        request = order(max_tokens=200, sampling=hot, ignore_eos=False)
+        hot = SamplingParams(temperature=4.0, seed=6)
+        request = order(max_tokens=60, sampling=hot, ignore_eos=False)
         plain = await verifier.plain(request)
         assert plain.finished.finish_reason == FinishReason.FINISH_REASON_STOP, "choose another seed"
         async with in_process_drafter(checkpoint) as drafter:

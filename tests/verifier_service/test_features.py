@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from drafter_pool.drafter.feature_check import check_features
+from drafter_pool.standing import standings
 from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
@@ -253,9 +254,10 @@ def test_a_service_quantises_the_layer(eagle: Path, checkpoint: Path, weights: s
 
 
 async def test_a_model_change_ends_its_features(
-    verifier: InProcessVerifier, remote: ModelChanges, checkpoint: Path, eagle: Path
+    verifier: InProcessVerifier, remote: ModelChanges, checkpoint: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To a draft model, which reads none, and back."""
+    monkeypatch.setattr(standings, "REPLACEMENT_SECONDS", 0.0)
     await verifier.pool.membership.attach(REMOTE, "")
     request = order(max_tokens=8, speculation=FORCED, prefix_cache=False)
     plain = await verifier.plain(request)

@@ -52,11 +52,11 @@ async def test_a_request_that_goes_on_elsewhere_finds_its_output(verifier: InPro
 async def test_conversations_say_the_same(
     verifier: InProcessVerifier, twin: InProcessDrafter, address: str | None, sampling: Any
 ) -> None:
-    """Four conversations at once, of two turns each, that begin with the same tokens."""
+    """Three conversations at once, of two turns each, that begin with the same tokens."""
     if address is not None:
         await verifier.pool.membership.attach(address, "")
     verifier.engine.drafts_awaited = address == "twin:1"
-    turns = [order([*LONG, 60 + number], 20, sampling=sampling) for number in range(4)]
+    turns = [order([*LONG, 60 + number], 10, sampling=sampling) for number in range(3)]
     for turn in range(2):
         outputs = await asyncio.gather(*(verifier.generate(request) for request in turns))
         found = [output.finished.usage.cached_tokens for output in outputs]
@@ -64,9 +64,9 @@ async def test_conversations_say_the_same(
             assert output.token_ids == (await verifier.plain(request)).token_ids
             request.token_ids.ids.extend([*output.token_ids, 7, 8])
         if turn:
-            assert found == [200 + 1 + 20 - 1] * 4
+            assert found == [200 + 1 + 10 - 1] * 3
         else:
-            assert found[0] == 0 and found[1:] == [200] * 3, "they waited for the first one"
+            assert found[0] == 0 and found[1:] == [200] * 2, "they waited for the first one"
 
 
 async def test_room_for_others_is_made_of_it(checkpoint: Path) -> None:

@@ -34,12 +34,15 @@ async def verifier(target: Path) -> AsyncIterator[InProcessVerifier]:
         yield made
 
 
-@pytest.fixture(params=["draft", "fallback"])
-async def translating(
-    verifier: InProcessVerifier, target: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[InProcessDrafter]:
+@pytest.fixture(scope="module", params=["draft", "fallback"])
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A draft model with another tokenizer."""
+    return write_byte_checkpoint(tmp_path_factory.mktemp("draft"), request.param)
+
+
+@pytest.fixture
+async def translating(verifier: InProcessVerifier, target: Path, checkpoint: Path) -> AsyncIterator[InProcessDrafter]:
     """A drafter with another tokenizer, at `translating`."""
-    checkpoint = write_byte_checkpoint(tmp_path / "draft", request.param)
     async with in_process_drafter(checkpoint, target_tokenizer=str(target)) as drafter:
         verifier.network.listen("translating:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
@@ -64,7 +67,7 @@ async def test_it_changes_no_token(verifier: InProcessVerifier, translating: InP
 async def test_swaps_between_tokenizers_within_a_request(
     verifier: InProcessVerifier, translating: InProcessDrafter, target: Path, name: str
 ) -> None:
-    request = order(PROMPT, max_tokens=60, sampling=SAMPLINGS[name])
+    request = order(PROMPT, max_tokens=40, sampling=SAMPLINGS[name])
     plain = await verifier.plain(request)
     async with in_process_drafter(target) as twin:
         verifier.network.listen("twin:1", twin.servicer.converse)
@@ -87,13 +90,13 @@ async def test_swaps_between_tokenizers_within_a_request(
 async def test_a_request_that_is_resumed_goes_on_as_it_was(
     verifier: InProcessVerifier, translating: InProcessDrafter
 ) -> None:
-    request = order(PROMPT, max_tokens=40, sampling=SAMPLINGS["T 0.8"])
+    request = order(PROMPT, max_tokens=20, sampling=SAMPLINGS["T 0.8"])
     plain = await verifier.plain(request)
     await verifier.pool.membership.attach("translating:1", "")
-    for known in (1, 17):
+    for known in (1, 11):
         resumed = order(
             PROMPT,
-            max_tokens=40,
+            max_tokens=20,
             sampling=SAMPLINGS["T 0.8"],
             resume_token_ids=plain.token_ids[:known],
         )
@@ -102,7 +105,7 @@ async def test_a_request_that_is_resumed_goes_on_as_it_was(
 
 
 async def test_a_killed_one_costs_no_token(verifier: InProcessVerifier, translating: InProcessDrafter) -> None:
-    request = order(PROMPT, max_tokens=60)
+    request = order(PROMPT, max_tokens=40)
     plain = await verifier.plain(request)
     await verifier.pool.membership.attach("translating:1", "")
     verifier.engine.hold(4)

@@ -166,11 +166,11 @@ async def test_an_engine_that_fails_ends_every_request_and_is_reported(
 
 async def test_too_little_memory_costs_time_alone(checkpoint: Path) -> None:
     """Requests that do not all fit preempt each other, are resumed, and end with their own tokens."""
-    orders = [order([5 + index, *range(20, 40)], 100, sampling=sampled()) for index in range(4)]
+    orders = [order([5 + index, *range(20, 40)], 40, sampling=sampled()) for index in range(4)]
     async with in_process_verifier(checkpoint) as verifier:
         expected = [(await verifier.plain(each)).token_ids for each in orders]
         assert verifier.verifier.status().preemptions == 0
-    async with in_process_verifier(checkpoint, slots=256) as verifier:
+    async with in_process_verifier(checkpoint, slots=128) as verifier:
         outputs = await asyncio.gather(*map(verifier.generate, orders))
         assert [output.token_ids for output in outputs] == expected
         assert verifier.verifier.status().preemptions > 0

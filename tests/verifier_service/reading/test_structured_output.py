@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
-from speculative_engine.logits import grammar_trial
+from speculative_engine.logits import grammar_compiler, grammar_trial
+from speculative_engine.logits.grammar_trial import GrammarTrial
 from tests.harness.drafter.in_process_drafter import in_process_drafter
 from tests.harness.hostile_forms import long_names, patterns
 from tests.harness.verifier.in_process_verifier import (
@@ -36,9 +37,22 @@ SHORT = record({"level": {"enum": ["debug", "größer"]}, "on": {"type": "boolea
 FORM = record({"name": text(10), "level": {"enum": ["debug", "warning"]}, "on": {"type": "boolean"}})
 
 
+@pytest.fixture(scope="module")
+def trials() -> list[GrammarTrial]:
+    """The process that tries forms for all verifiers of these tests, once one has needed it."""
+    return []
+
+
 @pytest.fixture
-async def bundled() -> AsyncIterator[InProcessVerifier]:
+async def bundled(trials: list[GrammarTrial], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcessVerifier]:
     """A verifier of the bundled target."""
+
+    def trial(tokenizer: Callable[[], str]) -> GrammarTrial:
+        if not trials:
+            trials.append(GrammarTrial(tokenizer))
+        return trials[0]
+
+    monkeypatch.setattr(grammar_compiler, "GrammarTrial", trial)
     async with in_process_verifier(MODELS / "target", max_tree_nodes=12) as made:
         yield made
 

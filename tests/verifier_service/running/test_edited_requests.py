@@ -27,11 +27,8 @@ def changed(name: str, temperature: float, **fields: Any) -> GenerateRequest:
     return order(sampling=SamplingParams(temperature=temperature, seed=3, **CHANGES[name]), **fields)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", CHANGES)
-async def test_drafters_and_swaps_change_no_token(
-    verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter, name: str, temperature: float
-) -> None:
+async def check_drafters_and_swaps(verifier: InProcessVerifier, name: str, temperature: float) -> None:
+    """No token of a request with changes depends on its drafter, nor on a swap of it."""
     request = changed(name, temperature, max_tokens=20)
     plain = await verifier.plain(request)
     if name != "typical" or temperature:
@@ -52,6 +49,22 @@ async def test_drafters_and_swaps_change_no_token(
                 verifier.engine.go_on()
     assert output.token_ids == plain.token_ids
     assert verifier.state("twin") is None
+
+
+@pytest.mark.parametrize(("name", "temperature"), [*((name, 0.8) for name in CHANGES), ("all", 0.0)])
+async def test_drafters_and_swaps_change_no_token(
+    verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter, name: str, temperature: float
+) -> None:
+    await check_drafters_and_swaps(verifier, name, temperature)
+
+
+@pytest.mark.slow
+class TestGreedy:
+    @pytest.mark.parametrize("name", [name for name in CHANGES if name != "all"])
+    async def test_drafters_and_swaps_change_no_token(
+        self, verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter, name: str
+    ) -> None:
+        await check_drafters_and_swaps(verifier, name, 0.0)
 
 
 async def test_nothing_ends_an_output_before_its_least_length(
