@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.waiting import PATIENCE
+from tests.harness.command import Command
+from tests.harness.waiting import LONG_PATIENCE
+
+pytestmark = pytest.mark.processes
 
 
 def install(directory: Path, name: str, value: str) -> None:
@@ -19,17 +22,13 @@ def install(directory: Path, name: str, value: str) -> None:
     (metadata / "entry_points.txt").write_text(f"[draftwire.commands]\n{name} = {value}\n")
 
 
-def draftwire(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command line with the packages of a directory."""
-    path = os.pathsep.join([str(directory), *sys.path])
-    return subprocess.run(
-        [sys.executable, "-m", "draftwire.cli", *arguments],
-        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+@pytest.fixture
+def draftwire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line with the packages of a directory."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "hello_command", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    return Command(monkeypatch, capsys)
 
 
 def listed(output: str) -> list[str]:
@@ -39,6 +38,7 @@ def listed(output: str) -> list[str]:
 
 @pytest.fixture
 def hello(tmp_path: Path) -> Path:
+    """The directory, with a package that has a command."""
     (tmp_path / "hello_command.py").write_text(
         'def hello(name: str) -> None:\n    """Greet someone."""\n    print(f"hello {name}")\n'
     )
@@ -47,15 +47,24 @@ def hello(tmp_path: Path) -> Path:
 
 
 def test_a_command_of_another_package_runs(hello: Path) -> None:
-    result = draftwire(hello, "hello", "world")
-    assert (result.returncode, result.stdout) == (0, "hello world\n"), result.stderr
+    """In a process that has imported nothing before."""
+    done = subprocess.run(
+        [sys.executable, "-m", "draftwire.cli", "hello", "world"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(hello), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=LONG_PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "hello world\n"), done.stderr
 
 
-def test_it_stands_among_the_others_in_the_help(hello: Path) -> None:
-    result = draftwire(hello, "--help")
-    assert result.returncode == 0, result.stderr
-    assert "Greet someone." in result.stdout
-    assert listed(result.stdout) == [
+@pytest.mark.usefixtures("hello")
+def test_it_stands_among_the_others_in_the_help(draftwire: Command) -> None:
+    result = draftwire("--help")
+    assert result.code == 0, result.err
+    assert "Greet someone." in result.out
+    assert listed(result.out) == [
         "demo", "serve", "generate", "chat", "top", "bench", "check", "check-drafter", "probe", "drafters",
         "calibrate", "hello", "train", "version",
     ]  # fmt: skip
@@ -66,16 +75,18 @@ def test_it_stands_among_the_others_in_the_help(hello: Path) -> None:
     [("no_such_module:hello", "No module named 'no_such_module'"), ("hello_command:goodbye", "goodbye")],
 )
 @pytest.mark.parametrize("arguments", [("broken",), ("--help",)], ids=" ".join)
-def test_one_that_cannot_be_imported_is_named(hello: Path, value: str, why: str, arguments: tuple[str, ...]) -> None:
+def test_one_that_cannot_be_imported_is_named(
+    hello: Path, draftwire: Command, value: str, why: str, arguments: tuple[str, ...]
+) -> None:
     install(hello, "broken", value)
-    result = draftwire(hello, *arguments)
-    assert result.returncode == 1
-    assert len(result.stderr.splitlines()) == 1
-    assert f"the command broken ({value}) cannot be loaded: " in result.stderr
-    assert why in result.stderr
-    assert draftwire(hello, "version").returncode == 0
+    result = draftwire(*arguments)
+    assert result.code == 1
+    assert len(result.err.splitlines()) == 1
+    assert f"the command broken ({value}) cannot be loaded: " in result.err
+    assert why in result.err
+    assert draftwire("version").code == 0
 
 
-def test_a_command_of_the_sdk_is_nobody_elses(tmp_path: Path) -> None:
+def test_a_command_of_the_sdk_is_nobody_elses(tmp_path: Path, draftwire: Command) -> None:
     install(tmp_path, "version", "no_such_module:version")
-    assert draftwire(tmp_path, "version").returncode == 0
+    assert draftwire("version").code == 0

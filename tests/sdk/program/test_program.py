@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from draftwire.version import __version__
-from tests.harness.waiting import PATIENCE
+from tests.harness import processes
+from tests.harness.waiting import LONG_PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = {
@@ -26,16 +27,31 @@ THE_SDKS = ("grpc", "grpc_status", "google", "typing_extensions.py")
 """The SDK's dependencies, as named in site-packages."""
 
 
+def environment() -> dict[str, str]:
+    """This process's variables without those that a program would read as its flags."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DRAFTWIRE_")}
+
+
+def fork(*command: str) -> subprocess.CompletedProcess[str]:
+    return processes.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment() | processes.ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=LONG_PATIENCE,
+    )
+
+
 def run(*command: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTWIRE_")}
     return subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
-        env=environment | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}:{path}"},
+        env=environment() | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}:{path}"},
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=LONG_PATIENCE,
     )
 
 
@@ -86,14 +102,26 @@ def test_without_its_extra_one_line_says_what_to_install(
 
 def test_a_gateway_whose_port_is_taken_ends_as_the_services_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = run("-m", "gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        done = fork("-m", "gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert done.returncode == 1
     assert "address already in use" in done.stderr and "Traceback" not in done.stderr
     assert "starting" in done.stderr.splitlines()[0]
 
 
+@pytest.mark.parametrize("module", PROGRAMS.values())
+def test_it_says_its_version_and_what_a_wrong_flag_may_mean(module: str) -> None:
+    assert fork("-m", module, "--version").stdout == f"python -m {module} {__version__}\n"
+    wrong = fork("-m", module, "--listn", "127.0.0.1:0")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        f"python -m {module}: there is no flag --listn; did you mean --listen (all flags: python -m {module} --help)\n",
+    )
+
+
 @pytest.mark.slow
 class TestPrograms:
+    """Each in a process that has imported nothing before."""
+
     @pytest.mark.parametrize(("program", "module"), PROGRAMS.items())
     def test_it_has_a_name_and_a_version(self, program: str, module: str, script: Path) -> None:
         by_module, by_script = run("-m", module, "--version"), run(str(script / program), "--version")

@@ -37,9 +37,9 @@ def draws(rng: random.Random, count: int, bias: float = 0.0) -> list[tuple[int, 
 
 def test_p_values_of_faultless_draws_are_uniform() -> None:
     rng = random.Random(5)
-    values = sorted(tail(*chi_square(draws(rng, 300))) for _ in range(200))
-    furthest = max(abs(value - (index + 0.5) / 200) for index, value in enumerate(values))
-    assert furthest < 0.11  # Kolmogorov-Smirnov, 1 %: 0.115
+    values = sorted(tail(*chi_square(draws(rng, 200))) for _ in range(100))
+    furthest = max(abs(value - (index + 0.5) / 100) for index, value in enumerate(values))
+    assert furthest < 0.15  # Kolmogorov-Smirnov, 1 %: 0.163
 
 
 def test_a_bias_is_found() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from draftwire.cli.check_drafter import command as check_command
 from draftwire.cli.check_drafter.check import check
 from draftwire.cli.check_drafter.findings import Outcome
 from draftwire.cli.check_drafter.patience import Patience
@@ -233,6 +234,14 @@ def test_model_info_that_differs_from_the_hello() -> None:
     assert (failed.rule, failed.why) == ("info.same", "model.vocab_size is 199 there, 200 in its hello")
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command waits as little as the other tests."""
+    monkeypatch.setattr(check_command, "_DRAFT_SECONDS", PATIENT.draft)
+    monkeypatch.setattr(check_command, "_QUIET_SECONDS", PATIENT.quiet)
+
+
+@pytest.mark.usefixtures("patient")
 def test_the_command_prints_a_line_per_rule(command: Command) -> None:
     with BigramDrafter() as drafter:
         done = command("check-drafter", drafter.address)
@@ -245,6 +254,7 @@ def test_the_command_prints_a_line_per_rule(command: Command) -> None:
     assert lines[-1] == f"{drafter.address}: {len(RULES)} rules, {passed} passed, 0 failed, {len(skipped)} skipped"
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_command_fails_with_the_drafter(command: Command) -> None:
     model = ModelInfo(model_id="x\x1b[2J", vocab_size=VOCABULARY, tokenizer_sha256="sha")
     with BigramDrafter(model=model) as drafter:
