@@ -170,9 +170,11 @@ async def test_a_caller_that_does_not_read(verifier: InProcessVerifier) -> None:
     request = order()
     plain = await verifier.plain(request)
     caller = ScriptedCaller(knowing(await text(verifier, request)))
+    verifier.engine.hold(1)
     async with asyncio.timeout(PATIENCE), call(verifier, max_buffered=1) as stream:
         await stream.write(pb.VerifyRequest(start=pb.VerifyStart(request=request)))
         await verifier.until(lambda: verifier.verifier.status().running_sequences == 1)
+        verifier.engine.go_on()
         await verifier.freed()  # the engine did not wait for the reader
         output = await caller.follow(stream)
     assert output.token_ids == plain.token_ids
