@@ -41,9 +41,9 @@ PACKAGES = (
     "verifier_service",
 )
 COMPILED = ("speculative_engine/kernels/csrc/", "speculative_engine.kernels.library")
-"""Where the C sources are, and the module through which everything uses them."""
+"""The folder of the C sources, and the module that loads what they are compiled to."""
 UNRECORDED_SECONDS = 60.0
-"""What a file is taken to need that has not been recorded yet."""
+"""Processor time assumed for a file that has not been recorded yet."""
 _SLOW = re.compile(r"^(pytestmark = (\[\s*)?|@)pytest\.mark\.slow\b", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""How soon the default tier of the tests finds faults in the product: one small mutation at a time, in a copy.
+"""The time until the default tier of the tests finds a fault in the product: one mutation at a time, in a copy.
 
     python -m benchmarks.faults.mutated_product [--only NAME] [--results DIR]
 
@@ -158,7 +158,7 @@ MUTATIONS = (
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a mutation."""
+    """The outcome of a mutation."""
 
     name: str
     file: str

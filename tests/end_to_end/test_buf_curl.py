@@ -2,7 +2,6 @@
 
 import base64
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from google.rpc import error_details_pb2
 
 from draftwire import Client
+from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import PATIENCE
 
 pytestmark = pytest.mark.processes
@@ -25,8 +25,7 @@ Curl = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="module")
 def buf() -> Path:
     """buf comes from npm; `npm ci` runs here if it has not run yet."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("buf needs node and npm, which are not installed")
+    skip_without("node", "npm")
     if not BUF.exists():
         subprocess.run(
             ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],

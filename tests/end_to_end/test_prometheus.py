@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,11 +18,12 @@ from draftwire import Client, DraftwireError, Speculation
 from tests.harness.deploy.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
 from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.suite.skipped import needs
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's prometheus is not here"),
+    needs("prometheus"),
 ]
 
 WINDOW = "10m"

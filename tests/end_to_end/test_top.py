@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 
 from draftwire import Client
 from tests.harness.lasting_address import lasting_address
+from tests.harness.suite.skipped import needs
 from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")]
+pytestmark = [pytest.mark.slow, needs("tmux")]
 
 
 class Terminal:

@@ -1,7 +1,6 @@
 """The drafter and the client in TypeScript (examples/typescript) with a real verifier; skipped without node and npm."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 from draftwire import Client, Speculation
 from tests.harness import processes
 from tests.harness.checkout import ROOT
+from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -23,8 +23,7 @@ PROMPT = "def read(path):\n    return path\n\ndef read(path):\n"
 @pytest.fixture(scope="module")
 def built() -> Path:
     """The compiled programs. The packages are installed once, as `npm ci` keeps them in the example's folder."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("the TypeScript example needs node and npm, which are not installed")
+    skip_without("node", "npm")
     if not (EXAMPLE / "node_modules" / "typescript").exists():
         install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"]
         subprocess.run(install, cwd=EXAMPLE, check=True, capture_output=True, timeout=PATIENCE)

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from draftwire import Client
 from tests.harness.checkout import ROOT
 from tests.harness.gateway_process import GatewayProcess
 from tests.harness.services import RunningService
+from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.processes
@@ -202,8 +202,7 @@ async def test_many_at_once_are_what_each_is_alone(real_gateway: GatewayProcess,
 
 def test_the_javascript_client(real_gateway: GatewayProcess, sdk: Client) -> None:
     """openai comes from npm; `npm ci` runs here if it has not run yet."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("OpenAI's JavaScript client needs node and npm, which are not installed")
+    skip_without("node", "npm")
     if not (ROOT / "node_modules" / "openai").exists():
         install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         subprocess.run(install, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)

@@ -12,6 +12,8 @@ from service_runtime.process.settings import load_settings
 from tests.harness.checkout import ROOT
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 
 def test_flags_win_over_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTWIRE_GATEWAY_VERIFIER", "a:1,b:2")

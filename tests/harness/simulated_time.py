@@ -12,7 +12,7 @@ _TURNS = 5
 
 
 class SimulatedTime:
-    """What a module needs of `time` and `asyncio` to look at the clock and to sleep."""
+    """A stand-in for `time` and `asyncio` in a module that looks at the clock and sleeps."""
 
     def __init__(self) -> None:
         self._now = 1000.0

@@ -25,7 +25,7 @@ WANTED = (
     "reordered",
     "lies",
 )
-"""What must happen in some of the plays: otherwise they test too little."""
+"""Counters that must not stay 0 over the plays: otherwise they test too little."""
 WANTED_WITH_PAUSES = ("accepted", "untold", "nodes compared", "moved while running")
 PLAYS = 2
 """Random plays in one test."""

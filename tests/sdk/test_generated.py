@@ -13,6 +13,8 @@ from draftwire import AsyncClient, AsyncDrafters, Client, Drafters
 from draftwire.edge import AsyncEdgeClient, EdgeClient
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "generate_sync.py"
 SOURCE = "sdk/draftwire/_async/drafters.py"
@@ -28,11 +30,13 @@ def generator() -> ModuleType:
     return module
 
 
-def test_the_generated_files_are_up_to_date() -> None:
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+@pytest.mark.processes
+class TestAllFiles:
+    def test_the_generated_files_are_up_to_date(self) -> None:
+        result = subprocess.run(
+            [sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_change_of_the_source_changes_what_is_generated(generator: ModuleType) -> None:

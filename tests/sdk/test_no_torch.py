@@ -9,6 +9,8 @@ import pytest
 from tests.harness.forbidden_imports import FORBID
 from tests.harness.waiting import LONG_PATIENCE
 
+pytestmark = pytest.mark.processes
+
 
 def run(statements: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs statements in a fresh interpreter in which the serving libraries cannot be imported."""

@@ -15,14 +15,17 @@ import yaml
 from packaging.requirements import Requirement
 
 from draftwire import version
+from tests.harness.suite.skipped import needs
 from tests.harness.waiting import PATIENCE
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 UNBUILT = PROJECT["tool"]["hatch"]["version"]["fallback-version"]
 NAME = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE"
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+needs_git = needs("git")
 
 
 def run(*command: str | Path, place: Path, **variables: str) -> str:
@@ -98,7 +101,7 @@ def test_a_tree_without_git_says_that_it_does_not_know(checkout: Path, tmp_path:
 
 
 @needs_git
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@needs("make")
 def test_make_follows_git(checkout: Path, tmp_path: Path) -> None:
     place = tmp_path / "followed"
     run("git", "clone", "--quiet", f"file://{checkout}", place, place=tmp_path)

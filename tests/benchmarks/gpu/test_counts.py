@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 from benchmarks.gpu import counts
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")]
 A_STEP = {"copies back": 1, "copies to the device": 1, "launches": 3, "waits": 1}
 
 

@@ -19,6 +19,8 @@ from models.inflate import Shape
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.checkout import MODELS
 
+pytestmark = pytest.mark.processes
+
 OPTIONS = ["--device", "cpu", "--tokens", "4", "--prompts", "1", "--context", "16", "--runs", "1", "--slots", "512"]
 SMALL_SHAPE = {
     "vocab_size": 300,

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from draftwire import Client
 from tests.harness.console_server import serve_console
 from tests.harness.services import RunningService
+from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import PATIENCE
 
 CHROMIUM = shutil.which("chromium")
@@ -17,8 +18,7 @@ CHROMIUM = shutil.which("chromium")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed (apt-get install chromium)")
+    skip_without("chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

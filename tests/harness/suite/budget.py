@@ -7,6 +7,7 @@ server's imports and the services that a whole run shares count for the run alon
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
@@ -70,7 +71,7 @@ class Budget:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fails a test of the default tier that used too much, or one of the quick tier that started a process."""
-        running = set(children())
+        running, ended = set(children()), _ended_children()
         result = yield
         slow = item.get_closest_marker("slow") is not None
         self._called = _used()
@@ -81,7 +82,7 @@ class Budget:
                 "use less, or move it to a slow class or file",
                 pytrace=False,
             )
-        if self._tier == "quick" and not running.issuperset(children()):
+        if self._tier == "quick" and (_ended_children() > ended or not running.issuperset(children())):
             pytest.fail("started a process: mark its file with pytest.mark.processes", pytrace=False)
         return result
 
@@ -161,6 +162,11 @@ class Budget:
 def _without_group(name: str) -> str:
     """A test's name without the group that xdist appends."""
     return name[: name.rfind("@")] if name.rfind("@") > name.rfind("]") else name
+
+
+def _ended_children() -> int:
+    """A number that grows with each child that has ended: the pages that such children had to get."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
 def _used() -> float:

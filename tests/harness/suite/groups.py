@@ -1,4 +1,4 @@
-"""Which tests run in one worker, and in which order the groups begin.
+"""Groups of tests that run in one worker, and the order in which they begin.
 
 `--dist loadgroup` gives each group to one worker as a whole. A group is a file, so that its fixtures are made once; the
 tests that use a service of the whole run are one group across files, since they change that service's state. Groups

@@ -5,12 +5,15 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.harness import services
 from tests.harness.suite.spine import Spine, spine_processes
+
+pytestmark = pytest.mark.processes
 
 SERVICE = """
 import json, sys, time
@@ -19,35 +22,23 @@ time.sleep(600)
 """
 
 
-class Factory:
-    """The part of pytest's factory of directories that tells a worker's own."""
-
-    def __init__(self, base: Path) -> None:
-        self._base = base
-
-    def getbasetemp(self) -> Path:
-        return self._base
+Worker = Callable[[str], Spine]
+"""The type of `worker("gw0")`, a worker's view of the services of a run."""
 
 
 @pytest.fixture
-def cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a run whose services are small programs."""
+def worker(directories_of: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """Views of a run whose services are small programs."""
 
     def popen(command: list[str], **options: object) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-S", "-c", SERVICE], **options)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(services.processes, "Popen", lambda command, spares=0, **options: popen(command, **options))
-    return tmp_path
+    return lambda name: Spine(directories_of(name))
 
 
-def worker(run: Path, name: str) -> Spine:
-    base = run / f"popen-{name}"
-    base.mkdir(exist_ok=True)
-    return Spine(Factory(base))  # type: ignore[arg-type]
-
-
-def test_a_service_starts_once_in_a_run(cheap: Path) -> None:
-    with worker(cheap, "gw0") as first, worker(cheap, "gw1") as second:
+def test_a_service_starts_once_in_a_run(worker: Worker) -> None:
+    with worker("gw0") as first, worker("gw1") as second:
         started, seen = first.service("verifier", "target"), second.service("verifier", "target")
         assert started.pid == seen.pid and seen.address == "127.0.0.1:1" and seen.alive
         assert first.service("verifier", "target") is started
@@ -58,8 +49,8 @@ def test_a_service_starts_once_in_a_run(cheap: Path) -> None:
     assert not started.alive and not seen.alive and started.pid not in spine_processes()
 
 
-def test_it_ends_after_its_last_user(cheap: Path) -> None:
-    first, second = worker(cheap, "gw0").__enter__(), worker(cheap, "gw1").__enter__()
+def test_it_ends_after_its_last_user(worker: Worker) -> None:
+    first, second = worker("gw0").__enter__(), worker("gw1").__enter__()
     service = first.service("verifier", "target")
     ending = threading.Thread(target=first.__exit__, args=(None, None, None))
     ending.start()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.harness.suite.run_directory import made_once
+pytestmark = pytest.mark.processes
 
 pytest_plugins = ["pytester"]
 
@@ -142,6 +140,13 @@ def test_a_test_that_uses_too_much_fails(suite: pytest.Pytester) -> None:
     )
 
 
+def test_a_process_fails_a_quick_test(suite: pytest.Pytester) -> None:
+    suite.makepyfile(ENDS_A_PROCESS)
+    result = suite.runpytest_inprocess("--tier", "quick")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["started a process: mark its file with pytest.mark.processes"])
+
+
 def test_what_its_processes_use_counts(suite: pytest.Pytester) -> None:
     suite.makeconftest(SMALL_BUDGET)
     suite.makepyfile(ENDS_A_PROCESS)
@@ -166,27 +171,3 @@ def test_missing_programs_are_listed_once(suite: pytest.Pytester) -> None:
     suite.runpytest_inprocess().stdout.fnmatch_lines(
         ["*2  no-such-program is not installed", "*apt-get install no-such-program", "*1  it is Sunday"]
     )
-
-
-def test_the_slow_part_of_a_run_is_made_once(tmp_path: Path) -> None:
-    made: list[int] = []
-
-    def make(place: Path) -> None:
-        made.append(1)
-        (place / "weights").write_text("1")
-
-    for worker in ("popen-gw0", "popen-gw1", "popen-gw0"):
-        factory = Factory(tmp_path / worker)
-        assert (made_once(factory, "model", make) / "weights").read_text() == "1"
-    assert made == [1]
-
-
-class Factory:
-    """The part of pytest's factory of directories that tells a worker's own."""
-
-    def __init__(self, base: Path) -> None:
-        self._base = base
-        base.mkdir(exist_ok=True)
-
-    def getbasetemp(self) -> Path:
-        return self._base

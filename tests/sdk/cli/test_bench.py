@@ -499,24 +499,26 @@ def test_predictions_are_for_tasks_all_of_whose_prompts_bring_one() -> None:
     assert not Plan([text], (0.0,), 4, 1, 1, 1).predicted
 
 
-@pytest.mark.usefixtures("fake_module")
-def test_with_services_of_its_own(prompts: str, tmp_path: Path) -> None:
-    for name in ("target", "good"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "sdk")])}
-    arguments = ["--target", "target", "--draft", "good", "--method", "bad", "--prompts", prompts, *SHORT]
-    done = subprocess.run(
-        [sys.executable, "-m", "draftwire.cli", "bench", *arguments, "--json", "found.json"],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "found.json").read_text())
-    assert [each["name"] for each in report["methods"]] == ["plain", "good", "bad"]
-    assert report["about"]["threads of each service"] == "1"
-    assert all(ended(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))
+@pytest.mark.processes
+class TestServicesOfItsOwn:
+    @pytest.mark.usefixtures("fake_module")
+    def test_with_services_of_its_own(self, prompts: str, tmp_path: Path) -> None:
+        for name in ("target", "good"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.json").write_text("{}")
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "sdk")])}
+        arguments = ["--target", "target", "--draft", "good", "--method", "bad", "--prompts", prompts, *SHORT]
+        done = subprocess.run(
+            [sys.executable, "-m", "draftwire.cli", "bench", *arguments, "--json", "found.json"],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        report = json.loads((tmp_path / "found.json").read_text())
+        assert [each["name"] for each in report["methods"]] == ["plain", "good", "bad"]
+        assert report["about"]["threads of each service"] == "1"
+        assert all(ended(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))

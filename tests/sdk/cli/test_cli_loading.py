@@ -8,6 +8,8 @@ import pytest
 from draftwire.cli.app import app
 from tests.harness.waiting import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 LOADED = """
 import sys
 from draftwire.cli import main

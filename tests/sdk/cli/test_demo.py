@@ -22,6 +22,8 @@ from tests.harness.stand_ins.fake_service import wait_for
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 OPTIONS: GenerateOptions = {"max_tokens": 100, "temperature": 0.7, "seed": 1, "ignore_eos": True}
 

@@ -225,12 +225,14 @@ def test_both_clients_ask(address: str) -> None:
     assert asyncio.run(ask()) is Health.NOT_SERVING
 
 
-def test_as_a_command(address: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "draftwire.cli", "probe", "--address", address],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, f"{address} is serving\n")
+@pytest.mark.processes
+class TestInAProcessOfItsOwn:
+    def test_as_a_command(self, address: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "draftwire.cli", "probe", "--address", address],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, f"{address} is serving\n")

@@ -17,6 +17,8 @@ from draftwire.version import __version__
 from tests.harness import processes
 from tests.harness.waiting import LONG_PATIENCE
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = {
     "draftwire-verifier": "verifier_service",

@@ -18,6 +18,8 @@ from service_runtime.security.roles import ROLES_BY_METHOD, Role
 from tests.harness.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 
+pytestmark = pytest.mark.processes
+
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ import pytest
 from speculative_engine.kernels.library import library, loaded
 from speculative_engine.kernels.structs import TASK
 
-pytestmark = pytest.mark.skipif(library() is None, reason="not built: there is no C compiler")
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(library() is None, reason="not built: there is no C compiler")]
 
 
 def shared(count: int, least: int, threads: int) -> list[tuple[int, int, int]]:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.processes
+
 valid = st.builds(
     SamplingParams,
     temperature=st.floats(0, 1e308),

@@ -13,6 +13,8 @@ from draftwire.cli.check.prompts import check_prompts, speed_prompts
 from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 
+pytestmark = pytest.mark.processes
+
 SHORT = ("--requests", "2", "--max-tokens", "4", "--seeds", "0")
 
 
