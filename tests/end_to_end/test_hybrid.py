@@ -97,16 +97,25 @@ def check_drafters_change_no_token(
         assert found == whole
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_models(tmp_path_factory.mktemp("models"), "Qwen3_5")
+
+
 def test_drafters_change_no_token(
-    tmp_path: Path, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+    models: dict[str, Path],
+    start_verifier: Callable[..., "RunningService"],
+    start_drafter: Callable[..., "RunningService"],
 ) -> None:
     """One drafts, gives way to another in the middle of a request, comes back and is killed."""
-    models = write_models(tmp_path, "Qwen3_5")
     verifier, drafter = start_verifier(str(models["target"])), start_drafter(str(models[GOOD]))
     asked = options(36) | {"seed": 9}
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = client.generate(PROMPT, prefix_cache=False, speculation=Speculation(enabled=False), **asked)
         client.drafters.attach(drafter.address)
+        sometimes(
+            lambda: client.generate(PROMPT, speculation=FORCED, **asked).speculation.accepted_tokens, "it drafts well"
+        )
         events = [
             lambda: client.drafters.swap(drafter.address, "local:ngram"),
             lambda: client.drafters.swap("local:ngram", drafter.address),
@@ -120,7 +129,6 @@ def test_drafters_change_no_token(
                     events.pop(0)()
         assert not events
         assert tokens == plain.token_ids
-        assert stream.result.speculation.accepted_tokens >= 4
 
 
 @pytest.mark.slow
