@@ -97,17 +97,6 @@ def test_a_drafter_announces_itself_and_drafts(chain: Chain) -> None:
         sometimes(drafted, "what it drafts is accepted")
 
 
-def test_a_caller_that_drafts_itself(chain: Chain) -> None:
-    options = {"tls": chain.tls, "token": TokenFile(chain.token_file("generate")), "timeout": 60}
-    with EdgeClient(chain.verifier.address, model=str(MODELS / "draft"), **options) as client:
-
-        def drafted() -> bool:  # only the pool's drafts may be in time
-            result = client.generate(PROMPT, max_tokens=200, temperature=0.0, ignore_eos=True)
-            return "caller" in {share.name for share in result.speculation.drafters}
-
-        sometimes(drafted, "what the caller drafts is verified")
-
-
 def test_roles(chain: Chain) -> None:
     wait_for_drafter(chain)
     with chain.client("generate") as client:
@@ -223,3 +212,16 @@ def test_no_log_shows_a_token(chain: Chain) -> None:
         text = service.log.read_text()
         assert not any(secret in text for secret in SECRETS.values())
     assert '"caller": "draft-token"' in chain.verifier.log.read_text()
+
+
+@pytest.mark.slow
+class TestACallerThatDrafts:
+    def test_a_caller_that_drafts_itself(self, chain: Chain) -> None:
+        options = {"tls": chain.tls, "token": TokenFile(chain.token_file("generate")), "timeout": 60}
+        with EdgeClient(chain.verifier.address, model=str(MODELS / "draft"), **options) as client:
+
+            def drafted() -> bool:  # only the pool's drafts may be in time
+                result = client.generate(PROMPT, max_tokens=200, temperature=0.0, ignore_eos=True)
+                return "caller" in {share.name for share in result.speculation.drafters}
+
+            sometimes(drafted, "what the caller drafts is verified")
