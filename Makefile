@@ -63,10 +63,10 @@ $(VERSION): $(HATCHLING) $(GIT_LOG)
 demo: $(READY) $(VERSION) ## Start a verifier and drafters on this machine and watch them work
 	@$(BIN)/draftwire demo
 
-test: $(TEST_READY) ## Run the tests of the default tier, about 11 minutes (PYTEST_ARGS="-k tree" for some of them)
+test: $(TEST_READY) ## Run the tests of the default tier, 10 to 11 minutes (PYTEST_ARGS="-k tree" for some of them)
 	@$(PYTEST) --tier default $(PYTEST_ARGS)
 
-test-quick: $(TEST_READY) ## Run the tests that take least and start no process
+test-quick: $(TEST_READY) ## Run the tests that take least and start no process, 2 minutes
 	@$(PYTEST) --tier quick $(PYTEST_ARGS)
 
 test-slow: $(TEST_READY) ## Run the slow tests (PYTEST_ARGS="FILE ..." for those of some files)

@@ -13,6 +13,8 @@ import pytest
 from tests.harness import processes
 from tests.harness.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.processes
+
 LOOK = """
 import json, os, sys
 print(json.dumps({

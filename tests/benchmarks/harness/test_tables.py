@@ -19,6 +19,8 @@ from tests.harness.checkout import ROOT
 from tests.harness.processes import ENVIRONMENT, run
 from tests.harness.waiting import LONG_PATIENCE
 
+pytestmark = pytest.mark.processes
+
 SHOWN = tomllib.loads((RESULTS / "shown.toml").read_text(encoding="utf-8"))
 
 
