@@ -44,12 +44,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from tests.harness.services import fixtures
     from tests.harness.suite.budget import Budget
     from tests.harness.suite.durations import Durations
     from tests.harness.suite.groups import Groups
     from tests.harness.suite.skipped import Skipped
     from tests.harness.suite.tiers import Tiers
 
+    config.pluginmanager.register(fixtures, "draftwire services")
     tier, durations = config.option.tier, Durations.recorded()
     for plugin in (
         Tiers(tier, durations),

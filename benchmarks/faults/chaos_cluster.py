@@ -18,7 +18,7 @@ from benchmarks.harness.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, DraftwireError, RetryPolicy
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest, DrafterStatus
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 POOL_SECONDS = 30.0
 """Deadline in seconds of a call that manages drafters."""

@@ -32,7 +32,7 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.structured_output_pb2 import StructuredOutput
 from tests.harness.checkout import MODELS
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 SECONDS = 60.0
 """Seconds within which every request with a form must end."""

@@ -25,8 +25,7 @@ from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, RetryPolicy
 from tests.harness.checkout import MODELS
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 DRAFTS = ("draft", "draft-early")
 KINDS = ("drafter", "verifier", "gateway")
@@ -47,7 +46,7 @@ class Fleet:
         self._grace = ("--shutdown-grace-seconds", str(round(grace)))
         self.drafters: list[ServiceProcess] = []
         self.verifiers: list[ServiceProcess] = []
-        self.gateways: list[GatewayProcess] = []
+        self.gateways: list[ServiceProcess] = []
 
     async def start(self) -> None:
         """Starts all processes. Raises RuntimeError."""
@@ -82,7 +81,7 @@ class Fleet:
         attached = [part for each in self.drafters for part in ("--drafter", each.address)]
         return self._services.verifier(MODELS / "target", *attached, *self._grace, *flags)
 
-    def _gateway(self, *flags: str) -> GatewayProcess:
+    def _gateway(self, *flags: str) -> ServiceProcess:
         return self._services.gateway([each.address for each in self.verifiers], *self._grace, *flags)
 
     async def _drafters_are_back(self) -> None:

@@ -35,7 +35,7 @@ from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.harness.checkout import MODELS
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 SAMPLE_SECONDS = 10.0
 WARM_UP_SHARE = 0.2

@@ -13,7 +13,7 @@ import torch
 from benchmarks.gpu.figure_log import FigureLog
 from benchmarks.harness.timings import through_services
 from draftwire import AsyncClient
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 _POLL_SECONDS = 0.05
 

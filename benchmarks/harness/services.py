@@ -12,15 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from tests.harness import processes
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 VERIFIER, DRAFTER = "verifier_service", "drafter_service"
-
-ProcessT = TypeVar("ProcessT", bound=ServiceProcess)
 
 
 class Services:
@@ -54,10 +51,12 @@ class Services:
         """Starts a drafter in a fraction of the time, like `forked_verifier`."""
         return self._start(DRAFTER, model, flags, processes.Popen)
 
-    def gateway(self, verifiers: Sequence[str], *flags: str) -> GatewayProcess:
+    def gateway(self, verifiers: Sequence[str], *flags: str) -> ServiceProcess:
         """Starts a gateway in front of verifiers, given by their addresses."""
         flags = ("--verifier", ",".join(verifiers), *flags)
-        return self._keep(GatewayProcess(self.logs, *flags, popen=self._popen, environment=_environment()))
+        return self._keep(
+            ServiceProcess(["-m", "gateway"], flags, self.logs, popen=self._popen, environment=_environment())
+        )
 
     def _start(
         self,
@@ -73,7 +72,7 @@ class Services:
             os.sched_setaffinity(service.pid, cores)  # the process is still starting, so its threads will inherit this
         return self._keep(service)
 
-    def _keep(self, service: ProcessT) -> ProcessT:
+    def _keep(self, service: ServiceProcess) -> ServiceProcess:
         self._running.callback(service.stop)
         return service
 

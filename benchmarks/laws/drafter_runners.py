@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.harness.services import Services
 from benchmarks.laws.case_requests import Requests
 from draftwire import AsyncClient, DrafterNotFoundError
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 SWAP_TOKENS = 5
 

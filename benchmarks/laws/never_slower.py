@@ -32,7 +32,7 @@ from benchmarks.harness.services import DRAFTER, Services, started
 from draftwire import AsyncClient, Speculation
 from speculative_engine.model.weight_names import TargetWeights
 from tests.harness.checkout import MODELS
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"
 DRAFTERS = {

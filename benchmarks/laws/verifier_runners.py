@@ -8,7 +8,7 @@ from collections.abc import Callable
 from benchmarks.laws.case_requests import Requests
 from benchmarks.laws.drafter_runners import Drafting
 from draftwire import AsyncClient
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 
 class Preempting:

@@ -24,7 +24,7 @@ from draftwire import AsyncClient, BatchOptions, Speculation
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.harness.checkout import MODELS
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 OFF, AUTO = "off", "auto"
 KINDS = {OFF: Speculation(enabled=False), AUTO: Speculation()}

@@ -32,7 +32,7 @@ from benchmarks.harness.services import Services
 from draftwire import Client
 from tests.harness.checkout import MODELS, ROOT
 from tests.harness.processes import SERVICE_ENVIRONMENT
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 _MEASURED = 24
 _MAX_TOKENS = 48

@@ -40,7 +40,7 @@ from benchmarks.harness.simulation_case import drafted_places, simulation_case
 from benchmarks.harness.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
 from tests.harness.checkout import MODELS
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 SHAPED = "benchmarks.harness.stand_ins.shaped_drafter"
 PATIENT = "benchmarks.harness.stand_ins.patient_verifier"

@@ -14,9 +14,9 @@ from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError, at_capacity
+from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order
 from tests.harness.stand_ins.drafter_answers import fault
 from tests.harness.stand_ins.scripted_drafter import Stream, hello, right
-from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order
 from tests.harness.verifier.running import Running, failure
 
 READY = DrafterState.DRAFTER_STATE_READY

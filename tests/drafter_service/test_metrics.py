@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from drafter_service.metrics import DrafterCollector
-from tests.drafter_service.conftest import InProcessDrafter
 from tests.harness.deploy.metrics_document import documented, served
 from tests.harness.drafter.collected_metric import metric
 from tests.harness.drafter.model_loads import PROMPT, eventually, loaded
+from tests.harness.services.in_process_drafter import InProcessDrafter
 
 
 async def test_what_is_drafted_is_counted(drafter: InProcessDrafter) -> None:

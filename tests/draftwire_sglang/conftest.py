@@ -12,11 +12,11 @@ from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire_sglang.remote_drafts import RemoteDrafts
 from draftwire_sglang.settings import AdapterSettings
 from service_runtime.process.settings import settings_from_environment
+from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_sglang import FakeSglang
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, text_after
 from tests.harness.stand_ins.pool_drafters import Listen, listening, pool_network
 from tests.harness.stand_ins.scripted_drafter import Opening, batch
-from tests.harness.verifier.in_process_verifier import Network
 
 MakeSglang = Callable[..., FakeSglang]
 Connect = Callable[[FakeSglang], Client]

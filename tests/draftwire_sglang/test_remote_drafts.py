@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.draftwire_sglang.conftest import Connect, MakeSglang, unsure
+from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_sglang import FakeSglang, Request
 from tests.harness.stand_ins.fake_vllm import text_after
 from tests.harness.stand_ins.pool_drafters import Listen, knowing, wrong
-from tests.harness.verifier.in_process_verifier import Network
 
 
 def check_texts(requests: Iterable[Request]) -> None:

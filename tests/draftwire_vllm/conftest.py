@@ -15,10 +15,10 @@ from draftwire import Client
 from draftwire_vllm import RemoteDrafter, pool_front
 from draftwire_vllm.remote_speculator import RemoteSpeculator
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
+from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, following, vllm_config
 from tests.harness.stand_ins.pool_drafters import Listen, listening, pool_network
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RequestV2, RunnerV2
-from tests.harness.verifier.in_process_verifier import Network
 
 MakeVllm = Callable[..., FakeVllm]
 MakeRunner = Callable[..., RunnerV2]

@@ -18,12 +18,12 @@ from service_runtime.process.startup_error import StartupError
 from speculative_engine.model.features.feature_codec import decode
 from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 from tests.draftwire_vllm.conftest import following_logits
+from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import text_after
 from tests.harness.stand_ins.pool_drafters import greeting, knowing, wrong
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RequestV2, RunnerV2
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter
 from tests.harness.stand_ins.tapped_config import tapped_config, tapping
-from tests.harness.verifier.in_process_verifier import Network
 
 HIDDEN = 6
 TAPPED = (1, 2, 4)

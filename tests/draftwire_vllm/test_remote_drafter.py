@@ -18,10 +18,10 @@ from draftwire_vllm.vllm_version import WrongRunnerError
 from service_runtime.process.logs import configure_logs
 from service_runtime.process.startup_error import StartupError
 from tests.draftwire_vllm.conftest import MakeVllm
+from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import FakeVllm, text_after, vllm_config
 from tests.harness.stand_ins.pool_drafters import Listen, wrong
 from tests.harness.stand_ins.scripted_drafter import Opening, batch
-from tests.harness.verifier.in_process_verifier import Network
 
 Connect = Callable[[FakeVllm], Client]
 

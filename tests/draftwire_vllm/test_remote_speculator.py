@@ -13,11 +13,11 @@ import torch
 from draftwire import Client
 from draftwire_vllm.remote_speculator import RemoteSpeculator
 from tests.draftwire_vllm.conftest import MakeRunner, following_logits
+from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import text_after, vllm_config
 from tests.harness.stand_ins.pool_drafters import Listen, wrong
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RunnerV2
 from tests.harness.stand_ins.scripted_drafter import Opening, batch
-from tests.harness.verifier.in_process_verifier import Network
 
 Connect = Callable[[Any], Client]
 WORKERS = pytest.mark.parametrize("worker", [True, False], ids=["its worker", "vLLM's worker"])

@@ -1,8 +1,7 @@
 """A drafter that knows a verifier attaches itself, and is detached when it is gone."""
 
 import signal
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -10,10 +9,8 @@ import pytest
 from draftwire import Client, Drafter
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, eventually, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -22,8 +19,8 @@ def the_only_one(client: Client) -> Drafter | None:
     return next((drafter for drafter in client.drafters.list() if drafter.state == "ready"), None)
 
 
-def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..., "RunningService"]) -> None:
-    service = start_drafter("draft", "--verifier", client.address, "--name", "announced")
+def test_it_comes_and_takes_its_leave(client: Client, services: Services) -> None:
+    service = services.drafter("draft", "--verifier", client.address, "--name", "announced")
     drafter = eventually(lambda: the_only_one(client), "it has attached itself")
     assert (drafter.name, drafter.address, drafter.announced) == ("announced", service.address, True)
     assert drafter.model is not None
@@ -41,13 +38,11 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
     assert (announcing["verifiers"], announcing["because"]) == ([client.address], "of --verifier")
 
 
-def test_it_announces_itself_to_each_of_its_verifiers(
-    client: Client, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
-) -> None:
-    second = start_verifier("target")
+def test_it_announces_itself_to_each_of_its_verifiers(client: Client, services: Services) -> None:
+    second = services.verifier("target")
     nobody = ("--verifier", "127.0.0.1:1")  # an unreachable verifier does not delay the others
     told = ("--verifier", client.address, "--verifier", second.address)
-    drafter = start_drafter("draft", *nobody, *told, "--name", "shared")
+    drafter = services.drafter("draft", *nobody, *told, "--name", "shared")
     with Client(second.address) as other:
         for each in (client, other):
             found = eventually(lambda each=each: the_only_one(each), "it has attached itself")
@@ -60,10 +55,8 @@ def test_it_announces_itself_to_each_of_its_verifiers(
     assert {event["verifier"] for event in refused} == {"127.0.0.1:1"}
 
 
-def test_it_is_removed_when_its_heartbeat_stays_out(
-    client: Client, start_drafter: Callable[..., "RunningService"]
-) -> None:
-    service = start_drafter("draft", "--verifier", client.address)
+def test_it_is_removed_when_its_heartbeat_stays_out(client: Client, services: Services) -> None:
+    service = services.drafter("draft", "--verifier", client.address)
     drafter = eventually(lambda: the_only_one(client), "it has attached itself")
     assert drafter.name == service.address
     service.kill()
@@ -71,12 +64,12 @@ def test_it_is_removed_when_its_heartbeat_stays_out(
 
 
 def test_the_variable_of_the_command_line_announces_nobody(
-    client: Client, start_drafter: Callable[..., "RunningService"], monkeypatch: pytest.MonkeyPatch
+    client: Client, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAFTWIRE_VERIFIER", client.address)
-    alone = start_drafter("draft")
+    alone = services.drafter("draft")
     monkeypatch.setenv("DRAFTWIRE_ANNOUNCE_TO", client.address)
-    announced = start_drafter("draft")
+    announced = services.drafter("draft")
     assert alone.address and announced.address
     eventually(lambda: the_only_one(client), "one of them has attached itself")
     assert [drafter.address for drafter in client.drafters.list()] == [announced.address]
@@ -87,11 +80,9 @@ def test_the_variable_of_the_command_line_announces_nobody(
     assert former not in [event["event"] for event in announced.events()]
 
 
-def test_heartbeats_stay_out_of_the_log(
-    start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
-) -> None:
-    service = start_verifier("target", "--log-level", "debug")
-    drafter = start_drafter("draft", "--verifier", service.address)
+def test_heartbeats_stay_out_of_the_log(services: Services) -> None:
+    service = services.verifier("target", "--log-level", "debug")
+    drafter = services.drafter("draft", "--verifier", service.address)
 
     def levels() -> list[str]:
         return [
@@ -107,8 +98,8 @@ def test_heartbeats_stay_out_of_the_log(
     assert (first, set(heartbeats), leave) == ("info", {"debug"}, "info")
 
 
-def test_only_hosts_that_may_be_announced(start_verifier: Callable[..., "RunningService"]) -> None:
-    service = start_verifier("target", "--announced-host", "localhost", "--announced-host", "10.0.0.0/8")
+def test_only_hosts_that_may_be_announced(services: Services) -> None:
+    service = services.verifier("target", "--announced-host", "localhost", "--announced-host", "10.0.0.0/8")
     with grpc.insecure_channel(service.address) as channel:
         pool: Any = DrafterPoolServiceStub(channel)
         with pytest.raises(grpc.RpcError, match="is not among the hosts that may be announced"):

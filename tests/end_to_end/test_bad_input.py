@@ -5,9 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -18,10 +17,8 @@ from draftwire._messages.methods import has_receipt
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -140,10 +137,8 @@ def test_a_verifier_is_no_drafter(client: Client) -> None:
             once.drafters.attach(client.address)
 
 
-def test_a_drafter_with_another_tokenizer(
-    client: Client, start_drafter: Callable[..., "RunningService"], tmp_path: Path
-) -> None:
-    drafter = start_drafter(str(write_checkpoint(tmp_path / "foreign-draft")))
+def test_a_drafter_with_another_tokenizer(client: Client, services: Services, tmp_path: Path) -> None:
+    drafter = services.drafter(str(write_checkpoint(tmp_path / "foreign-draft")))
     with pytest.raises(draftwire.TokenizerMismatchError) as caught:
         client.drafters.attach(drafter.address)
     assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION

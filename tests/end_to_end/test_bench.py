@@ -5,15 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.waiting import LONG_PATIENCE, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 METHODS = ("good", "local:ngram", "local:ngram+good", "prediction")
 
 
-def test_methods_are_compared(verifier: "RunningService", good_drafter: str, client: Client, tmp_path: Path) -> None:
+def test_methods_are_compared(verifier: ServiceProcess, good_drafter: str, client: Client, tmp_path: Path) -> None:
     client.drafters.attach(good_drafter, "good")
     prompt = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n"
     expected = client.generate(prompt, max_tokens=24, temperature=0, ignore_eos=True).text

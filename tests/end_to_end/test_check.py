@@ -7,18 +7,16 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client
 from tests.harness import processes
 from tests.harness.checkout import MODELS, ROOT
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE
-
-if TYPE_CHECKING:
-    from tests.harness.services import StartService
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +44,7 @@ def cases(certificate: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_a_faultless_verifier(
-    check: Check, verifier: RunningService, good_drafter: str, client: Client, tmp_path: Path
+    check: Check, verifier: ServiceProcess, good_drafter: str, client: Client, tmp_path: Path
 ) -> None:
     client.drafters.attach(good_drafter, "good")
     client.drafters.attach("local:ngram", "local:ngram")
@@ -80,8 +78,8 @@ def test_a_faultless_verifier(
         ("ignored_seed", "plain decoding again", "token ids"),
     ],
 )
-def test_planted_faults(check: Check, logs: Path, good_drafter: str, fault: str, case: str, what: str) -> None:
-    faulty = RunningService(FAULTY, "target", ("--fault", fault), logs)
+def test_planted_faults(check: Check, services: Services, good_drafter: str, fault: str, case: str, what: str) -> None:
+    faulty = services.verifier("target", "--fault", fault, program=FAULTY)
     try:
         with Client(faulty.address, timeout=PATIENCE) as client:
             client.drafters.attach(good_drafter, "good")
@@ -98,9 +96,9 @@ def test_planted_faults(check: Check, logs: Path, good_drafter: str, fault: str,
 
 
 @pytest.mark.parametrize("fault", ["one_seed", "cooler"])
-def test_planted_faults_of_the_distribution(check: Check, logs: Path, fault: str) -> None:
+def test_planted_faults_of_the_distribution(check: Check, services: Services, fault: str) -> None:
     """All outputs of a request are equal here: only the tests of distributions notice."""
-    faulty = RunningService(FAULTY, "target", ("--fault", fault), logs)
+    faulty = services.verifier("target", "--fault", fault, program=FAULTY)
     try:
         status, found = check(
             "--verifier", faulty.address, "--drafter", "local:ngram", "--requests", "1", "--max-tokens", "8",
@@ -128,13 +126,12 @@ def test_further_verifiers(check: Check) -> None:
     assert any("rule of rejection" in test["name"] for test in found["distributions"])
 
 
-def test_an_endpoint_from_outside(check: Check, start_verifier: StartService, logs: Path) -> None:
-    from tests.harness.gateway_process import GatewayProcess
+def test_an_endpoint_from_outside(check: Check, services: Services) -> None:
 
-    service = start_verifier("target")
+    service = services.verifier("target")
     with Client(service.address, timeout=PATIENCE) as client:
         client.drafters.attach("local:ngram")
-    gateway = GatewayProcess(logs, "--verifier", service.address)
+    gateway = services.gateway("--verifier", service.address)
     try:
         status, found = check(
             "--openai", gateway.url, "--plain-field", '{"speculation": {"enabled": false}}', "--requests", "2",

@@ -11,7 +11,7 @@ from tests.harness.command import Command
 from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
 from tests.harness.models.eagle_checkpoints import write_eagle
-from tests.harness.services import StartService
+from tests.harness.services.services import Services
 
 pytestmark = pytest.mark.processes
 
@@ -50,17 +50,17 @@ def test_the_drafter_service_keeps_every_rule(check: Check, good_drafter: str) -
 class TestOtherDrafters:
     @pytest.mark.parametrize(("write", "dtype"), [(write_eagle, "int8"), (write_dflash, "auto")])
     def test_a_drafter_that_reads_features_keeps_every_rule(
-        self, check: Check, start_drafter: StartService, tmp_path: Path, write: Callable[[Path], Path], dtype: str
+        self, check: Check, services: Services, tmp_path: Path, write: Callable[[Path], Path], dtype: str
     ) -> None:
         model, target = write(tmp_path / "drafter"), tmp_path / "target"
         tiny_model("Llama").save_pretrained(target)
         flags = ("--target", str(target), "--dtype", "float32", "--feature-dtype", dtype)
-        drafter = start_drafter(str(model), *flags)
+        drafter = services.drafter(str(model), *flags)
         found = check(drafter.address)
         left_out = {"features.unasked", "draws.reported", "handshake.tokenizer", "handshake.other_tokenizer"}
         assert not_passed(found) == dict.fromkeys(left_out, "skipped"), "its checkpoint brings no tokenizer"
 
-    def test_a_drafter_that_translates(self, check: Check, start_drafter: StartService) -> None:
-        drafter = start_drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
+    def test_a_drafter_that_translates(self, check: Check, services: Services) -> None:
+        drafter = services.drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
         found = check(drafter.address)
         assert not_passed(found) == dict.fromkeys({"draws.reported", *about_features(found)}, "skipped")

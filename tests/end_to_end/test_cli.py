@@ -3,17 +3,14 @@
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from draftwire import Client
 from tests.harness import processes
 from tests.harness.command import Command, Outcome
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.waiting import LONG_PATIENCE
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +19,7 @@ LENGTH = ("--max-tokens", "24", "--seed", "3", "--temperature", "0.8", "--ignore
 
 
 @pytest.fixture
-def run(verifier: "RunningService", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def run(verifier: ServiceProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs `draftwire ARGUMENTS` for the shared verifier."""
     monkeypatch.setenv("DRAFTWIRE_VERIFIER", verifier.address)
     return Command(monkeypatch, capsys)
@@ -78,7 +75,7 @@ def test_drafters_come_swap_and_go(run: Command, client: Client, good_drafter: s
     assert listed() == []
 
 
-def test_drafter_errors(run: Command, verifier: "RunningService") -> None:
+def test_drafter_errors(run: Command, verifier: ServiceProcess) -> None:
     assert_one_line(run("drafters", "detach", "nobody"), 1, "nobody")
     assert_one_line(run("drafters", "swap", "nobody", "127.0.0.1:1"), 1, "nobody")
     assert_one_line(run("drafters", "attach", "127.0.0.1:1"), 1, "127.0.0.1:1")

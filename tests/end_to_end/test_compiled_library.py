@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 from tests.harness.checkout import MODELS
-from tests.harness.service_process import ServiceProcess
-from tests.harness.services import STEADY_VERIFIER
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import STEADY_VERIFIER, Services
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.processes
@@ -26,43 +25,34 @@ sys.exit(main())
 WARNING = "no compiled library; decoding is slower"
 
 
-class Built(ServiceProcess):
-    """A service with or without the compiled library. module: has its main function."""
-
-    def __init__(self, module: str, model: str, library: str, place: Path) -> None:
-        flags = ("--model", str(MODELS / model), "--metrics-listen", "127.0.0.1:0", "--threads", "1")
-        super().__init__(["-c", PROGRAM.format(module=module), library], flags, place)
-
-    def metrics(self) -> str:
-        """Returns the text of a scrape."""
-        served = eventually(
-            lambda: [event["address"] for event in self.events() if event["event"] == "serving metrics"], "metrics"
-        )
-        with urllib.request.urlopen(f"http://{served[0]}/metrics") as answer:
-            return str(answer.read().decode())
+def metrics(service: ServiceProcess) -> str:
+    """Returns the text of a scrape."""
+    served = eventually(
+        lambda: [event["address"] for event in service.events() if event["event"] == "serving metrics"], "metrics"
+    )
+    with urllib.request.urlopen(f"http://{served[0]}/metrics") as answer:
+        return str(answer.read().decode())
 
 
 @pytest.mark.parametrize(
     ("module", "model", "ready"),
     [(STEADY_VERIFIER, "target", "model ready"), ("drafter_service.process", "draft", "model loaded")],
 )
-def test_whether_the_library_is_in_use(module: str, model: str, ready: str, tmp_path: Path) -> None:
-    services = {library: Built(module, model, library, tmp_path) for library in ("there", "absent")}
-    try:
-        for library, service in services.items():
-            assert service.address
-            there = library == "there"
-            warnings = [event for event in service.events() if event["event"] == WARNING]
-            assert [event["level"] for event in warnings] == ([] if there else ["warning"])
-            [told] = [event["compiled_library"] for event in service.events() if event["event"] == ready]
-            assert told is there
-            [(kernels, advice)] = [
-                (event["kernels"], event["faster"]) for event in service.events() if event["event"] == ready
-            ]
-            assert (kernels != "torch", "a C compiler" not in advice) == (there, there)
-            value = "true" if there else "false"
-            assert f'draftwire:compiled_library_info{{loaded="{value}"}} 1.0' in service.metrics()
-    finally:
-        for service in services.values():
-            service.kill()
+def test_whether_the_library_is_in_use(module: str, model: str, ready: str, services: Services) -> None:
+    flags = ("--model", str(MODELS / model), "--metrics-listen", "127.0.0.1:0", "--threads", "1")
+    program = PROGRAM.format(module=module)
+    started = {library: services.start(["-c", program, library], *flags) for library in ("there", "absent")}
+    for library, service in started.items():
+        assert service.address
+        there = library == "there"
+        warnings = [event for event in service.events() if event["event"] == WARNING]
+        assert [event["level"] for event in warnings] == ([] if there else ["warning"])
+        [told] = [event["compiled_library"] for event in service.events() if event["event"] == ready]
+        assert told is there
+        [(kernels, advice)] = [
+            (event["kernels"], event["faster"]) for event in service.events() if event["event"] == ready
+        ]
+        assert (kernels != "torch", "a C compiler" not in advice) == (there, there)
+        value = "true" if there else "false"
+        assert f'draftwire:compiled_library_info{{loaded="{value}"}} 1.0' in metrics(service)
     assert "a C compiler" in warnings[0]["remedy"]

@@ -4,7 +4,7 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 
 from draftwire import Client
 from tests.harness import processes
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, sometimes
 
 pytestmark = pytest.mark.processes
@@ -40,11 +40,9 @@ def blocks(*, slow: bool) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def gateway(verifier: RunningService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def gateway(verifier: ServiceProcess, module_services: Services) -> ServiceProcess:
     """A gateway in front of the shared verifier."""
-    gateway = GatewayProcess(tmp_path_factory.mktemp("gateway"), "--verifier", verifier.address)
-    yield gateway
-    gateway.stop()
+    return module_services.gateway("--verifier", verifier.address)
 
 
 @pytest.fixture

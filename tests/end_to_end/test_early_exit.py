@@ -1,14 +1,12 @@
 """The target drafts for itself, inside the verifier and in a service of its first layers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client
+from tests.harness.services.services import Services
 from tests.harness.waiting import sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import StartService
 
 pytestmark = pytest.mark.processes
 
@@ -16,12 +14,12 @@ PROMPT = "def parse(line):\n    "
 WITHIN = "local:early_exit?layers=2"
 
 
-def test_from_within_and_from_a_service(client: Client, start_drafter: "StartService") -> None:
-    check_drafts_and_swaps(client, start_drafter, max_tokens=60, temperature=0.8, seed=5)
+def test_from_within_and_from_a_service(client: Client, services: Services) -> None:
+    check_drafts_and_swaps(client, services, max_tokens=60, temperature=0.8, seed=5)
 
 
-def check_drafts_and_swaps(client: Client, start_drafter: "StartService", **options: Any) -> None:
-    service = start_drafter("target", "--layers", "2")
+def check_drafts_and_swaps(client: Client, services: Services, **options: Any) -> None:
+    service = services.drafter("target", "--layers", "2")
     plain = client.generate(PROMPT, ignore_eos=True, **options)
     client.drafters.attach(service.address, "remote")
 
@@ -58,7 +56,5 @@ class TestLongerTexts:
     @pytest.mark.parametrize(
         "sampling", [{"temperature": 0.0}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"]
     )
-    def test_from_within_and_from_a_service(
-        self, client: Client, start_drafter: "StartService", sampling: dict[str, Any]
-    ) -> None:
-        check_drafts_and_swaps(client, start_drafter, max_tokens=120, **sampling)
+    def test_from_within_and_from_a_service(self, client: Client, services: Services, sampling: dict[str, Any]) -> None:
+        check_drafts_and_swaps(client, services, max_tokens=120, **sampling)

@@ -1,6 +1,6 @@
 """Clients that draft in their own process, with the bundled models: the same tokens."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from draftwire import Client, SpeculationStats
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter
 from tests.harness.checkout import MODELS
-from tests.harness.services import RunningService
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, TRIES, eventually, sometimes
 
 pytestmark = pytest.mark.processes
@@ -98,10 +98,8 @@ async def test_asyncio(client: Client, drafter: LocalDrafter) -> None:
     raise AssertionError(f"the caller was never in time, in {TRIES} plays")
 
 
-def test_a_verifier_that_dies(
-    client: Client, drafter: LocalDrafter, start_verifier: Callable[..., RunningService]
-) -> None:
-    doomed = start_verifier()
+def test_a_verifier_that_dies(client: Client, drafter: LocalDrafter, services: Services) -> None:
+    doomed = services.verifier()
     plain = client.generate(PROMPT, **SAMPLED)
     with EdgeClient([doomed.address, f"{client.address}?weight=0"], model=drafter, timeout=PATIENCE) as edge:
         with edge.stream(PROMPT, **SAMPLED) as stream:

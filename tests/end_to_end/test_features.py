@@ -1,7 +1,5 @@
 """An EAGLE-3 drafter in a process of its own, which drafts from features that the verifier sends over the wire."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,8 @@ from speculative_engine.engine.verification_engine import generate_all
 from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.services import STEADY_VERIFIER, RunningService, StartService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 
 pytestmark = pytest.mark.processes
 
@@ -23,6 +22,7 @@ PROMPTS = [[5 + (length * step) % 90 for step in range(length)] for length in (9
 LENGTH = 60
 PLAIN = Speculation(enabled=False)
 FORCED = Speculation(planning="always")
+FLOAT32 = ("--dtype", "float32")
 
 
 @dataclass(frozen=True)
@@ -48,34 +48,19 @@ def _load(directory: Path) -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartService]:
-    """Starts services that end with the module: a module's name, a model and flags."""
-    place = tmp_path_factory.mktemp("services")
-    with ExitStack() as running:
-
-        def start_one(module: str, model: Path, *flags: str) -> RunningService:
-            service = RunningService(module, str(model), ("--dtype", "float32", *flags), place)
-            running.callback(service.kill)
-            assert service.address
-            return service
-
-        yield start_one
+def verifier(checkpoints: Checkpoints, module_services: Services) -> ServiceProcess:
+    return module_services.verifier(checkpoints.target, *FLOAT32)
 
 
 @pytest.fixture(scope="module")
-def verifier(checkpoints: Checkpoints, start: StartService) -> RunningService:
-    return start(STEADY_VERIFIER, checkpoints.target)
+def drafter(checkpoints: Checkpoints, module_services: Services) -> ServiceProcess:
+    return module_services.drafter(checkpoints.eagle, *FLOAT32, "--target", str(checkpoints.target))
 
 
 @pytest.fixture(scope="module")
-def drafter(checkpoints: Checkpoints, start: StartService) -> RunningService:
-    return start("drafter_service", checkpoints.eagle, "--target", str(checkpoints.target))
-
-
-@pytest.fixture(scope="module")
-def plain_drafter(checkpoints: Checkpoints, start: StartService) -> RunningService:
+def plain_drafter(checkpoints: Checkpoints, module_services: Services) -> ServiceProcess:
     """One that reads tokens alone: the target itself."""
-    return start("drafter_service", checkpoints.target)
+    return module_services.drafter(checkpoints.target, *FLOAT32)
 
 
 def generate(client: Client, prompt: list[int], speculation: Speculation, **options: Any) -> Generation:
@@ -83,7 +68,7 @@ def generate(client: Client, prompt: list[int], speculation: Speculation, **opti
     return client.generate(prompt, speculation=speculation, **options)
 
 
-def test_outputs_are_plain_ones_and_guesses_are_accepted(client: Client, drafter: RunningService) -> None:
+def test_outputs_are_plain_ones_and_guesses_are_accepted(client: Client, drafter: ServiceProcess) -> None:
     for options in ({"temperature": 0.0}, {"temperature": 0.9, "seed": 3}):
         plain = [generate(client, prompt, PLAIN, **options) for prompt in PROMPTS[1:]]
         client.drafters.attach(drafter.address, name="eagle")
@@ -98,7 +83,7 @@ def test_outputs_are_plain_ones_and_guesses_are_accepted(client: Client, drafter
 
 
 def test_swaps_with_other_kinds_while_requests_run(
-    client: Client, drafter: RunningService, plain_drafter: RunningService, checkpoints: Checkpoints
+    client: Client, drafter: ServiceProcess, plain_drafter: ServiceProcess, checkpoints: Checkpoints
 ) -> None:
     prompt, length = PROMPTS[1], 80
     plain = generate(client, prompt, PLAIN, max_tokens=length)

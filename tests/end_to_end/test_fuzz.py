@@ -11,8 +11,8 @@ from benchmarks.faults.fuzz import attack
 from benchmarks.harness.services import Services
 from tests.harness.checkout import MODELS
 from tests.harness.processes import Popen
-from tests.harness.service_process import ServiceProcess
-from tests.harness.services import STEADY_VERIFIER
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import STEADY_VERIFIER
 
 pytestmark = pytest.mark.processes
 

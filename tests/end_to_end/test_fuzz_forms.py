@@ -1,8 +1,7 @@
 """Output forms end no verifier and delay no caller: a small part of benchmarks/faults/fuzz_forms.py."""
 
 import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -12,13 +11,9 @@ from benchmarks.faults.fuzz_forms import attack
 from benchmarks.harness.services import Services
 from draftwire import Client
 from draftwire.errors import InvalidFieldError
-from tests.harness.gateway_process import GatewayProcess
 from tests.harness.hostile_forms import gbnf_rules, lark_rules, references
 from tests.harness.processes import Popen
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE
-
-if TYPE_CHECKING:
-    from tests.harness.services import StartService
 
 pytestmark = pytest.mark.processes
 
@@ -32,8 +27,8 @@ CHAINS: dict[str, tuple[str, str, str]] = {
 """Forms that overflow the grammar library's stack: by name the SDK's kind, the gateway's kind, and the text."""
 
 
-def test_a_form_does_not_end_a_verifier(start_verifier: "StartService") -> None:
-    with Client(start_verifier().address, timeout=PATIENCE) as client:
+def test_a_form_does_not_end_a_verifier(services: Services) -> None:
+    with Client(services.verifier().address, timeout=PATIENCE) as client:
         for option, _, text in CHAINS.values():
             options: dict[str, Any] = {option: text}
             with pytest.raises(InvalidFieldError, match="levels deep"):
@@ -54,10 +49,10 @@ class TestManyForms:
         assert findings.codes["json_schema OK"]
         assert findings.bystander_requests
 
-    def test_a_form_ends_neither_of_two_verifiers(self, start_verifier: "StartService", tmp_path: Path) -> None:
-        services = [start_verifier(), start_verifier()]
+    def test_a_form_ends_neither_of_two_verifiers(self, services: Services) -> None:
+        services = [services.verifier(), services.verifier()]
         addresses = [each.address for each in services]
-        gateway = GatewayProcess(tmp_path, "--verifier", ",".join(addresses))
+        gateway = services.gateway("--verifier", ",".join(addresses))
         try:
             with Client(addresses, timeout=LONG_PATIENCE) as client:
                 for option, guided, text in CHAINS.values():

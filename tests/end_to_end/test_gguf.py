@@ -1,8 +1,7 @@
 """Services that serve models in GGUF files."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,10 +10,8 @@ from speculative_engine.kernels.library import available_kernels
 from tests.harness.checkout import MODELS
 from tests.harness.models.gguf_model import write_checkpoint_as_gguf
 from tests.harness.served_checkpoint import assert_drafts_change_nothing
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -37,10 +34,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_files_are_served(
     files: dict[str, Path],
-    start_verifier: Callable[..., "RunningService"],
-    start_drafter: Callable[..., "RunningService"],
+    services: Services,
 ) -> None:
-    verifier, drafter = start_verifier(str(files["target"])), start_drafter(str(files["draft"]))
+    verifier, drafter = services.verifier(str(files["target"])), services.drafter(str(files["draft"]))
     with Client(verifier.address, timeout=PATIENCE) as client:
         info = client.model_info()
         assert (info.model_id, info.dtype, info.bit_exact) == ("target.gguf", "q8_0", True)
@@ -49,17 +45,13 @@ def test_files_are_served(
 
 
 @needs_the_library
-def test_a_tokenizer_of_a_file_is_the_checkpoints(
-    files: dict[str, Path], start_verifier: Callable[..., "RunningService"]
-) -> None:
+def test_a_tokenizer_of_a_file_is_the_checkpoints(files: dict[str, Path], services: Services) -> None:
     """A draft model of the one kind of files drafts for a target of the other, without translation."""
-    check_a_draft_model_of_a_file(files, "checkpoint", start_verifier)
+    check_a_draft_model_of_a_file(files, "checkpoint", services)
 
 
-def check_a_draft_model_of_a_file(
-    files: dict[str, Path], weights: str, start_verifier: Callable[..., "RunningService"]
-) -> None:
-    verifier = start_verifier("target", "--weights", weights, "--drafter", f"local:draft?model={files['draft']}")
+def check_a_draft_model_of_a_file(files: dict[str, Path], weights: str, services: Services) -> None:
+    verifier = services.verifier("target", "--weights", weights, "--drafter", f"local:draft?model={files['draft']}")
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = client.generate(PROMPT, temperature=0.0, speculation=Speculation(enabled=False), **OPTIONS)
 
@@ -74,7 +66,5 @@ def check_a_draft_model_of_a_file(
 @pytest.mark.slow
 @needs_the_library
 class TestAQuantisedTarget:
-    def test_a_tokenizer_of_a_file_is_the_checkpoints(
-        self, files: dict[str, Path], start_verifier: Callable[..., "RunningService"]
-    ) -> None:
-        check_a_draft_model_of_a_file(files, "q4_0", start_verifier)
+    def test_a_tokenizer_of_a_file_is_the_checkpoints(self, files: dict[str, Path], services: Services) -> None:
+        check_a_draft_model_of_a_file(files, "q4_0", services)

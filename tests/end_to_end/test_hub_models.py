@@ -9,7 +9,7 @@ import pytest
 import draftwire
 from draftwire import Client
 from tests.harness.checkout import MODELS
-from tests.harness.services import Loading
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.hub_server import serving_hub
 from tests.harness.waiting import eventually
 
@@ -30,7 +30,9 @@ def test_a_caller_may_not_name_one(client: Client, address: str) -> None:
 
 @pytest.mark.slow
 class TestAHub:
-    def test_who_may_name_a_model_of_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_who_may_name_a_model_of_it(
+        self, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         lab = tmp_path / "hub" / "lab"
         lab.mkdir(parents=True)
         for name in ("target", "draft", "draft-early"):
@@ -39,8 +41,15 @@ class TestAHub:
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         with serving_hub(tmp_path / "hub") as hub:
             monkeypatch.setenv("HF_ENDPOINT", hub.url)
-            service = Loading(
-                "verifier_service", tmp_path, "--model", "lab/target", "--drafter", "local:draft?model=hf://lab/draft"
+            service = services.start(
+                "verifier_service",
+                "--model",
+                "lab/target",
+                "--threads",
+                "1",
+                "--drafter",
+                "local:draft?model=hf://lab/draft",
+                hub=True,
             )
             try:
                 with Client(service.address) as client:
@@ -65,7 +74,7 @@ class TestAHub:
                 service.kill()
             fetched = [event["repository"] for event in service.events() if event["event"] == "fetching from the hub"]
             assert fetched == ["lab/target", "lab/draft", "lab/draft"]
-            allowing = Loading("verifier_service", tmp_path, "--model", str(MODELS / "target"), "--allow-hub-models")
+            allowing = services.verifier("target", "--allow-hub-models", program="verifier_service", hub=True)
             try:
                 with Client(allowing.address) as client:
                     client.drafters.attach("local:draft?model=lab/draft-early", name="early")

@@ -1,17 +1,14 @@
 """Services whose target and draft models have recurrent layers: no token changes while drafters come and go."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client, Speculation
 from tests.harness.models.hybrid_checkpoint import write_hybrid
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -37,13 +34,12 @@ def write_models(place: Path, name: str) -> dict[str, Path]:
 
 def check_drafters_change_no_token(
     models: dict[str, Path],
-    start_verifier: Callable[..., "RunningService"],
-    start_drafter: Callable[..., "RunningService"],
+    services: Services,
     tokens: int,
     long: int,
 ) -> None:
-    verifier = start_verifier(str(models["target"]))
-    drafters = [start_drafter(str(models[name])) for name in (GOOD, OTHER)]
+    verifier = services.verifier(str(models["target"]))
+    drafters = [services.drafter(str(models[name])) for name in (GOOD, OTHER)]
     addresses = [drafter.address for drafter in drafters]
     with Client(verifier.address, timeout=LONG_PATIENCE) as client:
         assert client.model_info().bit_exact
@@ -104,11 +100,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_drafters_change_no_token(
     models: dict[str, Path],
-    start_verifier: Callable[..., "RunningService"],
-    start_drafter: Callable[..., "RunningService"],
+    services: Services,
 ) -> None:
     """One drafts, gives way to another in the middle of a request, comes back and is killed."""
-    verifier, drafter = start_verifier(str(models["target"])), start_drafter(str(models[GOOD]))
+    verifier, drafter = services.verifier(str(models["target"])), services.drafter(str(models[GOOD]))
     asked = options(36) | {"seed": 9}
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = client.generate(PROMPT, prefix_cache=False, speculation=Speculation(enabled=False), **asked)
@@ -137,8 +132,7 @@ class TestLongerTexts:
     def test_drafters_change_no_token(
         self,
         tmp_path: Path,
-        start_verifier: Callable[..., "RunningService"],
-        start_drafter: Callable[..., "RunningService"],
+        services: Services,
         name: str,
     ) -> None:
-        check_drafters_change_no_token(write_models(tmp_path, name), start_verifier, start_drafter, 48, 300)
+        check_drafters_change_no_token(write_models(tmp_path, name), services, 48, 300)

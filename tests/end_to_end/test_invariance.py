@@ -10,16 +10,15 @@ import json
 import signal
 from collections.abc import Callable, Sequence
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client, Generation, Speculation
 from tests.harness.checkout import ROOT
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService, StartService
 
 pytestmark = pytest.mark.processes
 
@@ -60,7 +59,7 @@ def options(sampling: str, tokens: int = TOKENS) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def expected(verifier: RunningService) -> Expected:
+def expected(verifier: ServiceProcess) -> Expected:
     """The output of each prompt alone, without drafter and prefix cache; the seed is the prompt's number."""
     known: dict[tuple[str, int], list[int]] = {}
 
@@ -165,7 +164,7 @@ def check_swaps(client: Client, sampling: str, one: str, other: str, tokens: int
     sometimes(swapped, "the request moves")
 
 
-def check_a_killed_drafter(client: Client, samplings: Sequence[str], drafter: RunningService, tokens: int) -> None:
+def check_a_killed_drafter(client: Client, samplings: Sequence[str], drafter: ServiceProcess, tokens: int) -> None:
     """A request of each sampling runs when it is killed."""
     (prompt,) = prompts(1)
     plain = [client.generate(prompt, seed=5, **options(sampling, tokens)).token_ids for sampling in samplings]
@@ -232,8 +231,8 @@ def test_a_swap_after_every_five_tokens(
     check_swaps(client, sampling, good_drafter, address_of(other), LONG)
 
 
-def test_a_drafter_that_is_killed(client: Client, start_drafter: StartService) -> None:
-    check_a_killed_drafter(client, ("T 0.8", "greedy"), start_drafter(), LONG)
+def test_a_drafter_that_is_killed(client: Client, services: Services) -> None:
+    check_a_killed_drafter(client, ("T 0.8", "greedy"), services.drafter(), LONG)
 
 
 @pytest.mark.slow
@@ -285,5 +284,5 @@ class TestEachSampling:
     ) -> None:
         check_swaps(client, sampling, good_drafter, address_of(other), 2 * LONG)
 
-    def test_a_drafter_that_is_killed(self, client: Client, start_drafter: StartService) -> None:
-        check_a_killed_drafter(client, tuple(SAMPLINGS), start_drafter(), 2 * LONG)
+    def test_a_drafter_that_is_killed(self, client: Client, services: Services) -> None:
+        check_a_killed_drafter(client, tuple(SAMPLINGS), services.drafter(), 2 * LONG)

@@ -1,15 +1,13 @@
 """Services whose keys and values are of another type than the model's."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client, ModelMismatchError, Speculation
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -17,21 +15,19 @@ PROMPT = "def read_config(path):\n"
 
 
 def test_drafts_change_no_token(
-    verifier: "RunningService",
-    start_verifier: Callable[..., "RunningService"],
-    start_drafter: Callable[..., "RunningService"],
+    verifier: ServiceProcess,
+    services: Services,
 ) -> None:
-    check_drafts_change_no_token("q8_0", verifier, start_verifier, start_drafter)
+    check_drafts_change_no_token("q8_0", verifier, services)
 
 
 def check_drafts_change_no_token(
     kv_dtype: str,
-    other: "RunningService",
-    start_verifier: Callable[..., "RunningService"],
-    start_drafter: Callable[..., "RunningService"],
+    other: ServiceProcess,
+    services: Services,
 ) -> None:
     flags = ("--kv-dtype", kv_dtype)
-    verifier, drafter = start_verifier("target", *flags), start_drafter("draft", *flags)
+    verifier, drafter = services.verifier("target", *flags), services.drafter("draft", *flags)
     with Client(verifier.address, timeout=PATIENCE) as client, Client(other.address, timeout=PATIENCE) as others:
         info, other_info = client.model_info(), others.model_info()
         assert (info.kv_dtype, info.bit_exact) == (kv_dtype, True)
@@ -52,9 +48,9 @@ def check_drafts_change_no_token(
         sometimes(drafted, "drafts are accepted")
 
 
-def test_a_cached_prompt_gives_the_same_tokens(start_verifier: Callable[..., "RunningService"]) -> None:
+def test_a_cached_prompt_gives_the_same_tokens(services: Services) -> None:
     asked: dict[str, Any] = {"max_tokens": 32, "ignore_eos": True, "temperature": 0.8, "seed": 3}
-    with Client(start_verifier("target", "--kv-dtype", "q8_0").address, timeout=PATIENCE) as client:
+    with Client(services.verifier("target", "--kv-dtype", "q8_0").address, timeout=PATIENCE) as client:
         computed = client.generate(20 * PROMPT, prefix_cache=False, **asked)
         client.generate(20 * PROMPT, **asked)
         cached = client.generate(20 * PROMPT, **asked)
@@ -62,12 +58,10 @@ def test_a_cached_prompt_gives_the_same_tokens(start_verifier: Callable[..., "Ru
     assert (cached.token_ids, cached.text) == (computed.token_ids, computed.text)
 
 
-def test_a_request_goes_on_at_no_verifier_with_another_type(
-    verifier: "RunningService", start_verifier: Callable[..., "RunningService"]
-) -> None:
+def test_a_request_goes_on_at_no_verifier_with_another_type(verifier: ServiceProcess, services: Services) -> None:
 
     def play() -> bool:
-        lost = start_verifier("target", "--kv-dtype", "q8_0")
+        lost = services.verifier("target", "--kv-dtype", "q8_0")
         addresses = [lost.address, f"{verifier.address}?weight=0"]
         with (
             Client(addresses, timeout=PATIENCE) as client,
@@ -90,8 +84,7 @@ def test_a_request_goes_on_at_no_verifier_with_another_type(
 class TestFloats:
     def test_drafts_change_no_token(
         self,
-        verifier: "RunningService",
-        start_verifier: Callable[..., "RunningService"],
-        start_drafter: Callable[..., "RunningService"],
+        verifier: ServiceProcess,
+        services: Services,
     ) -> None:
-        check_drafts_change_no_token("float16", verifier, start_verifier, start_drafter)
+        check_drafts_change_no_token("float16", verifier, services)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -13,10 +13,9 @@ import pytest
 from benchmarks.harness.process_usage import Usage
 from draftwire import Client, ContextExceededError
 from draftwire.v1 import verifier_service_pb2 as pb
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -28,7 +27,7 @@ LEFT = 150_000_000
 """Bytes of growth that may remain in the end."""
 
 
-def resident(service: "RunningService") -> int:
+def resident(service: ServiceProcess) -> int:
     usage = Usage.of(service.pid)
     assert usage is not None
     return usage.rss_bytes
@@ -37,7 +36,7 @@ def resident(service: "RunningService") -> int:
 class Watch(threading.Thread):
     """Records the peak resident memory of a service until `stop` is set."""
 
-    def __init__(self, service: "RunningService") -> None:
+    def __init__(self, service: ServiceProcess) -> None:
         super().__init__(daemon=True)
         self._service = service
         self.peak = 0
@@ -82,10 +81,8 @@ def test_the_sdk_tells_the_field_and_the_sizes(client: Client) -> None:
 @pytest.mark.slow
 class TestManyAtOnce:
     @pytest.mark.parametrize("method", REQUESTS)
-    def test_large_texts_are_refused_and_a_bystander_is_served(
-        self, start_verifier: Callable[..., "RunningService"], method: str
-    ) -> None:
-        service = start_verifier()
+    def test_large_texts_are_refused_and_a_bystander_is_served(self, services: Services, method: str) -> None:
+        service = services.verifier()
         with Client(service.address, timeout=LONG_PATIENCE) as client:
             expected = client.generate("def f(x):", max_tokens=8, temperature=0.0, ignore_eos=True).token_ids
             before, watch = resident(service), Watch(service)

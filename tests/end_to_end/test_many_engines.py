@@ -24,7 +24,8 @@ from draftwire_sglang.settings import AdapterSettings
 from draftwire_vllm import RemoteDrafter
 from service_runtime.process.settings import settings_from_environment
 from tests.harness.checkout import MODELS
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.stand_ins import fake_sglang, fake_vllm
 from tests.harness.stand_ins.fake_sglang import FakeSglang
 from tests.harness.stand_ins.fake_vllm import FakeVllm, vllm_config
@@ -56,23 +57,19 @@ def tokens(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def drafter(tokens: Path) -> Iterator[RunningService]:
+def drafter(services: Services, tokens: Path) -> ServiceProcess:
     flags = ("--accepted-tokens", str(tokens / "accepted.toml"), "--kv-slots", str(SLOTS))
-    service = RunningService("drafter_service", "draft", flags, tokens)
-    yield service
-    service.kill()
+    return services.drafter("draft", *flags)
 
 
 @pytest.fixture
-def verifier(tokens: Path, drafter: RunningService) -> Iterator[RunningService]:
+def verifier(services: Services, tokens: Path, drafter: ServiceProcess) -> ServiceProcess:
     flags = ("--token-file", str(tokens / "draftwire.token"), "--drafter", drafter.address, "--dtype", "float32")
-    service = RunningService(STEADY_VERIFIER, "target", flags, tokens)
-    yield service
-    service.kill()
+    return services.verifier("target", *flags)
 
 
 @pytest.fixture
-def texts(verifier: RunningService, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+def texts(verifier: ServiceProcess, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Prompts with the target's text, as the stand-ins' target generates it."""
     prompts = [list(range(5 + number, 45 + 2 * number)) for number in range(SEQUENCES)]
     plain = Speculation(enabled=False)
@@ -97,7 +94,7 @@ def texts(verifier: RunningService, monkeypatch: pytest.MonkeyPatch) -> list[lis
 
 
 @pytest.fixture
-def environment(tokens: Path, drafter: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(tokens: Path, drafter: ServiceProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("vllm", "sglang"):
         for variable, value in {
             "LISTEN": "127.0.0.1:0",
@@ -129,7 +126,7 @@ def sglang(texts: list[list[int]], environment: None) -> Iterator[FakeSglang]:
 
 
 @pytest.fixture
-def shares(drafter: RunningService) -> Iterator[Callable[[], dict[str, VerifierShare]]]:
+def shares(drafter: ServiceProcess) -> Iterator[Callable[[], dict[str, VerifierShare]]]:
     with grpc.insecure_channel(drafter.address) as channel:
         stub = DrafterServiceStub(channel)
 
@@ -142,7 +139,7 @@ def shares(drafter: RunningService) -> Iterator[Callable[[], dict[str, VerifierS
 
 
 def test_none_starves_and_all_texts_are_the_targets(
-    verifier: RunningService,
+    verifier: ServiceProcess,
     vllm: FakeVllm,
     sglang: FakeSglang,
     texts: list[list[int]],

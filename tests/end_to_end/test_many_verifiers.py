@@ -3,18 +3,14 @@
 import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
 
 from draftwire import AsyncClient, Client, Generation, Speculation
-from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, eventually
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -94,11 +90,10 @@ def test_nothing_is_lost_when_a_verifier_is_killed(
     good_drafter: str,
     bad_drafter: str,
     untrained_drafter: str,
-    start_verifier: Callable[..., "RunningService"],
-    logs: Path,
+    services: Services,
 ) -> None:
     drafters = [good_drafter, bad_drafter, untrained_drafter]
-    doomed = start_verifier("target", *(part for each in drafters for part in ("--drafter", each)))
+    doomed = services.verifier("target", *(part for each in drafters for part in ("--drafter", each)))
     seeds = range(BY_SDK + BY_HTTP)
     plain = Speculation(enabled=False)
     expected = client.generate_batch(
@@ -113,7 +108,7 @@ def test_nothing_is_lost_when_a_verifier_is_killed(
     with Client(doomed.address, timeout=PATIENCE) as other:
         eventually(lambda: [each.state for each in other.drafters.list()] == ["ready"] * 3, "the drafters are ready")
     addresses = [doomed.address, client.address]
-    gateway = GatewayProcess(logs, "--verifier", ",".join(addresses))
+    gateway = services.gateway("--verifier", ",".join(addresses))
     try:
         streams = Streams(addresses, gateway.url)
         asyncio.run(streams.run(doomed.kill))

@@ -4,8 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -13,12 +12,9 @@ import pytest
 from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
 from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kernels.library import LIBRARY, available_kernels
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import STEADY_VERIFIER
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService, StartService
 
 pytestmark = [
     pytest.mark.processes,
@@ -31,27 +27,27 @@ BFLOAT16 = ("--dtype", "bfloat16")
 ANEW = RetryPolicy(on_other_numerics="restart")
 
 
-def told(service: "RunningService") -> VerifierInfo:
+def told(service: ServiceProcess) -> VerifierInfo:
     with Client(service.address, timeout=LONG_PATIENCE) as client:
         return client.model_info()
 
 
 @pytest.fixture(scope="module")
-def other(shared: Callable[..., "RunningService"]) -> "RunningService":
+def other(module_services: Services) -> ServiceProcess:
     """A verifier with torch's numerics."""
-    return shared(STEADY_VERIFIER, "target", *BFLOAT16, "--kernels", "torch")
+    return module_services.verifier("target", *BFLOAT16, "--kernels", "torch")
 
 
 @pytest.fixture
-def begin(start_verifier: "StartService") -> Callable[[], "RunningService"]:
-    return lambda: start_verifier("target", *BFLOAT16)
+def begin(services: Services) -> Callable[[], ServiceProcess]:
+    return lambda: services.verifier("target", *BFLOAT16)
 
 
 def goes_on(
-    first: "RunningService",
-    second: "RunningService",
-    other: "RunningService",
-    begin: Callable[[], "RunningService"],
+    first: ServiceProcess,
+    second: ServiceProcess,
+    other: ServiceProcess,
+    begin: Callable[[], ServiceProcess],
     tokens: int = 800,
 ) -> None:
     """Checks that a request goes on at the second verifier when the first is lost."""
@@ -101,8 +97,8 @@ def events(url: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said if line != "[DONE]"]
 
 
-def check_forced_kernels(kernels: Kernels, start_verifier: "StartService", good_drafter: str) -> None:
-    service = start_verifier("target", *BFLOAT16, "--kernels", kernels)
+def check_forced_kernels(kernels: Kernels, services: Services, good_drafter: str) -> None:
+    service = services.verifier("target", *BFLOAT16, "--kernels", kernels)
     info = told(service)
     (ready,) = (event for event in service.events() if event["event"] == "model ready")
     assert (ready["kernels"], ready["numerics"], info.bit_exact) == (kernels, info.numerics, True)
@@ -114,22 +110,20 @@ def check_forced_kernels(kernels: Kernels, start_verifier: "StartService", good_
     assert drafted.token_ids == plain.token_ids
 
 
-def test_forced_kernels_tell_their_numerics_and_draft_exactly(
-    start_verifier: "StartService", good_drafter: str
-) -> None:
-    check_forced_kernels(available_kernels()[-1], start_verifier, good_drafter)
+def test_forced_kernels_tell_their_numerics_and_draft_exactly(services: Services, good_drafter: str) -> None:
+    check_forced_kernels(available_kernels()[-1], services, good_drafter)
 
 
 @pytest.mark.slow
 class TestOtherNumerics:
     @pytest.mark.parametrize("kernels", available_kernels()[:-1])
     def test_forced_kernels_tell_their_numerics_and_draft_exactly(
-        self, kernels: Kernels, start_verifier: "StartService", good_drafter: str
+        self, kernels: Kernels, services: Services, good_drafter: str
     ) -> None:
-        check_forced_kernels(kernels, start_verifier, good_drafter)
+        check_forced_kernels(kernels, services, good_drafter)
 
     def test_a_request_goes_on_where_the_numerics_are_equal(
-        self, other: "RunningService", begin: Callable[[], "RunningService"]
+        self, other: ServiceProcess, begin: Callable[[], ServiceProcess]
     ) -> None:
         first, second = begin(), begin()
         lasting, info = told(first), told(other)
@@ -141,16 +135,14 @@ class TestOtherNumerics:
         goes_on(first, second, other, begin)
 
     @pytest.mark.skipif(len(available_kernels()) < 3, reason="there is one kind of kernels here")
-    def test_a_request_goes_on_in_plain_c_where_weights_are_in_blocks(
-        self, start_verifier: "StartService", shared: Callable[..., "RunningService"]
-    ) -> None:
+    def test_a_request_goes_on_in_plain_c_where_weights_are_in_blocks(self, services: Services) -> None:
         """Integer products, and all code around them, give the same bits with all kernels."""
 
-        def begin() -> "RunningService":
-            return start_verifier("target", "--weights", "q4_0")
+        def begin() -> ServiceProcess:
+            return services.verifier("target", "--weights", "q4_0")
 
-        first, second = begin(), start_verifier("target", "--weights", "q4_0", "--kernels", "baseline")
-        other = shared(STEADY_VERIFIER, "target", "--weights", "q4_0", "--kernels", "torch")
+        first, second = begin(), services.verifier("target", "--weights", "q4_0", "--kernels", "baseline")
+        other = services.verifier("target", "--weights", "q4_0", "--kernels", "torch")
         assert told(first).numerics != told(other).numerics
         assert told(first).dtype == "q4_0"
         prompts = [f"def read_config_{index}(path):\n" for index in range(100)]
@@ -163,7 +155,7 @@ class TestOtherNumerics:
         goes_on(first, second, other, begin, tokens=60)
 
     def test_it_goes_on_nowhere_else(
-        self, other: "RunningService", begin: Callable[[], "RunningService"], tmp_path: Path
+        self, other: ServiceProcess, begin: Callable[[], ServiceProcess], services: Services
     ) -> None:
         """Streams of the SDK and of the gateway end with an error; a whole result restarts if its caller allows it."""
         with Client(other.address, timeout=LONG_PATIENCE) as client:
@@ -173,7 +165,7 @@ class TestOtherNumerics:
             lost = begin()
             info = told(lost)
             addresses = [lost.address, f"{other.address}?weight=0"]
-            gateway = GatewayProcess(tmp_path, "--verifier", addresses[0], "--verifier", addresses[1])
+            gateway = services.gateway("--verifier", addresses[0], "--verifier", addresses[1])
             try:
                 with (
                     Client(addresses, timeout=LONG_PATIENCE) as client,

@@ -1,17 +1,14 @@
 """A draft model with another tokenizer, in real services with the bundled models."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client, Speculation
 from draftwire.errors import DraftwireError
 from tests.harness.checkout import MODELS
+from tests.harness.services.services import Services
 from tests.harness.waiting import sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -19,18 +16,16 @@ PLAIN = Speculation(enabled=False)
 PROMPT = "def naïve_éval(self, 文字列):\n"
 
 
-def test_it_drafts_and_is_swapped_within_a_request(
-    client: Client, good_drafter: str, start_drafter: Callable[..., "RunningService"]
-) -> None:
-    check_drafts_and_swaps(client, good_drafter, start_drafter, temperature=0.8, tokens=100)
+def test_it_drafts_and_is_swapped_within_a_request(client: Client, good_drafter: str, services: Services) -> None:
+    check_drafts_and_swaps(client, good_drafter, services, temperature=0.8, tokens=100)
 
 
 def check_drafts_and_swaps(
-    client: Client, good_drafter: str, start_drafter: Callable[..., "RunningService"], temperature: float, tokens: int
+    client: Client, good_drafter: str, services: Services, temperature: float, tokens: int
 ) -> None:
     wanted: dict[str, Any] = {"max_tokens": tokens, "temperature": temperature, "seed": 5, "ignore_eos": True}
     plain = client.generate(PROMPT, **wanted, speculation=PLAIN)
-    service = start_drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
+    service = services.drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
     client.drafters.attach(service.address, name="other")
 
     def drafted() -> int:
@@ -59,10 +54,8 @@ def check_drafts_and_swaps(
     sometimes(swapped, "it is swapped twice")
 
 
-def test_without_translation_it_is_refused_and_both_are_named(
-    client: Client, start_drafter: Callable[..., "RunningService"]
-) -> None:
-    service = start_drafter("draft-other")
+def test_without_translation_it_is_refused_and_both_are_named(client: Client, services: Services) -> None:
+    service = services.drafter("draft-other")
     with pytest.raises(DraftwireError) as refused:
         client.drafters.attach(service.address)
     assert "draft-other" in str(refused.value)
@@ -73,6 +66,6 @@ def test_without_translation_it_is_refused_and_both_are_named(
 class TestLongerTexts:
     @pytest.mark.parametrize("temperature", [0.0, 0.8])
     def test_it_drafts_and_is_swapped_within_a_request(
-        self, client: Client, good_drafter: str, start_drafter: Callable[..., "RunningService"], temperature: float
+        self, client: Client, good_drafter: str, services: Services, temperature: float
     ) -> None:
-        check_drafts_and_swaps(client, good_drafter, start_drafter, temperature, tokens=160)
+        check_drafts_and_swaps(client, good_drafter, services, temperature, tokens=160)

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.harness.process_usage import Usage
 from draftwire import AsyncClient, AtCapacityError, Client
-from tests.harness.services import RunningService, StartService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, eventually
 
 pytestmark = pytest.mark.processes
@@ -22,16 +23,16 @@ PLACES, CALLERS = 4, 16
 
 
 @pytest.fixture
-def busy(start_verifier: StartService) -> RunningService:
+def busy(services: Services) -> ServiceProcess:
     """A verifier that refuses requests whose estimated wait exceeds one round of its running requests."""
-    return start_verifier(
+    return services.verifier(
         "target", "--max-sequences", str(PLACES), "--max-waiting", "6", "--max-wait-seconds", "0.05",
         "--drafter", "local:ngram",
     )  # fmt: skip
 
 
 @pytest.fixture
-def client(busy: RunningService) -> Iterator[Client]:
+def client(busy: ServiceProcess) -> Iterator[Client]:
     with Client(busy.address) as made:
         yield made
 
@@ -44,13 +45,13 @@ def assert_idle(client: Client) -> None:
     eventually(lambda: held() == (0, 0, 0), "nothing is held")
 
 
-def usage(service: RunningService) -> Usage:
+def usage(service: ServiceProcess) -> Usage:
     found = Usage.of(service.pid)
     assert found is not None
     return found
 
 
-def test_who_leaves_the_queue_makes_room_at_once(busy: RunningService, client: Client) -> None:
+def test_who_leaves_the_queue_makes_room_at_once(busy: ServiceProcess, client: Client) -> None:
     running = [client.stream(PROMPTS[0], **ENDLESS) for _ in range(PLACES)]
     for stream in running:
         next(stream)
@@ -72,7 +73,7 @@ def test_who_leaves_the_queue_makes_room_at_once(busy: RunningService, client: C
     assert_idle(client)
 
 
-def test_who_does_not_read_holds_up_nobody(verifier: RunningService) -> None:
+def test_who_does_not_read_holds_up_nobody(verifier: ServiceProcess) -> None:
     with Client(verifier.address) as client:
         expected = client.generate(PROMPTS[0], seed=5, **REQUEST).token_ids
         slow = client.stream(PROMPTS[0], **ENDLESS | {"seed": 5, "max_tokens": 200})
@@ -86,7 +87,7 @@ def test_who_does_not_read_holds_up_nobody(verifier: RunningService) -> None:
 
 @pytest.mark.slow
 class TestManyCallers:
-    async def test_four_times_what_there_is_room_for(self, busy: RunningService, client: Client) -> None:
+    async def test_four_times_what_there_is_room_for(self, busy: ServiceProcess, client: Client) -> None:
         expected = [client.generate(prompt, seed=5, **REQUEST).token_ids for prompt in PROMPTS]
         assert_idle(client)
         served: list[int] = []

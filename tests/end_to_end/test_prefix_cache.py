@@ -1,14 +1,11 @@
 """The prefix cache of a real verifier, through the SDK."""
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from draftwire import Client
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService, StartService
 
 pytestmark = pytest.mark.processes
 
@@ -32,8 +29,8 @@ def test_a_prompt_is_computed_once(client: Client) -> None:
     assert sorted(each.usage.cached_tokens for each in batch) == [0] + [len(PROMPT)] * 3
 
 
-def test_it_can_be_turned_off(start_verifier: "StartService", verifier: "RunningService") -> None:
-    without = start_verifier("target", "--no-prefix-cache")
+def test_it_can_be_turned_off(services: Services, verifier: ServiceProcess) -> None:
+    without = services.verifier("target", "--no-prefix-cache")
     outputs = []
     for address in (verifier.address, without.address):
         with Client(address, timeout=PATIENCE) as client:

@@ -16,8 +16,8 @@ import yaml
 
 from draftwire import Client, DraftwireError, Speculation
 from tests.harness.deploy.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.suite.skipped import needs
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
@@ -96,12 +96,12 @@ class Monitored:
         """Number of requests that got all the tokens that they asked for."""
 
 
-def metrics_address(service: RunningService) -> str:
+def metrics_address(service: ServiceProcess) -> str:
     assert service.address
     return next(str(event["address"]) for event in service.events() if event["event"] == "serving metrics")
 
 
-def traffic(client: Client, gateway: GatewayProcess) -> int:
+def traffic(client: Client, gateway: ServiceProcess) -> int:
     """Sends requests of every kind that affects metrics; returns the number of output tokens."""
     for seed in range(3):
         client.generate("Once upon a time", max_tokens=48, temperature=0.7, seed=seed, ignore_eos=True)
@@ -120,16 +120,13 @@ def traffic(client: Client, gateway: GatewayProcess) -> int:
 
 
 @pytest.fixture(scope="module")
-def monitored(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+def monitored(module_services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
     folder = tmp_path_factory.mktemp("prometheus")
     with ExitStack() as running:
         served = ("--metrics-listen", "127.0.0.1:0")
-        verifier = RunningService(STEADY_VERIFIER, "target", served, logs)
-        running.callback(verifier.kill)
-        drafter = RunningService("drafter_service", "draft", served, logs)
-        running.callback(drafter.kill)
-        gateway = GatewayProcess(logs, "--verifier", verifier.address)
-        running.callback(gateway.stop)
+        verifier = module_services.verifier("target", *served)
+        drafter = module_services.drafter("draft", *served)
+        gateway = module_services.gateway("--verifier", verifier.address)
         client = running.enter_context(Client(verifier.address, timeout=PATIENCE))
         client.drafters.attach(drafter.address, name="one")
         client.drafters.attach(drafter.address, name="two")

@@ -1,9 +1,8 @@
 """Services that serve quantised checkpoints."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -12,10 +11,8 @@ from draftwire import Client
 from tests.harness.checkout import MODELS
 from tests.harness.models.quantised_checkpoint import FORMS, write_quantised
 from tests.harness.served_checkpoint import assert_drafts_change_nothing
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -31,21 +28,18 @@ def quantised(place: Path, name: str, form: str) -> Path:
     return place
 
 
-def test_a_checkpoint_is_served(
-    tmp_path: Path, start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
-) -> None:
-    check_it_is_served("W4A16", "int4", tmp_path, start_verifier, start_drafter)
+def test_a_checkpoint_is_served(tmp_path: Path, services: Services) -> None:
+    check_it_is_served("W4A16", "int4", tmp_path, services)
 
 
 def check_it_is_served(
     form: str,
     weight_type: str,
     tmp_path: Path,
-    start_verifier: Callable[..., "RunningService"],
-    start_drafter: Callable[..., "RunningService"],
+    services: Services,
 ) -> None:
-    verifier = start_verifier(str(quantised(tmp_path / "target", "target", form)))
-    drafter = start_drafter(str(quantised(tmp_path / "draft", "draft", form)))
+    verifier = services.verifier(str(quantised(tmp_path / "target", "target", form)))
+    drafter = services.drafter(str(quantised(tmp_path / "draft", "draft", form)))
     with Client(verifier.address, timeout=PATIENCE) as client:
         info = client.model_info()
         assert (info.dtype, info.bit_exact) == (weight_type, True)
@@ -58,7 +52,6 @@ class TestFloats:
     def test_a_checkpoint_is_served(
         self,
         tmp_path: Path,
-        start_verifier: Callable[..., "RunningService"],
-        start_drafter: Callable[..., "RunningService"],
+        services: Services,
     ) -> None:
-        check_it_is_served("FP8", "fp8", tmp_path, start_verifier, start_drafter)
+        check_it_is_served("FP8", "fp8", tmp_path, services)

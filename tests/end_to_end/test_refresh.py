@@ -21,7 +21,7 @@ from draftwire import Client, Generation, Speculation
 from tests.harness import processes
 from tests.harness.checkout import MODELS
 from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.services import StartService
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
 
 pytestmark = pytest.mark.slow
@@ -54,11 +54,9 @@ def traffic(address: str, generate: Callable[[Client, int], Generation] = genera
         sender.join()
 
 
-def test_a_refreshed_draft_takes_over(
-    start_verifier: StartService, start_drafter: StartService, tmp_path: Path
-) -> None:
-    verifier = start_verifier("target", "--allow-scoring", "--share-traffic")
-    old, canary = start_drafter("draft-untrained"), start_drafter("draft-untrained")
+def test_a_refreshed_draft_takes_over(services: Services, tmp_path: Path) -> None:
+    verifier = services.verifier("target", "--allow-scoring", "--share-traffic")
+    old, canary = services.drafter("draft-untrained"), services.drafter("draft-untrained")
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = [generate(client, number).token_ids for number in range(len(PROMPTS))]
         client.drafters.attach(old.address, "old")
@@ -97,9 +95,7 @@ def generate_tokens(client: Client, number: int) -> Generation:
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_a_refreshed_head_takes_over(
-    kind: str, start_verifier: StartService, start_drafter: StartService, tmp_path: Path
-) -> None:
+def test_a_refreshed_head_takes_over(kind: str, services: Services, tmp_path: Path) -> None:
     """The training computes the target's hidden states itself, and asks the verifier for no scores."""
     target, head = write_checkpoint(tmp_path / "target"), tmp_path / "head"
     base, windows = LlamaForCausalLM.from_pretrained(target, dtype=torch.float32), Windows([list(range(3, 35))], 32, 8)
@@ -108,8 +104,8 @@ def test_a_refreshed_head_takes_over(
     else:
         DflashTrainer(base, windows, head, DflashTraining(block=5, mask_token=2), torch.float32).save()
     flags = ["--target", str(target), "--dtype", "float32"]
-    verifier = start_verifier(str(target), "--dtype", "float32", "--share-traffic")
-    old, canary = start_drafter(str(head), *flags), start_drafter(str(head), *flags)
+    verifier = services.verifier(str(target), "--dtype", "float32", "--share-traffic")
+    old, canary = services.drafter(str(head), *flags), services.drafter(str(head), *flags)
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = [generate_tokens(client, number).token_ids for number in range(3)]
         client.drafters.attach(old.address, "old")

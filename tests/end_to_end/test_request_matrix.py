@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import Client, Generation, Speculation
 from tests.harness.pairwise import all_pairs, pairs_of, pairwise
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.waiting import PATIENCE, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -123,7 +121,7 @@ Drafted = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def plainly(verifier: RunningService) -> Plainly:
+def plainly(verifier: ServiceProcess) -> Plainly:
     known: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def ask(sampling: str, *features: str) -> dict[str, Any]:

@@ -12,22 +12,18 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
 
 from draftwire import AsyncClient, Client, RetryPolicy, Speculation
-from tests.harness.gateway_process import GatewayProcess
 from tests.harness.lasting_address import lasting_address
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, eventually, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n"]
 OPTIONS: dict[str, Any] = {"max_tokens": 160, "temperature": 1.1, "seed": 5}
@@ -130,20 +126,17 @@ def under_load(load: Load) -> Iterator[None]:
 
 
 class Fleet:
-    """Two verifiers, drafters and gateways, which end with it."""
+    """Two verifiers, drafters and gateways."""
 
     def __init__(
         self,
-        start_verifier: Callable[..., "RunningService"],
-        start_drafter: Callable[..., "RunningService"],
-        logs: Path,
+        services: Services,
     ) -> None:
-        self._start_verifier, self._start_drafter, self._logs = start_verifier, start_drafter, logs
-        self._ends = ExitStack()
+        self._services = services
         addresses = [lasting_address() for _ in range(2)]
         self._announced = [part for each in addresses for part in ("--verifier", each)]
         self.drafters = [self._start_announced(model) for model in DRAFT_MODELS]
-        self.verifiers = [start_verifier("target", *GRACE, "--listen", address) for address in addresses]
+        self.verifiers = [services.verifier("target", *GRACE, "--listen", address) for address in addresses]
         self.gateways = [self._start_gateway(lasting_address()) for _ in range(2)]
 
     def restart_drafter(self, index: int) -> None:
@@ -154,7 +147,7 @@ class Fleet:
     def restart_verifier(self, index: int) -> None:
         old = self.verifiers[index]
         self._end(old)
-        self.verifiers[index] = self._start_verifier("target", *GRACE, "--listen", old.address)
+        self.verifiers[index] = self._services.verifier("target", *GRACE, "--listen", old.address)
         self.drafters_are_back()
 
     def restart_gateway(self, index: int) -> None:
@@ -179,30 +172,21 @@ class Fleet:
                     "both drafters are ready",
                 )
 
-    def close(self) -> None:
-        self._ends.close()
-
-    def _start_announced(self, model: str) -> "RunningService":
+    def _start_announced(self, model: str) -> ServiceProcess:
         """Starts a drafter like a stateful set does: its name stays, its address changes each time."""
-        return self._start_drafter(model, *self._announced, "--name", model)
+        return self._services.drafter(model, *self._announced, "--name", model)
 
-    def _start_gateway(self, listen: str) -> GatewayProcess:
+    def _start_gateway(self, listen: str) -> ServiceProcess:
         verifiers = [part for each in self.verifiers for part in ("--verifier", each.address)]
-        gateway = GatewayProcess(self._logs, "--listen", listen, *verifiers, *GRACE)
-        self._ends.callback(gateway.kill)
-        return gateway
+        return self._services.gateway("--listen", listen, *verifiers, *GRACE)
 
     def _end(self, service: ServiceProcess) -> None:
         assert service.stop() == 0, service.log.read_text()
 
 
 @pytest.fixture
-def fleet(
-    start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"], logs: Path
-) -> Iterator[Fleet]:
-    made = Fleet(start_verifier, start_drafter, logs)
-    yield made
-    made.close()
+def fleet(services: Services) -> Fleet:
+    return Fleet(services)
 
 
 def test_no_request_fails_while_everything_is_restarted(fleet: Fleet) -> None:

@@ -1,15 +1,14 @@
 """No log shows prompts, outputs, tokens or keys, not even at the most verbose level."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import httpx
 import pytest
 
 from draftwire import Client, DraftwireError, Speculation
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
 
 pytestmark = pytest.mark.processes
@@ -43,9 +42,9 @@ def ask(client: Client) -> str:
 class Verbose:
     """Services that log all they can, with secrets in their settings."""
 
-    drafter: RunningService
-    verifier: RunningService
-    gateway: GatewayProcess
+    drafter: ServiceProcess
+    verifier: ServiceProcess
+    gateway: ServiceProcess
 
     def stop(self) -> str:
         """Stops the services; returns their logs."""
@@ -57,21 +56,18 @@ class Verbose:
 
 
 @pytest.fixture(scope="module")
-def verbose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verbose]:
+def verbose(module_services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verbose]:
     place = tmp_path_factory.mktemp("secrets")
     accepted, token = place / "accepted.toml", place / "token"
     accepted.write_text(f'[everybody]\ntoken = "{ADMIN}"\nroles = ["admin"]\n')
     token.write_text(ADMIN)
     told = ("--token-file", str(token), "--log-level", "debug")
     safe = ("--accepted-tokens", str(accepted), *told)
-    with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", HUB_TOKEN)
-        drafter = RunningService("drafter_service", "draft", safe, place)
-        running.callback(drafter.kill)
-        verifier = RunningService(STEADY_VERIFIER, "target", (*safe, "--drafter", drafter.address), place)
-        running.callback(verifier.kill)
-        gateway = GatewayProcess(place, "--verifier", verifier.address, *told, "--api-key", API_KEY)
-        running.callback(gateway.kill)
+        drafter = module_services.drafter("draft", *safe)
+        verifier = module_services.verifier("target", *safe, "--drafter", drafter.address)
+        gateway = module_services.gateway("--verifier", verifier.address, *told, "--api-key", API_KEY)
         assert gateway.address
         yield Verbose(drafter, verifier, gateway)
 

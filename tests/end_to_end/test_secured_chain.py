@@ -1,7 +1,6 @@
 """A verifier, a drafter, a gateway, the SDK and the command line as real processes, over mutual TLS with tokens."""
 
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from draftwire.edge import EdgeClient
 from tests.harness.certificates import Authority, Pair
 from tests.harness.checkout import MODELS
 from tests.harness.command import Command
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 pytestmark = pytest.mark.processes
@@ -28,8 +27,8 @@ ONCE = RetryPolicy(attempts_per_address=1)
 class Chain:
     """The running services, and the credentials of a client."""
 
-    verifier: RunningService
-    drafter: RunningService
+    verifier: ServiceProcess
+    drafter: ServiceProcess
     directory: Path
     authority: Authority
     tls: Tls
@@ -49,7 +48,7 @@ class Chain:
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+def chain(module_services: Services, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     directory = tmp_path_factory.mktemp("secured")
     authority = Authority(directory)
     (directory / "accepted.toml").write_text(
@@ -67,16 +66,10 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
         )  # fmt: skip
 
     tls = authority.tls(authority.issue("client", "client.internal"))
-    verifier = RunningService(STEADY_VERIFIER, "target", flags("verifier"), directory)
-    try:
-        announced = ("--verifier", verifier.address, "--name", "announced", "--verifier-weight", "draft-token=2.5")
-        drafter = RunningService("drafter_service", "draft", (*announced, *flags("drafter")), directory)
-        try:
-            yield Chain(verifier, drafter, directory, authority, tls)
-        finally:
-            drafter.kill()
-    finally:
-        verifier.kill()
+    verifier = module_services.verifier("target", *flags("verifier"))
+    announced = ("--verifier", verifier.address, "--name", "announced", "--verifier-weight", "draft-token=2.5")
+    drafter = module_services.drafter("draft", *announced, *flags("drafter"))
+    return Chain(verifier, drafter, directory, authority, tls)
 
 
 def wait_for_drafter(chain: Chain) -> None:
@@ -144,12 +137,12 @@ def test_the_command_line(chain: Chain, monkeypatch: pytest.MonkeyPatch, capsys:
     assert not any(secret in refused.err + told.out for secret in SECRETS.values())
 
 
-def test_a_gateway_before_it_serves_https_and_takes_new_certificates(chain: Chain, tmp_path: Path) -> None:
+def test_a_gateway_before_it_serves_https_and_takes_new_certificates(
+    chain: Chain, services: Services, tmp_path: Path
+) -> None:
     web = Authority(tmp_path)
     pair = web.issue("web")
-    gateway = GatewayProcess(
-        tmp_path, *chain.flags("generate"), "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)
-    )
+    gateway = services.gateway(*chain.flags("generate"), "--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
     try:
         url = gateway.url.replace("http:", "https:")
         body = {"model": "any", "prompt": PROMPT, "max_tokens": 4}
@@ -176,11 +169,10 @@ def test_a_gateway_before_it_serves_https_and_takes_new_certificates(chain: Chai
         gateway.stop()
 
 
-def test_a_gateway_takes_clients_of_its_authority_only(chain: Chain, tmp_path: Path) -> None:
+def test_a_gateway_takes_clients_of_its_authority_only(chain: Chain, services: Services, tmp_path: Path) -> None:
     web, clients, strangers = (Authority(tmp_path / name) for name in ("web", "clients", "strangers"))
     pair = web.issue("web")
-    gateway = GatewayProcess(
-        tmp_path,
+    gateway = services.gateway(
         *chain.flags("generate"),
         *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--tls-client-ca", str(clients.file)),
     )

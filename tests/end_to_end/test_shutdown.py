@@ -2,8 +2,7 @@
 
 import signal
 import subprocess
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -11,10 +10,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import draftwire
 from draftwire import Client, RetryPolicy
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, eventually
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -30,7 +28,7 @@ def health(channel: grpc.Channel) -> int:
     return status
 
 
-def end_of(service: "RunningService") -> int:
+def end_of(service: ServiceProcess) -> int:
     """Returns its exit status."""
     try:
         return service.process.wait(PATIENCE)
@@ -39,14 +37,14 @@ def end_of(service: "RunningService") -> int:
 
 
 def test_a_verifier_finishes_what_runs(
-    verifier: "RunningService",
+    verifier: ServiceProcess,
     client: Client,
-    start_verifier: Callable[..., "RunningService"],
+    services: Services,
     good_drafter: str,
 ) -> None:
     """The grace time is long, so the test fails if anything, such as a pool watcher, delays the end."""
     expected = client.generate(PROMPT, **LONG)
-    ending = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
+    ending = services.verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
     with (
         Client(ending.address, retry=RetryPolicy(attempts_per_address=1)) as other,
         grpc.insecure_channel(ending.address) as channel,
@@ -72,8 +70,8 @@ def test_a_verifier_finishes_what_runs(
     assert end_of(ending) == 0
 
 
-def test_a_verifier_ends_what_does_not_finish_in_time(start_verifier: Callable[..., "RunningService"]) -> None:
-    ending = start_verifier("target", "--shutdown-grace-seconds", "0.2")
+def test_a_verifier_ends_what_does_not_finish_in_time(services: Services) -> None:
+    ending = services.verifier("target", "--shutdown-grace-seconds", "0.2")
     with Client(ending.address, retry=RetryPolicy(attempts_per_address=1)) as other:
         stream = other.stream(PROMPT, **LENGTH | {"max_tokens": 2000})
         next(stream)
@@ -85,11 +83,9 @@ def test_a_verifier_ends_what_does_not_finish_in_time(start_verifier: Callable[.
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_a_drafter_ends_within_a_request(
-    client: Client, start_drafter: Callable[..., "RunningService"], number: signal.Signals
-) -> None:
+def test_a_drafter_ends_within_a_request(client: Client, services: Services, number: signal.Signals) -> None:
     expected = client.generate(PROMPT, **LENGTH).token_ids
-    drafter = start_drafter()
+    drafter = services.drafter()
     client.drafters.attach(drafter.address, "ending")
     tokens: list[int] = []
     signalled = False

@@ -13,7 +13,8 @@ import pytest
 
 from tests.harness.checkout import MODELS
 from tests.harness.processes import ended
-from tests.harness.services import Loading, RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.hub_server import SilentHub
 from tests.harness.waiting import PATIENCE, eventually
 
@@ -46,8 +47,8 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SilentHub]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("module", ["verifier_service", "drafter_service"])
-def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: SilentHub, tmp_path: Path) -> None:
-    service = Loading(module, tmp_path, "--model", "lab/model")
+def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: SilentHub, services: Services) -> None:
+    service = services.start(module, "--model", "lab/model", "--threads", "1", hub=True)
     try:
         [connection] = eventually(lambda: hub.asked("lab/model"), "it has asked the hub")
         service.process.send_signal(number)
@@ -76,27 +77,30 @@ def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pid"
 
 
-def ranks(blocked: Path, tmp_path: Path) -> tuple[RunningService, int]:
+def ranks(blocked: Path, services: Services) -> tuple[ServiceProcess, int]:
     """Returns a verifier of two ranks, and the process id of rank 1, which is loading."""
-    flags = ("--model", str(tmp_path / "blocking"), "--tensor-parallel", "2", "--trust-remote-code")
-    service = Loading("verifier_service", tmp_path, *flags)
-    try:
-        pid = int(eventually(lambda: blocked.exists() and blocked.read_text(), "rank 1 is loading"))
-    except BaseException:
-        service.kill()
-        raise
-    return service, pid
+    flags = (
+        "--model",
+        str(blocked.parent / "blocking"),
+        "--threads",
+        "1",
+        "--tensor-parallel",
+        "2",
+        "--trust-remote-code",
+    )
+    service = services.start("verifier_service", *flags, hub=True)
+    return service, int(eventually(lambda: blocked.exists() and blocked.read_text(), "rank 1 is loading"))
 
 
-def test_ranks_end_with_the_first(blocked: Path, tmp_path: Path) -> None:
-    service, pid = ranks(blocked, tmp_path)
+def test_ranks_end_with_the_first(blocked: Path, services: Services) -> None:
+    service, pid = ranks(blocked, services)
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(PATIENCE) == 0
     eventually(lambda: ended(pid), "rank 1 has ended")
 
 
-def test_a_rank_that_loads_obeys_signals(blocked: Path, tmp_path: Path) -> None:
-    service, pid = ranks(blocked, tmp_path)
+def test_a_rank_that_loads_obeys_signals(blocked: Path, services: Services) -> None:
+    service, pid = ranks(blocked, services)
     os.kill(pid, signal.SIGINT)
     eventually(lambda: ended(pid), "rank 1 has ended")
     assert service.process.wait(PATIENCE) == 1

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jsonschema_rs
 import pytest
@@ -10,9 +9,7 @@ import pytest
 from draftwire import Client, Speculation
 from draftwire.errors import InvalidFieldError
 from tests.harness.command import Command
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
 
 pytestmark = pytest.mark.processes
 
@@ -81,7 +78,7 @@ def test_what_is_refused_names_its_field_and_leaves_nothing(client: Client) -> N
 
 
 def test_on_the_command_line(
-    verifier: "RunningService", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verifier: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Command(monkeypatch, capsys)
     schema = tmp_path / "schema.json"

@@ -2,8 +2,7 @@
 
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.checkout import MODELS
-from tests.harness.processes import SERVICE_ENVIRONMENT, ended
-from tests.harness.service_process import ServiceProcess
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.processes import ended
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.fixed_cost import FixedCost
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, eventually
 
@@ -57,20 +56,18 @@ def expected() -> Expected:
 
 
 @pytest.fixture(scope="module")
-def split(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+def split(module_services: Services) -> ServiceProcess:
     """A verifier of two ranks."""
-    service = RunningService(STEADY_VERIFIER, "target", FLAGS, tmp_path_factory.mktemp("split"))
-    yield serving(service)
-    service.kill()
+    return serving(module_services.verifier("target", *FLAGS))
 
 
-def serving(service: RunningService) -> RunningService:
+def serving(service: ServiceProcess) -> ServiceProcess:
     """Waits until a service serves; returns it."""
     assert service.address
     return service
 
 
-def others(service: RunningService) -> list[int]:
+def others(service: ServiceProcess) -> list[int]:
     """Returns the processes that a service has started."""
     tasks = Path(f"/proc/{service.pid}/task").iterdir()
     return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
@@ -91,7 +88,7 @@ def ask(client: Client, tokens: int, **options: object) -> list[list[int]]:
     ]
 
 
-def test_two_ranks_say_what_one_process_says(split: RunningService, expected: Expected) -> None:
+def test_two_ranks_say_what_one_process_says(split: ServiceProcess, expected: Expected) -> None:
     with Client(split.address, timeout=PATIENCE) as client:
         assert client.model_info().bit_exact
         assert ask(client, FEW, speculation=Speculation(enabled=False)) == expected(FEW)
@@ -101,7 +98,7 @@ def test_two_ranks_say_what_one_process_says(split: RunningService, expected: Ex
         assert first.token_ids == second.token_ids
 
 
-def test_a_part_of_the_layers_is_refused(split: RunningService) -> None:
+def test_a_part_of_the_layers_is_refused(split: ServiceProcess) -> None:
     with (
         Client(split.address, timeout=PATIENCE) as client,
         pytest.raises(UnsupportedDrafterError, match="--tensor-parallel"),
@@ -109,8 +106,8 @@ def test_a_part_of_the_layers_is_refused(split: RunningService) -> None:
         client.drafters.attach("local:early_exit?layers=2")
 
 
-def test_what_cannot_be_split_is_refused(start_verifier: Callable[..., RunningService]) -> None:
-    service = start_verifier("target", "--tensor-parallel", "4")
+def test_what_cannot_be_split_is_refused(services: Services) -> None:
+    service = services.verifier("target", "--tensor-parallel", "4")
     assert service.process.wait(START_SECONDS) == 1
     (refusal,) = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
     assert refusal.endswith(
@@ -130,7 +127,7 @@ def drafted(client: Client, expected: list[list[int]]) -> int:
 
 @pytest.mark.slow
 class TestLongerTexts:
-    def test_two_ranks_say_what_one_process_says(self, split: RunningService, expected: Expected) -> None:
+    def test_two_ranks_say_what_one_process_says(self, split: ServiceProcess, expected: Expected) -> None:
         with Client(split.address, timeout=LONG_PATIENCE) as client:
             assert ask(client, TOKENS, speculation=Speculation(enabled=False)) == expected(TOKENS)
             batch = client.generate_batch(
@@ -143,7 +140,7 @@ class TestLongerTexts:
             assert [each.token_ids for each in batch] == [each.token_ids for each in alone]
 
     def test_trees_and_rollback_change_nothing(
-        self, split: RunningService, good_drafter: str, bad_drafter: str, expected: Expected
+        self, split: ServiceProcess, good_drafter: str, bad_drafter: str, expected: Expected
     ) -> None:
         with Client(split.address, timeout=LONG_PATIENCE) as client:
             for address in (good_drafter, bad_drafter):
@@ -153,7 +150,7 @@ class TestLongerTexts:
                 assert rejected
                 client.drafters.detach("drafter")
 
-    def test_the_prefix_cache_holds_at_all_ranks(self, split: RunningService) -> None:
+    def test_the_prefix_cache_holds_at_all_ranks(self, split: ServiceProcess) -> None:
         prompt = "def read_config(path):\n    " * 8
         with Client(split.address, timeout=LONG_PATIENCE) as client:
             first, second = (client.generate(prompt, max_tokens=TOKENS, seed=3, ignore_eos=True) for _ in range(2))
@@ -161,12 +158,10 @@ class TestLongerTexts:
             assert first.token_ids == second.token_ids
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
-    def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
-        self, start_verifier: Callable[..., RunningService], number: signal.Signals
-    ) -> None:
+    def test_a_lost_rank_ends_the_verifier_and_requests_go_on(self, services: Services, number: signal.Signals) -> None:
         """Requests continue at another pair of ranks: one process has other numerics."""
-        pair = serving(start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
-        other = serving(start_verifier("target", "--tensor-parallel", "2"))
+        pair = serving(services.verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
+        other = serving(services.verifier("target", "--tensor-parallel", "2"))
         with Client([pair.address, f"{other.address}?weight=0"], timeout=LONG_PATIENCE) as client:
             (follower,) = others(pair)
             stream = client.stream(PROMPTS[0], max_tokens=200, ignore_eos=True)
@@ -181,19 +176,19 @@ class TestLongerTexts:
         assert "rank 1" in lost
         assert eventually(lambda: ended(follower), "no process is left")
 
-    def test_a_dead_rank_is_noticed_when_nobody_asks(self, start_verifier: Callable[..., RunningService]) -> None:
-        pair = serving(start_verifier("target", *FLAGS))
+    def test_a_dead_rank_is_noticed_when_nobody_asks(self, services: Services) -> None:
+        pair = serving(services.verifier("target", *FLAGS))
         os.kill(others(pair)[0], signal.SIGKILL)
         assert pair.process.wait(LONG_PATIENCE) == 1
         assert "rank 1 of 2 has ended" in pair.log.read_text()
 
-    def test_the_others_end_with_rank_0(self, start_verifier: Callable[..., RunningService]) -> None:
-        pair = serving(start_verifier("target", *FLAGS))
+    def test_the_others_end_with_rank_0(self, services: Services) -> None:
+        pair = serving(services.verifier("target", *FLAGS))
         (follower,) = others(pair)
         pair.kill()
         assert eventually(lambda: ended(follower), "the other rank has ended")
 
-    def test_a_drafter_by_torchrun_drafts(self, verifier: RunningService, client: Client, tmp_path: Path) -> None:
+    def test_a_drafter_by_torchrun_drafts(self, verifier: ServiceProcess, client: Client, services: Services) -> None:
         """torchrun starts both ranks, and a signal to it ends both."""
         torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "drafter_service"]
         flags = (
@@ -206,8 +201,7 @@ class TestLongerTexts:
             "--kv-slots",
             "4096",
         )
-        environment = os.environ | SERVICE_ENVIRONMENT
-        drafter = ServiceProcess(torchrun, flags, tmp_path, popen=subprocess.Popen, environment=environment)
+        drafter = services.start(torchrun, *flags, forked=False)
         try:
             assert drafter.address
             eventually(lambda: [each.state for each in client.drafters.list()] == ["ready"], "it drafts")
@@ -227,7 +221,7 @@ class TestLongerTexts:
         assert "rank failed" not in log
 
 
-def test_all_ranks_end_together(split: RunningService) -> None:
+def test_all_ranks_end_together(split: ServiceProcess) -> None:
     """Must run last of the tests of the shared pair: a signal ends its ranks in order."""
     (follower,) = others(split)
     assert split.stop() == 0

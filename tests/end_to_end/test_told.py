@@ -1,6 +1,6 @@
 """Log-probabilities and texts of tokens from real services, with the bundled models."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -8,10 +8,8 @@ from transformers import AutoModelForCausalLM
 
 from draftwire import Client, Generation, Speculation
 from tests.harness.checkout import MODELS
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import StartService
 
 pytestmark = pytest.mark.processes
 
@@ -47,8 +45,8 @@ def test_the_same_bits_whoever_drafts(client: Client, good_drafter: str, bad_dra
     assert all(told(each) == told(plain) for each in client.generate_batch([PROMPT] * 4, **asked))
 
 
-def test_they_are_the_librarys(start_verifier: "StartService") -> None:
-    verifier = start_verifier("target", "--dtype", "float32")
+def test_they_are_the_librarys(services: Services) -> None:
+    verifier = services.verifier("target", "--dtype", "float32")
     with Client(verifier.address, timeout=PATIENCE) as client:
         result = client.generate(PROMPT, temperature=0.8, **ASKED)
     assert result.prompt is not None

@@ -10,17 +10,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from draftwire import Client
 from tests.harness.lasting_address import lasting_address
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.suite.skipped import needs
 from tests.harness.waiting import PATIENCE, eventually
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -119,7 +117,7 @@ def row(terminal: Terminal, table: str, name: str) -> dict[str, str]:
 
 
 def test_figures_move_and_a_swap_is_seen(
-    verifier: "RunningService", client: Client, good_drafter: str, bad_drafter: str, start_top: StartTop
+    verifier: ServiceProcess, client: Client, good_drafter: str, bad_drafter: str, start_top: StartTop
 ) -> None:
     address = verifier.address
     client.drafters.attach(bad_drafter, "early")
@@ -161,22 +159,22 @@ def test_figures_move_and_a_swap_is_seen(
         shows(top, lambda: "ended with 0" in top.text() and "VERIFIER" not in top.text(), "q ends it")
 
 
-def test_a_verifier_goes_and_comes_back(start_verifier: Callable[..., "RunningService"], start_top: StartTop) -> None:
-    first = start_verifier("target", "--listen", lasting_address())
+def test_a_verifier_goes_and_comes_back(services: Services, start_top: StartTop) -> None:
+    first = services.verifier("target", "--listen", lasting_address())
     address = first.address
     top = start_top(address)
     shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "ready", "it is there")
     first.kill()
     shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "unreachable", "it is gone")
     shows(top, lambda: "1 unreachable" in top.lines()[0] and "cannot be reached" in top.text(), "it is told")
-    start_verifier("target", "--listen", address)
+    services.verifier("target", "--listen", address)
     shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "ready", "it is there again")
     shows(top, lambda: "was restarted" in top.text(), "it is told")
     top.press("C-c")
     shows(top, lambda: "ended with 130" in top.text(), "Ctrl-C ends it")
 
 
-def test_without_a_terminal(verifier: "RunningService") -> None:
+def test_without_a_terminal(verifier: ServiceProcess) -> None:
     """Without a terminal it prints plain text for each reading, until its output is closed."""
     command = [sys.executable, "-m", "draftwire.cli", "top", "--interval", "0.1", "--verifier", verifier.address]
     with subprocess.Popen(

@@ -2,19 +2,17 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from draftwire import AsyncClient, Client, Generation, ModelMismatchError, RetryPolicy
 from tests.harness.lasting_address import lasting_address
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE, eventually, sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.processes
 
@@ -37,7 +35,7 @@ class Undisturbed:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(verifier: "RunningService") -> Undisturbed:
+def undisturbed(verifier: ServiceProcess) -> Undisturbed:
     with Client(verifier.address, timeout=PATIENCE) as client:
         results = client.generate_batch(PROMPTS, seed=SEEDS, **PARAMETERS)
         text = results[0].text
@@ -57,9 +55,9 @@ def same(result: Generation, expected: Generation) -> None:
 
 
 def check_requests_go_on_elsewhere(
-    verifier: "RunningService",
+    verifier: ServiceProcess,
     good_drafter: str,
-    start_verifier: Callable[..., "RunningService"],
+    services: Services,
     undisturbed: Undisturbed,
     number: signal.Signals,
 ) -> None:
@@ -67,7 +65,7 @@ def check_requests_go_on_elsewhere(
 
     def play() -> bool:
         """Whether requests of each kind were running when the verifier was lost."""
-        lost = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
+        lost = services.verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
         addresses = [lost.address, f"{verifier.address}?weight=0"]
         with Client(addresses, timeout=PATIENCE) as client, ThreadPoolExecutor(2) as pool:
             eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
@@ -118,19 +116,17 @@ async def asked_with_asyncio(addresses: list[str]) -> tuple[Generation, list[Gen
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_requests_go_on_elsewhere(
-    verifier: "RunningService",
+    verifier: ServiceProcess,
     good_drafter: str,
-    start_verifier: Callable[..., "RunningService"],
+    services: Services,
     undisturbed: Undisturbed,
     number: signal.Signals,
 ) -> None:
-    check_requests_go_on_elsewhere(verifier, good_drafter, start_verifier, undisturbed, number)
+    check_requests_go_on_elsewhere(verifier, good_drafter, services, undisturbed, number)
 
 
-def test_the_only_verifier_comes_back(
-    start_verifier: Callable[..., "RunningService"], undisturbed: Undisturbed
-) -> None:
-    first = start_verifier("target", "--listen", lasting_address())
+def test_the_only_verifier_comes_back(services: Services, undisturbed: Undisturbed) -> None:
+    first = services.verifier("target", "--listen", lasting_address())
     patient = RetryPolicy(attempts_per_address=200, max_backoff=0.5)
 
     def play() -> bool:
@@ -139,7 +135,7 @@ def test_the_only_verifier_comes_back(
             stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
             next(stream)
             first.kill()
-            first = start_verifier("target", "--listen", first.address)
+            first = services.verifier("target", "--listen", first.address)
             for _ in stream:
                 pass
         same(stream.result, undisturbed.results[0])
@@ -148,11 +144,11 @@ def test_the_only_verifier_comes_back(
     sometimes(play, "it was under way")
 
 
-def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Callable[..., "RunningService"]) -> None:
+def test_another_model_is_noticed(verifier: ServiceProcess, services: Services) -> None:
     """The draft model has the target's tokenizer, so otherwise its tokens would go unnoticed."""
 
     def play() -> bool:
-        other = start_verifier("draft")
+        other = services.verifier("draft")
         with Client([other.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
             stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
             next(stream)
@@ -171,9 +167,9 @@ def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Ca
 class TestAFrozenVerifier:
     def test_requests_go_on_elsewhere(
         self,
-        verifier: "RunningService",
+        verifier: ServiceProcess,
         good_drafter: str,
-        start_verifier: Callable[..., "RunningService"],
+        services: Services,
         undisturbed: Undisturbed,
     ) -> None:
-        check_requests_go_on_elsewhere(verifier, good_drafter, start_verifier, undisturbed, signal.SIGSTOP)
+        check_requests_go_on_elsewhere(verifier, good_drafter, services, undisturbed, signal.SIGSTOP)

@@ -19,7 +19,7 @@ from speculative_engine.model.features.feature_map import FeatureMap
 from tests.harness.engine.engines import GREEDY, engine_of, packed, specs_of
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.services import StartService
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, RequestV2, RunnerV2
 from tests.harness.stand_ins.tapped_config import tapped_config, tapping
 
@@ -53,16 +53,14 @@ def _features(model: LlamaForCausalLM, tokens: list[int], layers: tuple[int, ...
         return mapping(torch.cat([states[layer][0] for layer in layers], dim=-1))
 
 
-def test_it_drafts_from_the_runners_states(
-    tmp_path: Path, start_drafter: StartService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_drafts_from_the_runners_states(tmp_path: Path, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     place = write_checkpoint(tmp_path / "target")
     model = LlamaForCausalLM.from_pretrained(place, dtype=torch.float32)
     specs = specs_of(PROMPTS, LENGTH, GREEDY)
     texts = generate_all(engine_of(packed(LlamaForCausalLM.from_pretrained(place, dtype=torch.float32), 1000)), specs)
     documents = [[*prompt, *text] for prompt, text in zip(PROMPTS, texts, strict=True)]
     eagle = train_eagle(LlamaForCausalLM.from_pretrained(place, dtype=torch.float32), documents, tmp_path / "eagle")
-    drafter = start_drafter(str(eagle), "--target", str(place), "--dtype", "float32")
+    drafter = services.drafter(str(eagle), "--target", str(place), "--dtype", "float32")
 
     layers = tuple(sorted(set(json.loads((eagle / "config.json").read_text())["eagle_aux_hidden_state_layer_ids"])))
     monkeypatch.setenv("DRAFTWIRE_VLLM_LISTEN", "127.0.0.1:0")

@@ -1,9 +1,7 @@
 """Gateways: in this process in front of a verifier without a model, and as a process in front of real services."""
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
-from pathlib import Path
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -13,10 +11,9 @@ import pytest
 from gateway.app import make_app
 from gateway.http.api_keys import ApiKeys
 from gateway.settings import GatewaySettings
-from tests.harness.gateway_process import GatewayProcess, StartGateway
-from tests.harness.processes import ENVIRONMENT
-from tests.harness.service_fixtures import *  # noqa: F403
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
+from tests.harness.services.shared import *  # noqa: F403
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
 
@@ -60,21 +57,6 @@ def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
 
 
 @pytest.fixture(scope="session")
-def real_gateway(verifier: RunningService, good_drafter: str, logs: Path) -> Iterator[GatewayProcess]:
+def real_gateway(verifier: ServiceProcess, good_drafter: str, run_services: Services) -> ServiceProcess:
     """A gateway in front of the shared verifier."""
-    gateway = GatewayProcess(logs, "--verifier", verifier.address, "--max-tokens", "64")
-    yield gateway
-    gateway.stop()
-
-
-@pytest.fixture
-def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
-    """Starts gateways that end with the test."""
-    with ExitStack() as running:
-
-        def start(*flags: str, **environment: str) -> GatewayProcess:
-            gateway = GatewayProcess(tmp_path, *flags, environment=os.environ | ENVIRONMENT | environment)
-            running.callback(gateway.kill)
-            return gateway
-
-        yield start
+    return run_services.gateway("--verifier", verifier.address, "--max-tokens", "64")

@@ -6,17 +6,15 @@ same course whenever its requests have the same seed.
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import openai
 import pytest
 import smolagents
 
-from tests.harness.gateway_process import GatewayProcess
 from tests.harness.models import chat_templates
 from tests.harness.models.chat_templates import target_with_template
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -29,14 +27,12 @@ ENDING: Any = {"min_tokens": 8, "logit_bias": {"0": 100}}
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory, shared: Callable[..., RunningService]) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory, module_services: Services) -> str:
     """A gateway in front of a verifier whose chat template knows tools."""
     place = tmp_path_factory.mktemp("agents")
     model = target_with_template(place / "target", chat_templates.HERMES)
-    verifier = shared(STEADY_VERIFIER, str(model), "--drafter", "local:ngram")
-    gateway = GatewayProcess(place, "--verifier", verifier.address)
-    yield f"{gateway.url}/v1"
-    gateway.stop()
+    verifier = module_services.verifier(str(model), "--drafter", "local:ngram")
+    return module_services.gateway("--verifier", verifier.address).url + "/v1"
     verifier.kill()
 
 

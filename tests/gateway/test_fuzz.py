@@ -13,8 +13,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from draftwire import Client
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -43,7 +42,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_an_operation(real_gateway: GatewayProcess, verifier: RunningService, method: str, path: str) -> None:
+def test_an_operation(real_gateway: ServiceProcess, verifier: ServiceProcess, method: str, path: str) -> None:
     schema = schemathesis.openapi.from_url(f"{real_gateway.url}/openapi.json")
     operation = schema[path][method]
     statuses = set()
@@ -69,7 +68,7 @@ def test_an_operation(real_gateway: GatewayProcess, verifier: RunningService, me
         eventually(lambda: client.model_info().engine.used_slots == 0, "nothing is left running")
 
 
-def test_every_operation_is_tried(real_gateway: GatewayProcess) -> None:
+def test_every_operation_is_tried(real_gateway: ServiceProcess) -> None:
     described = httpx.get(f"{real_gateway.url}/openapi.json", timeout=PATIENCE).json()["paths"]
     assert {(method.upper(), path) for path, operations in described.items() for method in operations} == set(
         OPERATIONS

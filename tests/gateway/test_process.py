@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.conftest import StartGateway
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
 
@@ -31,18 +31,18 @@ pytestmark = pytest.mark.processes
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_cause_that_keeps_it_from_starting_is_one_line(
-    start_gateway: StartGateway, tmp_path: Path, flags: list[str], told: str
+    services: Services, tmp_path: Path, flags: list[str], told: str
 ) -> None:
     missing = str(tmp_path / "missing")
-    gateway = start_gateway(*(each.replace("MISSING", missing) for each in flags))
+    gateway = services.gateway(*(each.replace("MISSING", missing) for each in flags))
     assert gateway.process.wait(PATIENCE) == 1
     [cause] = [event for event in gateway.events() if event["level"] == "error"]
     assert cause["event"].startswith(told.replace("MISSING", missing))
     assert set(cause) == {"event", "level", "timestamp"}
 
 
-def test_lines_of_libraries_have_the_form_of_its_own(start_gateway: StartGateway, fake: TellingVerifier) -> None:
-    gateway = start_gateway("--verifier", fake.address, "--shutdown-grace-seconds", "0")
+def test_lines_of_libraries_have_the_form_of_its_own(services: Services, fake: TellingVerifier) -> None:
+    gateway = services.gateway("--verifier", fake.address, "--shutdown-grace-seconds", "0")
     assert gateway.url
     [library] = [event for event in gateway.events() if event["event"].startswith("Started server process")]
     [own] = [event for event in gateway.events() if event["event"] == "starting"]

@@ -14,8 +14,8 @@ import pytest
 
 from draftwire import Client
 from tests.harness.checkout import ROOT
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import PATIENCE, eventually
 
@@ -26,7 +26,7 @@ MESSAGES: Any = [{"role": "user", "content": "write a function"}]
 
 
 @pytest.fixture
-def sdk(verifier: RunningService, good_drafter: str) -> Iterator[Client]:
+def sdk(verifier: ServiceProcess, good_drafter: str) -> Iterator[Client]:
     """A client of the verifier behind the gateway, with its drafter attached."""
     with Client(verifier.address, timeout=PATIENCE) as made:
         made.drafters.attach(good_drafter, "good")
@@ -35,7 +35,7 @@ def sdk(verifier: RunningService, good_drafter: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def client(real_gateway: GatewayProcess, sdk: Client) -> Iterator[openai.OpenAI]:
+def client(real_gateway: ServiceProcess, sdk: Client) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(api_key="none", base_url=f"{real_gateway.url}/v1", max_retries=0, timeout=PATIENCE) as made:
         yield made
 
@@ -68,7 +68,7 @@ def test_completions_are_the_sdks(client: openai.OpenAI, sdk: Client, temperatur
     assert unaided.speculation["draft_tokens"] == 0
 
 
-async def test_chat_is_the_sdks(real_gateway: GatewayProcess, sdk: Client) -> None:
+async def test_chat_is_the_sdks(real_gateway: ServiceProcess, sdk: Client) -> None:
     expected = [sdk.chat(MESSAGES, max_tokens=24, seed=seed) for seed in (5, 6)]
     asked: Any = {"model": "target", "messages": MESSAGES, "max_tokens": 24, "seed": 5, "n": 2}
     async with openai.AsyncOpenAI(api_key="none", base_url=f"{real_gateway.url}/v1", max_retries=0) as client:
@@ -126,7 +126,7 @@ TALK = [{"role": "user", "content": LARGE}]
     ],
 )
 def test_a_text_that_cannot_fit_is_named_as_the_client_sent_it(
-    real_gateway: GatewayProcess, path: str, body: dict[str, Any], param: str
+    real_gateway: ServiceProcess, path: str, body: dict[str, Any], param: str
 ) -> None:
     response = httpx.post(f"{real_gateway.url}{path}", json=body, timeout=PATIENCE)
     error = response.json()["error"]
@@ -136,7 +136,7 @@ def test_a_text_that_cannot_fit_is_named_as_the_client_sent_it(
     assert f"has {len(LARGE)} bytes" in error["message"] or param == "messages"
 
 
-def test_tokens(real_gateway: GatewayProcess, client: openai.OpenAI, sdk: Client) -> None:
+def test_tokens(real_gateway: ServiceProcess, client: openai.OpenAI, sdk: Client) -> None:
     told = client.post(f"{real_gateway.url}/tokenize", cast_to=object, body={"prompt": PROMPT})
     tokens = sdk.tokenize(PROMPT, add_special_tokens=True)
     assert told == {
@@ -176,9 +176,9 @@ def test_a_prompt_beyond_the_context(client: openai.OpenAI, sdk: Client) -> None
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_frees_its_slots(
-    verifier: RunningService, start_gateway: Any, sdk: Client, stream: bool
+    verifier: ServiceProcess, services: Services, sdk: Client, stream: bool
 ) -> None:
-    gateway = start_gateway("--verifier", verifier.address)
+    gateway = services.gateway("--verifier", verifier.address)
     body = {"prompt": PROMPT, "max_tokens": 1800, "ignore_eos": True, "stream": stream, "n": 2}
     content = json.dumps(body).encode()
     with socket.create_connection(gateway.socket_address) as connection:
@@ -191,7 +191,7 @@ def test_a_client_that_leaves_frees_its_slots(
     eventually(lambda: sdk.drafters.list()[0].sequences == 0, "the drafter's sequences are closed")
 
 
-async def test_many_at_once_are_what_each_is_alone(real_gateway: GatewayProcess, sdk: Client) -> None:
+async def test_many_at_once_are_what_each_is_alone(real_gateway: ServiceProcess, sdk: Client) -> None:
     expected = [sdk.generate(PROMPT, max_tokens=16, seed=seed).text for seed in range(6)]
     async with openai.AsyncOpenAI(api_key="none", base_url=f"{real_gateway.url}/v1", max_retries=0) as client:
         calls = (
@@ -200,7 +200,7 @@ async def test_many_at_once_are_what_each_is_alone(real_gateway: GatewayProcess,
         assert [done.choices[0].text for done in await asyncio.gather(*calls)] == expected
 
 
-def test_the_javascript_client(real_gateway: GatewayProcess, sdk: Client) -> None:
+def test_the_javascript_client(real_gateway: ServiceProcess, sdk: Client) -> None:
     """openai comes from npm; `npm ci` runs here if it has not run yet."""
     skip_without("node", "npm")
     if not (ROOT / "node_modules" / "openai").exists():

@@ -6,7 +6,7 @@ The bundled target was not trained to call tools: the grammar of a required call
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ import openai
 import pytest
 
 from draftwire import Client
-from tests.gateway.conftest import StartGateway
 from tests.harness.checkout import ROOT
-from tests.harness.gateway_process import GatewayProcess
 from tests.harness.models import chat_templates
 from tests.harness.models.chat_templates import target_with_template
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -48,21 +47,19 @@ NAMED: Any = {"type": "function", "function": {"name": "forecast"}}
 
 @pytest.fixture(scope="module", params=MODELS)
 def calling(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared: Callable[..., RunningService]
-) -> Iterator[GatewayProcess]:
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_services: Services
+) -> ServiceProcess:
     """A gateway in front of a verifier whose chat template knows tools."""
     place = tmp_path_factory.mktemp("calling")
     template, special, added = MODELS[request.param]
     model = target_with_template(place / "target", template, special, added)
-    verifier = shared(STEADY_VERIFIER, str(model), "--drafter", "local:ngram")
-    gateway = GatewayProcess(place, "--verifier", verifier.address)
-    yield gateway
-    gateway.stop()
+    verifier = module_services.verifier(str(model), "--drafter", "local:ngram")
+    return module_services.gateway("--verifier", verifier.address)
     verifier.kill()
 
 
 @pytest.fixture
-def client(calling: GatewayProcess) -> Iterator[openai.OpenAI]:
+def client(calling: ServiceProcess) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(api_key="none", base_url=f"{calling.url}/v1", max_retries=0, timeout=PATIENCE) as made:
         yield made
 
@@ -140,15 +137,15 @@ def test_a_schema_that_cannot_be_enforced_is_named(client: openai.OpenAI) -> Non
     assert caught.value.param == "tools"
 
 
-def test_the_sdk_renders_the_same_conversation(client: openai.OpenAI, calling: GatewayProcess) -> None:
+def test_the_sdk_renders_the_same_conversation(client: openai.OpenAI, calling: ServiceProcess) -> None:
     done = client.chat.completions.create(**ASKED | {"max_tokens": 1})
     fewer = client.chat.completions.create(**ASKED | {"max_tokens": 1}, tool_choice="none")
     assert done.usage is not None and fewer.usage is not None
     assert done.usage.prompt_tokens > fewer.usage.prompt_tokens + 20
 
 
-def test_a_model_whose_template_has_no_tools(verifier: RunningService, start_gateway: StartGateway) -> None:
-    gateway = start_gateway("--verifier", verifier.address)
+def test_a_model_whose_template_has_no_tools(verifier: ServiceProcess, services: Services) -> None:
+    gateway = services.gateway("--verifier", verifier.address)
     with openai.OpenAI(api_key="none", base_url=f"{gateway.url}/v1", max_retries=0, timeout=PATIENCE) as client:
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(**ASKED)
@@ -158,7 +155,7 @@ def test_a_model_whose_template_has_no_tools(verifier: RunningService, start_gat
             sdk.chat(MESSAGES, tools=TOOLS)
 
 
-def test_the_javascript_client(calling: GatewayProcess, client: openai.OpenAI) -> None:
+def test_the_javascript_client(calling: ServiceProcess, client: openai.OpenAI) -> None:
     """openai comes from npm, see test_real_services."""
     if shutil.which("node") is None or not (ROOT / "node_modules" / "openai").exists():
         pytest.skip("OpenAI's JavaScript client is not installed: npm ci")
@@ -176,7 +173,7 @@ def test_the_javascript_client(calling: GatewayProcess, client: openai.OpenAI) -
 
 
 @pytest.mark.parametrize("responses", [False, True])
-def test_langchain(calling: GatewayProcess, responses: bool) -> None:
+def test_langchain(calling: ServiceProcess, responses: bool) -> None:
     langchain = pytest.importorskip("langchain_openai", reason="LangChain is not installed: langchain-openai")
     model = langchain.ChatOpenAI(
         model="target", base_url=f"{calling.url}/v1", api_key="none", max_retries=0, max_tokens=400,

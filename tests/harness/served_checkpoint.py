@@ -1,20 +1,18 @@
 """The check that a pair of served checkpoints is drafted for without changing an output."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from draftwire import Client, Speculation
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.waiting import sometimes
-
-if TYPE_CHECKING:
-    from tests.harness.services import RunningService
 
 PROMPTS = ("def read_config(path):\n", "class Stack:\n    def push(self, item):\n")
 _TEMPERATURES = (0.0, 0.9)
 
 
 def assert_drafts_change_nothing(
-    client: Client, drafter: "RunningService", options: dict[str, Any], prompts: Sequence[str] = PROMPTS
+    client: Client, drafter: ServiceProcess, options: dict[str, Any], prompts: Sequence[str] = PROMPTS
 ) -> None:
     """Compares outputs before and after a drafter is attached, and waits until some of its tokens were accepted.
 

@@ -19,8 +19,8 @@ from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import MessageStream
-from tests.harness.drafter.in_process_drafter import in_process_drafter
-from tests.harness.verifier.in_process_verifier import Handler, InProcessVerifier, in_process_verifier
+from tests.harness.services.in_process_drafter import in_process_drafter
+from tests.harness.services.in_process_verifier import Handler, InProcessVerifier, in_process_verifier
 from tests.harness.waiting import PATIENCE
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.plain_reference import PlainReference

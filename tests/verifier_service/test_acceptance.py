@@ -13,9 +13,9 @@ from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, Specu
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import TOKENS, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
-from tests.harness.verifier.in_process_verifier import TOKENS, InProcessVerifier, order, sampled
 
 COUPLED = AcceptanceRule.ACCEPTANCE_RULE_COUPLED
 REJECTION = AcceptanceRule.ACCEPTANCE_RULE_REJECTION

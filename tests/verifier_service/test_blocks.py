@@ -18,8 +18,7 @@ from speculative_engine.drafters.dflash.dflash_config import DflashConfig
 from speculative_engine.drafters.dflash.dflash_files import dflash_model, feature_map, save_dflash
 from tests.harness.models.dflash_training import train_dflash
 from tests.harness.models.eagle_checkpoints import change_config
-from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     TOKENS,
     InProcessVerifier,
@@ -28,6 +27,7 @@ from tests.harness.verifier.in_process_verifier import (
     order,
     sampled,
 )
+from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
 
 WINDOW = 32
 

@@ -9,19 +9,19 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest
 from service_runtime.errors import ServiceError
-from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.models.tiny_checkpoint import CONTEXT, write_checkpoint
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     PROMPT,
     TOKENS,
     InProcessVerifier,
     Output,
     greedy,
-    in_process_verifier,
     order,
     sampled,
 )
+from tests.harness.services.services import Services
 
 SAMPLINGS = {"greedy": greedy(), "sampled": sampled(), "T 0.8": SamplingParams(temperature=0.8, seed=11)}
 
@@ -173,14 +173,18 @@ async def test_a_cancelled_request_frees_both_sides(
     assert verifier.state("twin:1").sequences == 0
     verifier.engine.go_on()
     await verifier.freed()
-    while await twin.sequences():  # noqa: ASYNC110
+    while await twin.open_sequences():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 
 async def test_requests_beyond_the_engines_room_wait_and_are_drafted_for(
+    services: Services,
     checkpoint: Path,
 ) -> None:
-    async with in_process_drafter(checkpoint) as drafter, in_process_verifier(checkpoint, max_sequences=2) as verifier:
+    async with (
+        services.in_process_drafter(checkpoint) as drafter,
+        services.in_process_verifier(checkpoint, max_sequences=2) as verifier,
+    ):
         verifier.network.listen("twin:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
         requests = [order([index + 3, 8], max_tokens=12, sampling=sampled()) for index in range(5)]
@@ -191,9 +195,11 @@ async def test_requests_beyond_the_engines_room_wait_and_are_drafted_for(
         assert all(output.finished.speculation.accepted_tokens > 0 for output in together)
 
 
-async def test_another_tokenizer_is_refused_by_both_sides(verifier: InProcessVerifier, tmp_path: Path) -> None:
+async def test_another_tokenizer_is_refused_by_both_sides(
+    services: Services, verifier: InProcessVerifier, tmp_path: Path
+) -> None:
     foreign = write_checkpoint(tmp_path / "foreign", words=90)
-    async with in_process_drafter(foreign) as drafter:
+    async with services.in_process_drafter(foreign) as drafter:
         verifier.network.listen("foreign:1", drafter.servicer.converse)
         with pytest.raises(ServiceError) as caught:
             await verifier.pool.membership.attach("foreign:1", "")
@@ -205,10 +211,12 @@ async def test_another_tokenizer_is_refused_by_both_sides(verifier: InProcessVer
     assert verifier.pool.describe() == []
 
 
-async def test_a_padded_vocabulary_is_the_same_tokenizer(verifier: InProcessVerifier, tmp_path: Path) -> None:
+async def test_a_padded_vocabulary_is_the_same_tokenizer(
+    services: Services, verifier: InProcessVerifier, tmp_path: Path
+) -> None:
     padded = write_checkpoint(tmp_path / "padded", vocab_size=264)
     plain = await verifier.plain(order(sampling=sampled()))
-    async with in_process_drafter(padded) as drafter:
+    async with services.in_process_drafter(padded) as drafter:
         verifier.network.listen("padded:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
         await verifier.pool.membership.attach("padded:1", "")
@@ -274,13 +282,15 @@ class TestOptions:
         assert len(output.token_ids) == 20
         assert output.finished.finish_reason == FinishReason.FINISH_REASON_LENGTH
 
-    async def test_the_end_of_the_sequence_within_a_tree(self, checkpoint: Path, verifier: InProcessVerifier) -> None:
+    async def test_the_end_of_the_sequence_within_a_tree(
+        self, services: Services, checkpoint: Path, verifier: InProcessVerifier
+    ) -> None:
         """Tokens after the end of the sequence are neither reported nor counted, whichever drafter drafted them."""
         hot = SamplingParams(temperature=4.0, seed=6)
         request = order(max_tokens=60, sampling=hot, ignore_eos=False)
         plain = await verifier.plain(request)
         assert plain.finished.finish_reason == FinishReason.FINISH_REASON_STOP, "choose another seed"
-        async with in_process_drafter(checkpoint) as drafter:
+        async with services.in_process_drafter(checkpoint) as drafter:
             verifier.network.listen("twin:1", drafter.servicer.converse)
             await verifier.pool.membership.attach("twin:1", "")
             output = await verifier.generate(request)

@@ -27,17 +27,17 @@ from tests.harness.models.eagle_checkpoints import change_tensors
 from tests.harness.models.eagle_training import train_eagle
 from tests.harness.models.mtp_checkpoints import write_with_mtp
 from tests.harness.models.tiny_checkpoint import write_tokenizer
-from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
-from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     Output,
     greedy,
-    in_process_verifier,
     order,
     sampled,
 )
+from tests.harness.services.services import Services
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
+from tests.harness.verifier.feature_services import FORCED, PROMPTS, REMOTE, listen
 
 
 @pytest.fixture(scope="module")
@@ -187,9 +187,9 @@ async def test_a_drafter_that_is_lost_and_returns(verifier: InProcessVerifier, r
     assert verifier.network.fetched == [REMOTE], "its weights are still here"
 
 
-async def test_a_verifier_without_features_is_refused(checkpoint: Path, eagle: Path) -> None:
+async def test_a_verifier_without_features_is_refused(services: Services, checkpoint: Path, eagle: Path) -> None:
     changes = ModelChanges(settings_of(eagle, checkpoint), Shutdown(), load_drafter)
-    async with changes.running(), in_process_verifier(checkpoint, fetch_weights=None) as verifier:
+    async with changes.running(), services.in_process_verifier(checkpoint, fetch_weights=None) as verifier:
         listen(verifier, REMOTE, changes)
         with pytest.raises(ServiceError, match="lacks the capability features") as caught:
             await verifier.pool.membership.attach(REMOTE, "")
@@ -269,12 +269,12 @@ async def test_a_model_change_ends_its_features(
         assert (await verifier.generate(request)).token_ids == plain.token_ids
 
 
-async def test_a_multi_token_prediction_layer_in_a_service(tmp_path: Path) -> None:
+async def test_a_multi_token_prediction_layer_in_a_service(services: Services, tmp_path: Path) -> None:
     checkpoint = write_with_mtp("qwen", tmp_path)
     write_tokenizer(checkpoint, 100)
     settings = DrafterSettings(model=str(checkpoint), mtp=True, dtype="float32", kv_slots=2000)
     changes = ModelChanges(settings, Shutdown(), load_drafter)
-    async with changes.running(), in_process_verifier(checkpoint) as verifier:
+    async with changes.running(), services.in_process_verifier(checkpoint) as verifier:
         listen(verifier, REMOTE, changes)
         for sampling in (greedy(), sampled()):
             requests = [order(prompt, 12, sampling=sampling, speculation=FORCED) for prompt in PROMPTS]

@@ -14,9 +14,9 @@ from speculative_engine.drafters import early_exit
 from speculative_engine.drafters.lookup.ngram import NgramOptions
 from speculative_engine.loading.methods import METHODS, Method
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
 from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.verifier.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
 from tests.harness.verifier.running import Running, failure
 
 READY = DrafterState.DRAFTER_STATE_READY

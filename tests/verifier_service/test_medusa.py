@@ -19,16 +19,16 @@ from service_runtime.process.lifecycle import Shutdown
 from speculative_engine.drafters.medusa_heads import MedusaHeads
 from tests.harness.models.medusa_training import train_heads
 from tests.harness.models.tiny_checkpoint import VOCABULARY
-from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     Output,
     greedy,
-    in_process_verifier,
     order,
     sampled,
 )
+from tests.harness.services.services import Services
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
 
 PROMPTS = [[5, 9, 14, 23, 42, 7], [3, 4], [60, 61, 62]]
 REMOTE = "medusa:1"
@@ -166,8 +166,8 @@ async def test_heads_of_another_hidden_size_in_a_service(verifier: InProcessVeri
         assert "must be 64 bytes" in verifier.state(REMOTE).last_error.message
 
 
-async def test_a_verifier_has_no_states_for_nobody(checkpoint: Path) -> None:
-    async with in_process_verifier(checkpoint) as verifier:
+async def test_a_verifier_has_no_states_for_nobody(services: Services, checkpoint: Path) -> None:
+    async with services.in_process_verifier(checkpoint) as verifier:
         verifier.engine.model.forward_with_states = None  # type: ignore[assignment, method-assign]
         try:
             await verifier.pool.membership.attach("local:ngram?min=1", "")

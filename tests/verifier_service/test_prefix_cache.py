@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from draftwire.v1.verifier_service_pb2 import PrefixCacheStatus
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, greedy, in_process_verifier, order, sampled
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import InProcessVerifier, greedy, order, sampled
+from tests.harness.services.services import Services
 
 LONG = [5 + position % 50 for position in range(200)]
 
@@ -69,8 +70,8 @@ async def test_conversations_say_the_same(
             assert found[0] == 0 and found[1:] == [200] * 2, "they waited for the first one"
 
 
-async def test_room_for_others_is_made_of_it(checkpoint: Path) -> None:
-    async with in_process_verifier(checkpoint, slots=300) as verifier:
+async def test_room_for_others_is_made_of_it(services: Services, checkpoint: Path) -> None:
+    async with services.in_process_verifier(checkpoint, slots=300) as verifier:
         for number in range(6):
             await verifier.generate(order([number, *LONG[:120]], 10))
             await verifier.freed()

@@ -8,16 +8,16 @@ import pytest
 
 from draftwire.v1.sampling_pb2 import SamplingParams
 from service_runtime.errors import ServiceError
-from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.models.byte_tokenizers import TEXT, backend, write_byte_checkpoint
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     Output,
     greedy,
-    in_process_verifier,
     order,
 )
+from tests.harness.services.services import Services
 
 SAMPLINGS = {"greedy": greedy(), "T 0.8": SamplingParams(temperature=0.8, seed=11)}
 PROMPT = backend("target").encode(TEXT[0]).ids
@@ -29,8 +29,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def verifier(target: Path) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(target) as made:
+async def verifier(services: Services, target: Path) -> AsyncIterator[InProcessVerifier]:
+    async with services.in_process_verifier(target) as made:
         yield made
 
 
@@ -41,9 +41,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
 
 
 @pytest.fixture
-async def translating(verifier: InProcessVerifier, target: Path, checkpoint: Path) -> AsyncIterator[InProcessDrafter]:
+async def translating(
+    services: Services, verifier: InProcessVerifier, target: Path, checkpoint: Path
+) -> AsyncIterator[InProcessDrafter]:
     """A drafter with another tokenizer, at `translating`."""
-    async with in_process_drafter(checkpoint, target_tokenizer=str(target)) as drafter:
+    async with services.in_process_drafter(checkpoint, target_tokenizer=str(target)) as drafter:
         verifier.network.listen("translating:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
         yield drafter
@@ -65,11 +67,11 @@ async def test_it_changes_no_token(verifier: InProcessVerifier, translating: InP
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 async def test_swaps_between_tokenizers_within_a_request(
-    verifier: InProcessVerifier, translating: InProcessDrafter, target: Path, name: str
+    services: Services, verifier: InProcessVerifier, translating: InProcessDrafter, target: Path, name: str
 ) -> None:
     request = order(PROMPT, max_tokens=40, sampling=SAMPLINGS[name])
     plain = await verifier.plain(request)
-    async with in_process_drafter(target) as twin:
+    async with services.in_process_drafter(target) as twin:
         verifier.network.listen("twin:1", twin.servicer.converse)
         await verifier.pool.membership.attach("twin:1", "")
         verifier.engine.hold(3)
@@ -117,10 +119,12 @@ async def test_a_killed_one_costs_no_token(verifier: InProcessVerifier, translat
     await verifier.until(lambda: translating.model.pool.used == 0)
 
 
-async def test_one_that_translates_for_another_target_is_refused(verifier: InProcessVerifier, tmp_path: Path) -> None:
+async def test_one_that_translates_for_another_target_is_refused(
+    services: Services, verifier: InProcessVerifier, tmp_path: Path
+) -> None:
     checkpoint = write_byte_checkpoint(tmp_path / "draft", "draft")
     elsewhere = write_byte_checkpoint(tmp_path / "elsewhere", "fallback")
-    async with in_process_drafter(checkpoint, target_tokenizer=str(elsewhere)) as drafter:
+    async with services.in_process_drafter(checkpoint, target_tokenizer=str(elsewhere)) as drafter:
         verifier.network.listen("other:1", drafter.servicer.converse)
         with pytest.raises(ServiceError) as refused:
             await verifier.pool.membership.attach("other:1", "")

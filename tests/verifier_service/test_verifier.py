@@ -8,15 +8,15 @@ import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     TOKENS,
     InProcessVerifier,
-    in_process_verifier,
     order,
     sampled,
 )
+from tests.harness.services.services import Services
 from verifier_service.servicer import VerifierServicer
 
 
@@ -32,8 +32,8 @@ CONTEXT = SimpleNamespace(
 )
 
 
-async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) -> None:
-    async with in_process_verifier(checkpoint, max_sequences=1, max_waiting=2) as verifier:
+async def test_requests_beyond_the_waiting_room_are_refused(services: Services, checkpoint: Path) -> None:
+    async with services.in_process_verifier(checkpoint, max_sequences=1, max_waiting=2) as verifier:
         verifier.engine.hold(1)
         requests = [asyncio.create_task(verifier.generate(order(max_tokens=6))) for _ in range(3)]
         await verifier.until(lambda: verifier.verifier.status().waiting_requests == 2)
@@ -52,8 +52,10 @@ async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) ->
         assert (await verifier.generate(order(max_tokens=6))).token_ids == outputs[0].token_ids
 
 
-async def test_who_would_wait_too_long_is_refused_at_once(checkpoint: Path) -> None:
-    async with in_process_verifier(checkpoint, max_sequences=2, max_waiting=100, max_wait_seconds=5.0) as verifier:
+async def test_who_would_wait_too_long_is_refused_at_once(services: Services, checkpoint: Path) -> None:
+    async with services.in_process_verifier(
+        checkpoint, max_sequences=2, max_waiting=100, max_wait_seconds=5.0
+    ) as verifier:
         expected = await verifier.generate(order(max_tokens=40))
         verifier.engine.hold(2)
         # The engine assumes 40 tokens a request, two at a time, and 50 ms a step: one second per request.
@@ -140,9 +142,9 @@ async def test_a_drain_that_is_cut_ends_the_rest_with_the_reason(verifier: InPro
 
 
 async def test_an_engine_that_fails_ends_every_request_and_is_reported(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    services: Services, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with in_process_verifier(checkpoint) as verifier:
+    async with services.in_process_verifier(checkpoint) as verifier:
         verifier.engine.hold(1)
         requests = [asyncio.create_task(verifier.generate(order())) for _ in range(3)]
         await verifier.until(lambda: verifier.engine.running >= 1)  # the others may have arrived during its first step
@@ -164,13 +166,13 @@ async def test_an_engine_that_fails_ends_every_request_and_is_reported(
         verifier.dead = True
 
 
-async def test_too_little_memory_costs_time_alone(checkpoint: Path) -> None:
+async def test_too_little_memory_costs_time_alone(services: Services, checkpoint: Path) -> None:
     """Requests that do not all fit preempt each other, are resumed, and end with their own tokens."""
     orders = [order([5 + index, *range(20, 40)], 40, sampling=sampled()) for index in range(4)]
-    async with in_process_verifier(checkpoint) as verifier:
+    async with services.in_process_verifier(checkpoint) as verifier:
         expected = [(await verifier.plain(each)).token_ids for each in orders]
         assert verifier.verifier.status().preemptions == 0
-    async with in_process_verifier(checkpoint, slots=128) as verifier:
+    async with services.in_process_verifier(checkpoint, slots=128) as verifier:
         outputs = await asyncio.gather(*map(verifier.generate, orders))
         assert [output.token_ids for output in outputs] == expected
         assert verifier.verifier.status().preemptions > 0

@@ -15,9 +15,9 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import StreamBroken
+from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
 from tests.harness.stand_ins.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, right
-from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
 from tests.harness.verifier.verify_call import call
 
 

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from draftwire.v1 import verifier_service_pb2
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import SpeculationOptions
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, order
+from tests.harness.services.in_process_verifier import InProcessVerifier, order
 
 
 def for_drafter(name: str, first: int) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.harness.services import Services, started
 from benchmarks.simulation.fleet.other_load import OtherLoad
 from draftwire import AsyncClient, BatchOptions, DrafterServiceInfo, RetryPolicy, Speculation, VerifierInfo
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 
 _OPTIONS: BatchOptions = {"temperature": 0.0, "prefix_cache": False}
 _SLOTS = ("--kv-slots", "8192")

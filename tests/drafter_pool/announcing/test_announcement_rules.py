@@ -12,7 +12,8 @@ from service_runtime.errors import ServiceError
 from service_runtime.process.startup_error import StartupError
 from service_runtime.security.caller import Caller
 from service_runtime.security.roles import Role
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
+from tests.harness.services.in_process_verifier import InProcessVerifier
+from tests.harness.services.services import Services
 from verifier_service.service import announcement_rules
 from verifier_service.settings import VerifierSettings
 
@@ -56,9 +57,9 @@ async def test_a_name_that_does_not_fit_into_a_log(verifier: InProcessVerifier, 
     assert verifier.pool.describe() == []
 
 
-async def test_hosts_that_may_be_announced(checkpoint: Path) -> None:
+async def test_hosts_that_may_be_announced(services: Services, checkpoint: Path) -> None:
     rules = AnnouncementRules(["drafters.internal", "*.gpu.internal", "10.1.0.0/16", "[fd00::1]"])
-    async with in_process_verifier(checkpoint, announcements=rules) as verifier:
+    async with services.in_process_verifier(checkpoint, announcements=rules) as verifier:
         for address in ("169.254.169.254:80", "10.2.0.1:1", "gpu.internal:1", "evilgpu.internal:1", "localhost:22"):
             with pytest.raises(ServiceError, match="--announced-host") as caught:
                 verifier.pool.membership.register(address, "", leaving=False)
@@ -86,10 +87,10 @@ def test_what_is_no_host(host: str) -> None:
     ],
 )
 async def test_no_token_is_shown_in_the_clear_to_whoever_asks_for_it(
-    checkpoint: Path, settings: dict[str, Any], refused: bool
+    services: Services, checkpoint: Path, settings: dict[str, Any], refused: bool
 ) -> None:
     rules = announcement_rules(VerifierSettings(model="any", **settings))
-    async with in_process_verifier(checkpoint, announcements=rules) as verifier:
+    async with services.in_process_verifier(checkpoint, announcements=rules) as verifier:
         if not refused:
             verifier.pool.membership.register("a:1", "", leaving=False)
             await verifier.until(lambda: verifier.network.attempts)

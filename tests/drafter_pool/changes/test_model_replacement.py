@@ -9,10 +9,10 @@ import pytest
 from drafter_pool.standing import standings as drafter_standing
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import greeting, opened, replaced
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, right
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
 from tests.harness.verifier.running import Running
 
 READY = DrafterState.DRAFTER_STATE_READY

@@ -11,10 +11,10 @@ from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import RolloutState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.stand_ins.drafter_answers import wrong_batch
 from tests.harness.stand_ins.scripted_drafter import right
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.verifier.running import Running, failure
 
 RUNNING = RolloutState.ROLLOUT_STATE_RUNNING

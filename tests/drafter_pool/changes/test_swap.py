@@ -11,10 +11,10 @@ from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import at_capacity
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import fault, opened
 from tests.harness.stand_ins.scripted_drafter import right
-from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
 from tests.harness.verifier.running import Running, failure
 
 READY = DrafterState.DRAFTER_STATE_READY

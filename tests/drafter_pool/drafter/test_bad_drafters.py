@@ -17,6 +17,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.rpc.message_stream import StreamBroken
+from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import MALFORMED, changed, fault
 from tests.harness.stand_ins.scripted_drafter import (
     Answer,
@@ -27,7 +28,6 @@ from tests.harness.stand_ins.scripted_drafter import (
     hello,
     right,
 )
-from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY

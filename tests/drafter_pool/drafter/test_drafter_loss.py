@@ -17,9 +17,9 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from service_runtime.errors import at_capacity
 from service_runtime.rpc.handshake import CAPABILITY_PING
+from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.stand_ins.drafter_answers import MALFORMED, fault
 from tests.harness.stand_ins.scripted_drafter import Opening, Stream, hello, right
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.harness.verifier.running import Running, failure
 from tests.harness.waiting import PATIENCE
 

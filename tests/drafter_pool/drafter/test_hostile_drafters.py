@@ -14,9 +14,10 @@ from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import StreamBroken
+from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.drafter_answers import greeting, replaced
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, right
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 from tests.harness.verifier.running import Running
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
@@ -30,9 +31,9 @@ def time() -> SimulatedClocks:
 
 
 @pytest.fixture
-async def verifier(checkpoint: Path, time: SimulatedClocks) -> AsyncIterator[InProcessVerifier]:
+async def verifier(services: Services, checkpoint: Path, time: SimulatedClocks) -> AsyncIterator[InProcessVerifier]:
     """A verifier whose clock stands still."""
-    async with in_process_verifier(checkpoint, max_tree_nodes=64, drafter_clocks=time.clocks) as made:
+    async with services.in_process_verifier(checkpoint, max_tree_nodes=64, drafter_clocks=time.clocks) as made:
         made.pool.drafting._choice._rng.random = lambda: 1.0  # no exploration
         made.engine.drafts_awaited = True
         yield made

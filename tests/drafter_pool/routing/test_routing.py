@@ -10,16 +10,16 @@ from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
-from tests.harness.stand_ins.drafter_answers import wrong_batch
-from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, right
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import (
     PROMPT,
     InProcessVerifier,
-    in_process_verifier,
     order,
     sampled,
 )
+from tests.harness.services.services import Services
+from tests.harness.stand_ins.drafter_answers import wrong_batch
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, right
 from tests.harness.verifier.running import Running, failure
 
 CODE = SpeculationOptions(labels={"domain": "code"})
@@ -196,9 +196,14 @@ class TestSeveralAtOnce:
             assert len(second.opened) == 1, "it had the sequence already"
 
     async def test_real_drafters_into_one_tree(
-        self, checkpoint: Path, twin: InProcessDrafter, stranger: InProcessDrafter, verifier: InProcessVerifier
+        self,
+        services: Services,
+        checkpoint: Path,
+        twin: InProcessDrafter,
+        stranger: InProcessDrafter,
+        verifier: InProcessVerifier,
     ) -> None:
-        async with in_process_verifier(checkpoint, drafters_per_request=2) as hedging:
+        async with services.in_process_verifier(checkpoint, drafters_per_request=2) as hedging:
             hedging.engine.drafts_awaited = True
             requests = [order([index + 3, 40, 5], max_tokens=30, sampling=sampled()) for index in range(4)]
             alone = [await hedging.plain(request) for request in requests]

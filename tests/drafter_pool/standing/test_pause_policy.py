@@ -14,8 +14,9 @@ from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
 from speculative_engine.planning.drafting_account import MOST_BALANCE
+from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 
 
 @pytest.fixture(autouse=True)
@@ -275,11 +276,11 @@ def test_what_a_node_costs_is_what_merging_takes() -> None:
 
 
 @pytest.fixture
-async def dear(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
+async def dear(services: Services, checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
     """A verifier of whose steps, 50 ms long, messages take a tenth: each look at the clock 2.5 ms."""
     looks = count()
     clocks = DrafterClocks(spent=lambda: 2.5e-3 * next(looks))
-    async with in_process_verifier(checkpoint, drafter_clocks=clocks) as made:
+    async with services.in_process_verifier(checkpoint, drafter_clocks=clocks) as made:
         yield made
 
 
@@ -341,9 +342,9 @@ async def test_one_that_is_right_is_never_paused(verifier: InProcessVerifier) ->
     assert set(right.credits) == {0}
 
 
-async def test_one_of_which_a_node_is_verified_is_asked_for_eight(checkpoint: Path) -> None:
+async def test_one_of_which_a_node_is_verified_is_asked_for_eight(services: Services, checkpoint: Path) -> None:
     looks = count()
-    async with in_process_verifier(checkpoint, max_tree_nodes=64) as verifier:
+    async with services.in_process_verifier(checkpoint, max_tree_nodes=64) as verifier:
         verifier.engine._merging_clock = lambda: 5e-3 * next(looks)  # hardly a node in 4 % of a step
         right = oracle((await verifier.plain(order(max_tokens=80))).token_ids)
         verifier.network.listen("oracle:1", right.converse)

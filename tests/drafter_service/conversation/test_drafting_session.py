@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,9 +18,10 @@ from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.services import Services
 
 PROMPT = [5, 9, 14, 23, 42, 7]
 
@@ -195,8 +197,11 @@ class TestDrafting:
                 await verifier.commit({1: [5]}, max_tree_nodes=0)
                 await verifier.until(lambda: False)
 
-    async def test_the_drafters_own_limit_caps_the_credit(self, make_drafter: MakeDrafter) -> None:
-        async with make_drafter(max_tree_nodes=3) as drafter, drafter.connected() as verifier:
+    async def test_the_drafters_own_limit_caps_the_credit(self, services: Services, checkpoint: Path) -> None:
+        async with (
+            services.in_process_drafter(checkpoint, max_tree_nodes=3) as drafter,
+            drafter.connected() as verifier,
+        ):
             await verifier.open(1, PROMPT, credit=1000)
             mirror = verifier.mirrors[1]
             await verifier.until(lambda: mirror.tree.size)
@@ -323,8 +328,8 @@ class TestSequenceFaults:
             await verifier.open(1, [*PROMPT, 5], epoch=2)
             await verifier.until(lambda: verifier.mirrors[1].tree.size)
 
-    async def test_at_capacity(self, make_drafter: MakeDrafter) -> None:
-        async with make_drafter(max_sequences=2) as drafter, drafter.connected() as verifier:
+    async def test_at_capacity(self, services: Services, checkpoint: Path) -> None:
+        async with services.in_process_drafter(checkpoint, max_sequences=2) as drafter, drafter.connected() as verifier:
             for sequence_id in (1, 2):
                 await verifier.open(sequence_id, PROMPT)
             await verifier.open(3, PROMPT, chunk=2)  # the later chunks of the refused opening are not another fault
@@ -336,8 +341,11 @@ class TestSequenceFaults:
             await verifier.until(lambda: verifier.mirrors[3].tree.size)
             assert verifier.errors == []
 
-    async def test_without_kv_slots_a_sequence_waits(self, make_drafter: MakeDrafter) -> None:
-        async with make_drafter(kv_slots=150, max_tree_nodes=16) as drafter, drafter.connected() as verifier:
+    async def test_without_kv_slots_a_sequence_waits(self, services: Services, checkpoint: Path) -> None:
+        async with (
+            services.in_process_drafter(checkpoint, kv_slots=150, max_tree_nodes=16) as drafter,
+            drafter.connected() as verifier,
+        ):
             prompt = [5 + index % 90 for index in range(60)]
             await verifier.open(1, prompt, max_length=100)
             await verifier.open(2, prompt, max_length=100)

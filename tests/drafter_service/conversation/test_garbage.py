@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from google.protobuf.message import DecodeError
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, verdict_pb2
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
 from tests.harness.drafter.verifier_side import PATIENCE, Request
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.services import Services
 
 MESSAGES = int(os.environ.get("DRAFTWIRE_FUZZ_MESSAGES", "3000"))
 PROMPT = [5, 9, 14, 23, 42, 7]
@@ -156,8 +158,8 @@ async def orderly(drafter: InProcessDrafter, steps: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_garbage_disturbs_nobody(make_drafter: MakeDrafter, seed: int) -> None:
-    async with make_drafter(max_sequences=4) as drafter:
+async def test_garbage_disturbs_nobody(services: Services, checkpoint: Path, seed: int) -> None:
+    async with services.in_process_drafter(checkpoint, max_sequences=4) as drafter:
         alone = await orderly(drafter, 40)
         throwing = asyncio.create_task(throw(drafter, seed, MESSAGES // 3))
         while not throwing.done():

@@ -1,22 +1,17 @@
 """Logs and traces of a drafter's sequences."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import structlog
 
-from drafter_service.models.model_changes import ModelChanges
-from drafter_service.servicer import DrafterServicer
-from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.trace_context_pb2 import TraceContext
-from service_runtime.process.lifecycle import Shutdown
-from service_runtime.rpc.in_process_stream import in_process_call
-from tests.drafter_service.conftest import InProcessDrafter, Loader
 from tests.harness.drafter.verifier_side import VerifierSide
 from tests.harness.recorded_spans import CALLER, TRACE, TRACEPARENT, RecordedSpans, events, parent_id, trace_id
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.services import Services
 
 CONTEXT = TraceContext(traceparent=TRACEPARENT)
 PROMPT = [5, 9, 14, 23]
@@ -27,23 +22,13 @@ def recorded() -> RecordedSpans:
     return RecordedSpans()
 
 
-@asynccontextmanager
-async def connected(checkpoint: Path, recorded: RecordedSpans) -> AsyncIterator[VerifierSide]:
-    """The verifier's side of a stream to a drafter with tracing."""
-    settings = DrafterSettings(model=str(checkpoint), kv_slots=4096, threads=1)
-    shutdown = Shutdown()
-    async with ModelChanges(settings, shutdown, Loader(), recorded.tracing).running() as changes:
-        servicer = DrafterServicer(changes, settings.max_streams)
-        async with in_process_call(servicer.converse) as stream:
-            side = VerifierSide(stream)
-            await side.hello()
-            yield side
-    assert shutdown.failure is None
-
-
 @pytest.fixture
-async def side(checkpoint: Path, recorded: RecordedSpans) -> AsyncIterator[VerifierSide]:
-    async with connected(checkpoint, recorded) as made:
+async def side(services: Services, checkpoint: Path, recorded: RecordedSpans) -> AsyncIterator[VerifierSide]:
+    """The verifier's side of a stream to a drafter with tracing."""
+    async with (
+        services.in_process_drafter(checkpoint, tracing=recorded.tracing) as drafter,
+        drafter.connected() as made,
+    ):
         yield made
 
 

@@ -1,6 +1,7 @@
 """Pings and idle streams, and the limits on a stream's requests."""
 
 import asyncio
+from pathlib import Path
 
 import grpc
 import pytest
@@ -11,8 +12,10 @@ from draftwire.v1 import drafter_service_pb2, model_info_pb2, verdict_pb2
 from service_runtime.rpc import idle_watch
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
+from tests.drafter_service.conftest import Held
 from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.services import Services
 from tests.harness.simulated_time import SimulatedTime
 
 PROMPT = [5, 9, 14, 23, 42, 7]
@@ -58,17 +61,25 @@ class TestPing:
 
 
 class TestIdle:
-    async def test_a_silent_stream_ends_and_frees_everything(self, make_drafter: MakeDrafter) -> None:
-        async with make_drafter(stream_idle_seconds=0.5) as drafter, drafter.connected() as verifier:
+    async def test_a_silent_stream_ends_and_frees_everything(self, services: Services, checkpoint: Path) -> None:
+        async with (
+            services.in_process_drafter(checkpoint, stream_idle_seconds=0.5) as drafter,
+            drafter.connected() as verifier,
+        ):
             await verifier.open(1, PROMPT)
             fault = await broken(verifier)
             assert (fault.code, fault.reason_name) == (grpc.StatusCode.DEADLINE_EXCEEDED, "IDLE")
             status = await drafter.status()
             assert (status.streams, status.open_sequences, status.used_slots) == (0, 0, 0)
 
-    async def test_any_message_keeps_it(self, make_drafter: MakeDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_any_message_keeps_it(
+        self, services: Services, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         time = SimulatedTime.of(idle_watch, monkeypatch)
-        async with make_drafter(stream_idle_seconds=2) as drafter, drafter.connected() as verifier:
+        async with (
+            services.in_process_drafter(checkpoint, stream_idle_seconds=2) as drafter,
+            drafter.connected() as verifier,
+        ):
             for number in range(5):
                 await verifier.ping(number)
                 await verifier.until(lambda number=number: number in verifier.pongs)
@@ -77,16 +88,19 @@ class TestIdle:
             await time.advance(0.6)
             assert (await broken(verifier)).reason_name == "IDLE"
 
-    async def test_zero_waits_for_ever(self, make_drafter: MakeDrafter) -> None:
-        async with make_drafter(stream_idle_seconds=0) as drafter, drafter.connected() as verifier:
+    async def test_zero_waits_for_ever(self, services: Services, checkpoint: Path) -> None:
+        async with (
+            services.in_process_drafter(checkpoint, stream_idle_seconds=0) as drafter,
+            drafter.connected() as verifier,
+        ):
             await asyncio.sleep(0.3)
             await verifier.ping(1)
             await verifier.until(lambda: verifier.pongs)
 
 
 class TestCapacity:
-    async def test_streams_are_counted_over_all_verifiers(self, make_drafter: MakeDrafter) -> None:
-        async with make_drafter(max_streams=2) as drafter, drafter.connected() as first:
+    async def test_streams_are_counted_over_all_verifiers(self, services: Services, checkpoint: Path) -> None:
+        async with services.in_process_drafter(checkpoint, max_streams=2) as drafter, drafter.connected() as first:
             async with drafter.connected() as second:
                 await second.open(1, PROMPT)
                 async with in_process_call(drafter.servicer.converse) as third:

@@ -18,9 +18,11 @@ from drafter_service.models.loaded_model import NoMemoryError, load_model
 from draftwire.v1 import drafter_service_pb2, sampling_pb2
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.in_process_stream import in_process_call
-from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
+from tests.drafter_service.conftest import Held, Loader
 from tests.harness.drafter.model_loads import LOADING, PROMPT, SERVING, eventually, info, load, loaded
 from tests.harness.drafter.verifier_side import PATIENCE, VerifierSide, detail
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.services import Services
 
 FAILED = drafter_service_pb2.MODEL_LOAD_STATE_FAILED
 
@@ -38,7 +40,7 @@ async def drafted(verifier: VerifierSide, sequence_id: int) -> list[int]:
 
 class TestChange:
     async def test_new_streams_get_the_new_model_and_running_ones_keep_theirs(
-        self, drafter: InProcessDrafter, other: Path
+        self, drafter: InProcessDrafter, other: Path, loader: Loader
     ) -> None:
         before = await info(drafter)
         assert not before.HasField("last_load")
@@ -46,7 +48,7 @@ class TestChange:
         async with drafter.connected() as old:
             await old.open(1, PROMPT)
             path = await drafted(old, 1)
-            drafter.loader.let.clear()
+            loader.let.clear()
             begun = await load(drafter, other, "swap-1")
             assert (begun.model, begun.request_id, begun.state) == (str(other), "swap-1", LOADING)
             assert begun.HasField("started_at")
@@ -56,7 +58,7 @@ class TestChange:
             await old.commit({1: path[:1]})  # it drafts while the other model loads
             await old.until(lambda: old.mirrors[1].tree.size >= 4)
 
-            drafter.loader.let.set()
+            loader.let.set()
             await old.until(lambda: old.replaced)
             after = await info(drafter)
             assert after.last_load.state == SERVING
@@ -81,10 +83,10 @@ class TestChange:
         held = (status.streams, status.open_sequences, status.used_slots, status.total_slots)
         assert held == (0, 0, 0, 4096)
 
-    async def test_int8_weights_are_of_every_model(
-        self, make_drafter: MakeDrafter, checkpoint: Path, other: Path
-    ) -> None:
-        async with make_drafter(load=load_model, weights="int8", dtype="bfloat16") as drafter:
+    async def test_int8_weights_are_of_every_model(self, services: Services, checkpoint: Path, other: Path) -> None:
+        async with services.in_process_drafter(
+            checkpoint, load=load_model, weights="int8", dtype="bfloat16"
+        ) as drafter:
             for model in (checkpoint, other):
                 if model is other:
                     assert (await loaded(drafter, other)).state == SERVING
@@ -189,17 +191,17 @@ class TestFailure:
             "--allow-hub-models"
         )
 
-    async def test_no_memory(self, drafter: InProcessDrafter, other: Path) -> None:
-        drafter.loader.fault = NoMemoryError("no room")
+    async def test_no_memory(self, drafter: InProcessDrafter, other: Path, loader: Loader) -> None:
+        loader.fault = NoMemoryError("no room")
         failed = await loaded(drafter, other)
         assert detail(failed.error, error_details_pb2.ErrorInfo).reason == "AT_CAPACITY"
         assert detail(failed.error, error_details_pb2.RetryInfo).retry_delay.ToSeconds() > 0
 
     @pytest.mark.parametrize("fault", [ZeroDivisionError("foreign code"), SystemExit(3)], ids=repr)
     async def test_a_fault_nobody_thought_of(
-        self, drafter: InProcessDrafter, other: Path, fault: BaseException
+        self, drafter: InProcessDrafter, other: Path, fault: BaseException, loader: Loader
     ) -> None:
-        drafter.loader.fault = fault
+        loader.fault = fault
         failed = await loaded(drafter, other)
         assert failed.error.code == grpc.StatusCode.INTERNAL.value[0]
         assert detail(failed.error, error_details_pb2.ErrorInfo).metadata["incident"]
@@ -218,21 +220,22 @@ class TestFailure:
         assert not (await info(drafter)).HasField("last_load")
 
 
-async def test_who_may_name_a_model_of_the_hub(make_drafter: MakeDrafter, checkpoint: Path, other: Path) -> None:
+async def test_who_may_name_a_model_of_the_hub(services: Services, checkpoint: Path, other: Path) -> None:
     """The operator may name any; callers only models that the operator named, unless a setting allows more."""
     for allowed in (False, True):
-        async with make_drafter(allow_hub_models=allowed) as drafter:
+        loader = Loader()
+        async with services.in_process_drafter(checkpoint, load=loader, allow_hub_models=allowed) as drafter:
             await loaded(drafter, other)
             await loaded(drafter, checkpoint)
-        seen = [(each.model, each.allow_hub_models) for each in drafter.loader.settings]
+        seen = [(each.model, each.allow_hub_models) for each in loader.settings]
         assert seen == [(str(checkpoint), True), (str(other), allowed), (str(checkpoint), True)]
 
 
 class TestRequests:
     async def test_a_repeated_request_starts_nothing(
-        self, drafter: InProcessDrafter, other: Path, tmp_path: Path
+        self, drafter: InProcessDrafter, other: Path, tmp_path: Path, loader: Loader
     ) -> None:
-        drafter.loader.let.clear()
+        loader.let.clear()
         begun = await load(drafter, other, "one")
         assert await load(drafter, other, "one") == begun
         with pytest.raises(ServiceError) as caught:
@@ -240,41 +243,41 @@ class TestRequests:
         assert (caught.value.code, caught.value.reason_name) == (grpc.StatusCode.FAILED_PRECONDITION, "BUSY")
         with pytest.raises(ServiceError):
             await load(drafter, other)
-        drafter.loader.let.set()
+        loader.let.set()
         await eventually(lambda: drafter.changes.last_load.state == SERVING)  # type: ignore[union-attr]
         assert (await load(drafter, other, "one")).state == SERVING
         await loaded(drafter, tmp_path / "missing", "two")
         assert (await load(drafter, other, "one")).state == SERVING
         assert (await load(drafter, tmp_path / "missing", "two")).state == FAILED
-        assert len(drafter.loader.settings) == 3  # including the first model's
+        assert len(loader.settings) == 3  # including the first model's
         assert (await loaded(drafter, other)).state == SERVING
-        assert len(drafter.loader.settings) == 4
+        assert len(loader.settings) == 4
 
     async def test_requests_are_forgotten_in_time(
-        self, drafter: InProcessDrafter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, drafter: InProcessDrafter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: Loader
     ) -> None:
         monkeypatch.setattr(model_changes, "_MAX_REMEMBERED", 2)
         for request_id in ("a", "b", "c", "a"):
             await loaded(drafter, tmp_path / "missing", request_id)
-        assert len(drafter.loader.settings) == 1 + 4
+        assert len(loader.settings) == 1 + 4
         await loaded(drafter, tmp_path / "missing", "c")
-        assert len(drafter.loader.settings) == 1 + 4
+        assert len(loader.settings) == 1 + 4
 
     async def test_only_the_operators_own_checkpoint_may_bring_code(
-        self, make_drafter: MakeDrafter, checkpoint: Path, other: Path
+        self, services: Services, checkpoint: Path, other: Path, loader: Loader
     ) -> None:
-        async with make_drafter(trust_remote_code=True) as drafter:
+        async with services.in_process_drafter(checkpoint, load=loader, trust_remote_code=True) as drafter:
             await loaded(drafter, other)
             await loaded(drafter, checkpoint)
-            assert [each.trust_remote_code for each in drafter.loader.settings] == [True, False, True]
+            assert [each.trust_remote_code for each in loader.settings] == [True, False, True]
 
     async def test_layers_are_of_the_settings_own_checkpoint(
-        self, make_drafter: MakeDrafter, checkpoint: Path, other: Path
+        self, services: Services, checkpoint: Path, other: Path, loader: Loader
     ) -> None:
-        async with make_drafter(layers=1) as drafter:
+        async with services.in_process_drafter(checkpoint, load=loader, layers=1) as drafter:
             await loaded(drafter, other)
             await loaded(drafter, checkpoint)
-            assert [each.layers for each in drafter.loader.settings] == [1, None, 1]
+            assert [each.layers for each in loader.settings] == [1, None, 1]
 
 
 class TestStatus:
@@ -292,15 +295,17 @@ class TestStatus:
             model.let_go()
         assert await drafter.open_sequences() == 0
 
-    async def test_the_end_does_not_wait_for_a_load(self, make_drafter: MakeDrafter, other: Path) -> None:
-        async with make_drafter() as drafter:
-            drafter.loader.let.clear()
+    async def test_the_end_does_not_wait_for_a_load(
+        self, services: Services, checkpoint: Path, other: Path, loader: Loader
+    ) -> None:
+        async with services.in_process_drafter(checkpoint, load=loader) as drafter:
+            loader.let.clear()
             await load(drafter, other)
-            await eventually(lambda: len(drafter.loader.settings) == 2)
+            await eventually(lambda: len(loader.settings) == 2)
             async with asyncio.timeout(PATIENCE):
                 await drafter.servicer.end_sessions()
         [thread] = drafter.shutdown.left_behind
-        drafter.loader.let.set()
+        loader.let.set()
         await asyncio.to_thread(thread.join, PATIENCE)
         assert drafter.shutdown.left_behind == []
 

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from draftwire.v1 import drafter_service_pb2 as pb
 from service_runtime.security.caller import Caller, set_caller
 from service_runtime.security.roles import Role
-from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
 from tests.harness.drafter.collected_metric import metric
 from tests.harness.drafter.model_loads import eventually
 from tests.harness.drafter.verifier_side import VerifierSide
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.services import Services
 
 PROMPT = list(range(5, 45))
 
@@ -24,10 +26,10 @@ async def flood(verifier: VerifierSide, sequences: int, drafted: int) -> None:
     await verifier.until(lambda: len(verifier.opened) == drafted)
 
 
-async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) -> None:
+async def test_whoever_came_first_gives_back_slots(services: Services, checkpoint: Path) -> None:
     """One verifier opens twelve endless sequences where four have room. A second verifier still gets half of the room
     and keeps it."""
-    async with make_drafter(kv_slots=300, max_tree_nodes=16) as drafter:
+    async with services.in_process_drafter(checkpoint, kv_slots=300, max_tree_nodes=16) as drafter:
         async with drafter.connected("greedy") as greedy, drafter.connected("modest") as modest:
             await flood(greedy, 12, drafted=4)
             before = (await drafter.shares())["greedy"]
@@ -54,9 +56,11 @@ async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) ->
             assert shares["greedy"].preemptions == 2
 
 
-async def test_a_weight_is_a_larger_part(make_drafter: MakeDrafter) -> None:
+async def test_a_weight_is_a_larger_part(services: Services, checkpoint: Path) -> None:
     async with (
-        make_drafter(kv_slots=300, max_tree_nodes=16, verifier_weight=("heavy=3",)) as drafter,
+        services.in_process_drafter(
+            checkpoint, kv_slots=300, max_tree_nodes=16, verifier_weight=("heavy=3",)
+        ) as drafter,
         drafter.connected("light") as light,
         drafter.connected("heavy") as heavy,
     ):
@@ -68,9 +72,9 @@ async def test_a_weight_is_a_larger_part(make_drafter: MakeDrafter) -> None:
         assert {name: each.weight for name, each in shares.items()} == {"light": 1.0, "heavy": 3.0}
 
 
-async def test_more_streams_are_no_larger_part(make_drafter: MakeDrafter) -> None:
+async def test_more_streams_are_no_larger_part(services: Services, checkpoint: Path) -> None:
     async with (
-        make_drafter(kv_slots=300, max_tree_nodes=16) as drafter,
+        services.in_process_drafter(checkpoint, kv_slots=300, max_tree_nodes=16) as drafter,
         drafter.connected("many") as first,
         drafter.connected("many") as second,
         drafter.connected("many") as third,

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from draftwire import Client
 from tests.harness.console_server import serve_console
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import PATIENCE
 
@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def console(verifier: RunningService) -> Iterator[str]:
+def console(verifier: ServiceProcess) -> Iterator[str]:
     with serve_console(verifier.address) as address:
         yield address
 

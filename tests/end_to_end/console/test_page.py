@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from draftwire import Client
 from tests.end_to_end.console.console_page import PROMPT, SEED, attach, fill, tokens_of
 from tests.harness.console_server import serve_console
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +154,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
 
 
 def test_an_api_key_is_asked_for_and_kept_in_the_tab(
-    open_page: Callable[..., Page], verifier: RunningService, client: Client
+    open_page: Callable[..., Page], verifier: ServiceProcess, client: Client
 ) -> None:
     with serve_console(verifier.address, key="secret") as console:
         page = open_page(console)

@@ -9,7 +9,8 @@ from playwright.sync_api import Page, expect
 from draftwire import Client, RetryPolicy
 from tests.end_to_end.console.console_page import REPEATING, attach, fill, tokens_of
 from tests.harness.console_server import serve_console
-from tests.harness.services import RunningService, StartService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
 
 pytestmark = pytest.mark.slow
@@ -86,9 +87,9 @@ def test_detach(page: Page) -> None:
     expect(page.locator("#no-drafters")).to_be_visible()
 
 
-def test_a_drafter_that_fails_says_so_in_a_row_of_its_own(page: Page, start_drafter: StartService) -> None:
+def test_a_drafter_that_fails_says_so_in_a_row_of_its_own(page: Page, services: Services) -> None:
     page.set_viewport_size({"width": 1280, "height": 900})
-    drafter = start_drafter("draft-untrained")
+    drafter = services.drafter("draft-untrained")
     attach(page, drafter.address, "")
     row = page.locator("#drafters tbody tr:not(.message)")
     expect(row.locator("th")).to_have_text(f"{drafter.address}draft-untrained")  # the model, and the address only once
@@ -141,7 +142,7 @@ def test_a_verifier_that_is_away(open_page: Callable[..., Page]) -> None:
                 back.stop()
 
 
-def test_a_gateway_that_is_away(open_page: Callable[..., Page], verifier: RunningService, client: Client) -> None:
+def test_a_gateway_that_is_away(open_page: Callable[..., Page], verifier: ServiceProcess, client: Client) -> None:
     with serve_console(verifier.address) as console:
         page = open_page(console)
         expect(page.locator("#verifier")).to_contain_text("target")

@@ -8,7 +8,8 @@ import openai
 import pytest
 
 from gateway.http.api_keys import ApiKeys, read_key_file
-from tests.gateway.conftest import OpenGateway, StartGateway
+from tests.gateway.conftest import OpenGateway
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
 
@@ -74,13 +75,13 @@ def test_a_file_of_keys(tmp_path: Path) -> None:
 
 
 def test_keys_come_from_flags_variables_and_files_and_are_never_logged(
-    fake: TellingVerifier, start_gateway: StartGateway, tmp_path: Path
+    fake: TellingVerifier, services: Services, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys"
     file.write_text("from-the-file\n")
     flags = ("--verifier", fake.address, "--log-level", "debug", "--api-key-file", str(file))
-    gateway = start_gateway(*flags, DRAFTWIRE_API_KEYS="from-a-variable,and-another")
-    flagged = start_gateway(*flags, "--api-key", "from-a-flag")
+    gateway = services.gateway(*flags, variables={"DRAFTWIRE_API_KEYS": "from-a-variable,and-another"})
+    flagged = services.gateway(*flags, "--api-key", "from-a-flag")
     for started, good in (
         (gateway, ("from-the-file", "from-a-variable", "and-another")),
         (flagged, ("from-the-file", "from-a-flag")),

@@ -16,7 +16,8 @@ from gateway.app import make_app
 from gateway.http.api_keys import ApiKeys
 from gateway.http.connection import HttpConnection
 from gateway.settings import GatewaySettings
-from tests.harness.gateway_process import GatewayProcess, StartGateway
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.fake_verifier import PROMPT, expected_ids, text_of
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE, eventually, sometimes
@@ -27,11 +28,11 @@ BODY = {"prompt": PROMPT, "max_tokens": 5000, "seed": 1}
 
 
 @pytest.fixture
-def gateway(fake: TellingVerifier, start_gateway: StartGateway) -> GatewayProcess:
-    return start_gateway("--verifier", fake.address, "--shutdown-grace-seconds", "2")
+def gateway(fake: TellingVerifier, services: Services) -> ServiceProcess:
+    return services.gateway("--verifier", fake.address, "--shutdown-grace-seconds", "2")
 
 
-def post(gateway: GatewayProcess, body: dict[str, object]) -> socket.socket:
+def post(gateway: ServiceProcess, body: dict[str, object]) -> socket.socket:
     """Sends a request and reads nothing."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -45,7 +46,7 @@ def post(gateway: GatewayProcess, body: dict[str, object]) -> socket.socket:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_client_that_leaves_ends_its_request(
-    gateway: GatewayProcess, fake: TellingVerifier, stream: bool, n: int
+    gateway: ServiceProcess, fake: TellingVerifier, stream: bool, n: int
 ) -> None:
     fake.hang_after = 6
     connection = post(gateway, BODY | {"stream": stream, "n": n})
@@ -63,7 +64,7 @@ def test_a_client_that_leaves_ends_its_request(
     eventually(lambda: "draftwire:gateway_generations 0.0" in metrics(), "its places are free")
 
 
-def test_a_client_that_leaves_before_the_first_token(gateway: GatewayProcess, fake: TellingVerifier) -> None:
+def test_a_client_that_leaves_before_the_first_token(gateway: ServiceProcess, fake: TellingVerifier) -> None:
     fake.hang_after = 0
     connection = post(gateway, BODY | {"stream": True})
     eventually(lambda: fake.running == 1, "it runs")
@@ -100,7 +101,7 @@ async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> N
     assert await asyncio.to_thread(fake.is_idle)
 
 
-def test_a_request_in_flight_is_finished_at_the_end(gateway: GatewayProcess, fake: TellingVerifier) -> None:
+def test_a_request_in_flight_is_finished_at_the_end(gateway: ServiceProcess, fake: TellingVerifier) -> None:
     fake.delay = 0.05
     body = BODY | {"stream": True, "max_tokens": 40}
     with httpx.stream("POST", f"{gateway.url}/v1/completions", json=body, timeout=PATIENCE) as told:
@@ -111,7 +112,7 @@ def test_a_request_in_flight_is_finished_at_the_end(gateway: GatewayProcess, fak
     assert gateway.process.wait(PATIENCE) == 0
 
 
-def test_what_does_not_finish_is_given_up(gateway: GatewayProcess, fake: TellingVerifier) -> None:
+def test_what_does_not_finish_is_given_up(gateway: ServiceProcess, fake: TellingVerifier) -> None:
     fake.hang_after = 4
     connection = post(gateway, BODY | {"stream": True})
     eventually(lambda: fake.running == 1, "it runs")
@@ -120,19 +121,19 @@ def test_what_does_not_finish_is_given_up(gateway: GatewayProcess, fake: Telling
     connection.close()
 
 
-def test_it_goes_on_at_another_verifier(start_gateway: StartGateway) -> None:
+def test_it_goes_on_at_another_verifier(services: Services) -> None:
     with TellingVerifier() as first, TellingVerifier() as second:
         first.break_after = [6]
-        gateway = start_gateway("--verifier", f"{first.address},{second.address}?weight=0")
+        gateway = services.gateway("--verifier", f"{first.address},{second.address}?weight=0")
         done = httpx.post(f"{gateway.url}/v1/completions", json=BODY | {"max_tokens": 20}, timeout=PATIENCE)
         assert done.json()["choices"][0]["text"] == text_of(expected_ids(1, 20))
         assert first.requests and second.requests
 
 
-def test_no_verifier_is_an_error_that_passes(start_gateway: StartGateway) -> None:
+def test_no_verifier_is_an_error_that_passes(services: Services) -> None:
     with TellingVerifier() as gone:
         address = gone.address
-    gateway = start_gateway("--verifier", address)
+    gateway = services.gateway("--verifier", address)
     for response in (
         httpx.get(f"{gateway.url}/health", timeout=PATIENCE),
         httpx.post(f"{gateway.url}/v1/completions", json=BODY, timeout=PATIENCE),
@@ -236,8 +237,8 @@ async def test_there_are_so_many_connections_and_no_more() -> None:
             await asyncio.sleep(0.05)
 
 
-def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, start_gateway: StartGateway) -> None:
-    gateway = start_gateway("--verifier", fake.address, "--max-connections", "1")
+def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, services: Services) -> None:
+    gateway = services.gateway("--verifier", fake.address, "--max-connections", "1")
     assert eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=PATIENCE).status_code, "it serves") == 200
 
     def turned_away() -> bool:
@@ -255,7 +256,7 @@ def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, s
 @pytest.mark.slow
 class TestALongAnswer:
     def test_a_client_that_reads_slowly_gets_it_all_and_holds_nothing_up(
-        self, gateway: GatewayProcess, fake: TellingVerifier
+        self, gateway: ServiceProcess, fake: TellingVerifier
     ) -> None:
         connection = post(gateway, BODY | {"stream": True, "max_tokens": 20_000, "n": 1})
         time.sleep(1.5)

@@ -7,7 +7,7 @@ import grpc
 import httpx
 import pytest
 
-from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.stand_ins.fake_verifier import rich_status
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
@@ -20,7 +20,7 @@ USER = [{"role": "user", "content": "a"}]
 DEFAULTS: dict[str, dict[str, Any]] = {COMPLETIONS: {"prompt": "a", "max_tokens": 2}, CHAT: {"messages": USER}}
 
 
-async def error_of(gateway: GatewayProcess, path: str, body: dict[str, Any]) -> dict[str, Any]:
+async def error_of(gateway: ServiceProcess, path: str, body: dict[str, Any]) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENCE) as http:
         plain = await http.post(path, json=body)
         assert 400 <= plain.status_code < 500, plain.text
@@ -64,7 +64,7 @@ async def error_of(gateway: GatewayProcess, path: str, body: dict[str, Any]) -> 
     ],
 )  # fmt: skip
 async def test_names(
-    real_gateway: GatewayProcess, path: str, body: dict[str, Any], param: str, begin: str | None
+    real_gateway: ServiceProcess, path: str, body: dict[str, Any], param: str, begin: str | None
 ) -> None:
     error = await error_of(real_gateway, path, DEFAULTS.get(path, {}) | body)
     assert error["param"] == param, error
@@ -114,6 +114,6 @@ async def test_names_of_a_conversation(
         ("/console/api/drafters/detach", {LONG: "a"}),
     ],
 )
-async def test_no_error_repeats_a_long_text(real_gateway: GatewayProcess, path: str, body: dict[str, Any]) -> None:
+async def test_no_error_repeats_a_long_text(real_gateway: ServiceProcess, path: str, body: dict[str, Any]) -> None:
     error = await error_of(real_gateway, path, DEFAULTS.get(path, {}) | body)
     assert len(error["message"]) <= 1000 and len(error.get("param") or error.get("field") or "") <= 200

@@ -2,9 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,8 +12,8 @@ import pytest
 from draftwire import Client
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import STEADY_VERIFIER, RunningService
+from tests.harness.services.service_process import ServiceProcess
+from tests.harness.services.services import STEADY_VERIFIER, Services
 from tests.harness.stand_ins.trace_collector import CollectedSpan, TraceCollector
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
@@ -32,22 +30,18 @@ class Traced:
     """Services that send their traces to one collector."""
 
     collector: TraceCollector
-    verifier: RunningService
-    drafters: list[RunningService]
-    gateway: GatewayProcess
+    verifier: ServiceProcess
+    drafters: list[ServiceProcess]
+    gateway: ServiceProcess
 
 
 @pytest.fixture(scope="module")
-def traced(logs: Path) -> Iterator[Traced]:
-    with ExitStack() as running:
-        collector = running.enter_context(TraceCollector())
+def traced(module_services: Services) -> Iterator[Traced]:
+    with TraceCollector() as collector:
         flags = ("--trace-endpoint", collector.endpoint, "--log-level", "debug")
-        drafters = [RunningService("drafter_service", model, flags, logs) for model in ("draft", "draft-early")]
-        verifier = RunningService(STEADY_VERIFIER, "target", flags, logs)
-        for service in (*drafters, verifier):
-            running.callback(service.kill)
-        gateway = GatewayProcess(logs, "--verifier", verifier.address, *flags)
-        running.callback(gateway.kill)
+        drafters = [module_services.drafter(model, *flags) for model in ("draft", "draft-early")]
+        verifier = module_services.verifier("target", *flags)
+        gateway = module_services.gateway("--verifier", verifier.address, *flags)
         yield Traced(collector, verifier, drafters, gateway)
 
 
@@ -57,12 +51,12 @@ def named(spans: list[CollectedSpan], service: str, name: str) -> CollectedSpan:
     return found
 
 
-def lines(service: RunningService | GatewayProcess, name: str) -> list[dict[str, Any]]:
+def lines(service: ServiceProcess, name: str) -> list[dict[str, Any]]:
     """Returns the lines that a service has logged about a request."""
     return [event for event in service.events() if event.get("request_id") == name]
 
 
-def logged(service: RunningService | GatewayProcess, name: str, what: str) -> list[dict[str, Any]]:
+def logged(service: ServiceProcess, name: str, what: str) -> list[dict[str, Any]]:
     """Waits for log lines of one kind about a request."""
     return eventually(lambda: [event for event in lines(service, name) if event["event"] == what], f"{what} of {name}")
 
@@ -210,35 +204,28 @@ def test_probes_and_pages_are_no_traces(traced: Traced) -> None:
     assert "trace_id" not in line
 
 
-def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ExitStack() as running:
-
-        def start(service: str, model: str, *flags: str) -> RunningService:
-            monkeypatch.setenv("TOLD_SERVICE", service)
-            started = RunningService("tests.harness.imports_told", model, flags, logs)
-            running.callback(started.kill)
-            return started
-
-        drafter = start("drafter_service", "draft")
-        verifier = start(STEADY_VERIFIER, "target", "--drafter", drafter.address)
-        with Client(verifier.address, timeout=PATIENCE) as client:
-            eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
-            options: Any = {"max_tokens": 40, "ignore_eos": True, "temperature": 0, "request_id": "mine"}
-            sometimes(lambda: client.generate(PROMPT, **options).speculation.accepted_tokens, "it drafts in time")
-        for service in (verifier, drafter):
-            assert service.stop() == 0
-            (told,) = [event for event in service.events() if event["event"] == "imported"]
-            assert told["modules"] == []
-        finished = next(event for event in lines(verifier, "mine") if event["event"] == "request finished")
-        assert "trace_id" not in finished
+def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(services: Services) -> None:
+    telling = "tests.harness.imports_told"
+    drafter = services.drafter(program=telling, variables={"TOLD_SERVICE": "drafter_service"})
+    verifier = services.verifier(
+        "target", "--drafter", drafter.address, program=telling, variables={"TOLD_SERVICE": STEADY_VERIFIER}
+    )
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
+        options: Any = {"max_tokens": 40, "ignore_eos": True, "temperature": 0, "request_id": "mine"}
+        sometimes(lambda: client.generate(PROMPT, **options).speculation.accepted_tokens, "it drafts in time")
+    for service in (verifier, drafter):
+        assert service.stop() == 0
+        (told,) = [event for event in service.events() if event["event"] == "imported"]
+        assert told["modules"] == []
+    finished = next(event for event in lines(verifier, "mine") if event["event"] == "request finished")
+    assert "trace_id" not in finished
 
 
-def test_a_collector_that_is_gone_changes_nothing(traced: Traced, logs: Path) -> None:
+def test_a_collector_that_is_gone_changes_nothing(traced: Traced, services: Services) -> None:
     with TraceCollector() as gone:
         endpoint = gone.endpoint
-    alone = RunningService(
-        STEADY_VERIFIER, "target", ("--trace-endpoint", endpoint, "--shutdown-grace-seconds", "1"), logs
-    )
+    alone = services.verifier("target", "--trace-endpoint", endpoint, "--shutdown-grace-seconds", "1")
     try:
         with (
             Client(alone.address, timeout=PATIENCE) as client,

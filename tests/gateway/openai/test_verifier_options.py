@@ -8,8 +8,7 @@ import openai
 import pytest
 
 from draftwire import Client
-from tests.harness.gateway_process import GatewayProcess
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
 
 pytestmark = pytest.mark.processes
 
@@ -18,13 +17,13 @@ MESSAGES: Any = [{"role": "user", "content": "write a function"}]
 
 
 @pytest.fixture
-def sdk(verifier: RunningService) -> Iterator[Client]:
+def sdk(verifier: ServiceProcess) -> Iterator[Client]:
     with Client(verifier.address, timeout=60) as made:
         yield made
 
 
 @pytest.fixture
-def client(real_gateway: GatewayProcess) -> Iterator[openai.OpenAI]:
+def client(real_gateway: ServiceProcess) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(api_key="none", base_url=f"{real_gateway.url}/v1", max_retries=0, timeout=60) as made:
         yield made
 

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from drafter_service.metrics import DrafterCollector
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_drafter import InProcessDrafter
 
 
 def metric(drafter: InProcessDrafter, name: str, **labels: str) -> float:

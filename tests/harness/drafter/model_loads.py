@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwire.v1 import drafter_service_pb2
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_drafter import InProcessDrafter
 from tests.harness.waiting import PATIENCE
 
 PROMPT = [5, 9, 14, 23, 42, 7]

@@ -8,8 +8,8 @@ from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced, OpenSequence, SequenceOpened
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.errors import ServiceError
+from tests.harness.services.in_process_verifier import PROMPT
 from tests.harness.stand_ins.scripted_drafter import Answer, Opening, batch, hello
-from tests.harness.verifier.in_process_verifier import PROMPT
 
 
 def replaced(model: str = "newer") -> DraftResponse:

@@ -11,9 +11,9 @@ import pytest
 from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from engine_adapter import pool_thread
+from tests.harness.services.in_process_verifier import Network
 from tests.harness.stand_ins.fake_vllm import VOCABULARY, text_after
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
-from tests.harness.verifier.in_process_verifier import Network
 
 Listen = Callable[..., ScriptedDrafter]
 """Puts a scripted drafter on an address; by default one that knows the target's text."""

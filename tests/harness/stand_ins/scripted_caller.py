@@ -9,8 +9,8 @@ from google.rpc import status_pb2
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.proposal_pb2 import Proposal
+from tests.harness.services.in_process_verifier import Output
 from tests.harness.stand_ins.scripted_drafter import Opening, Stream
-from tests.harness.verifier.in_process_verifier import Output
 
 Draft = Callable[[Opening], Sequence[Proposal]]
 

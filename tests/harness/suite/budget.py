@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.harness import processes
+from tests.harness.services.run_services import run_processes
 from tests.harness.suite.durations import Durations
 from tests.harness.suite.processor_time import children, processor_time
-from tests.harness.suite.spine import spine_processes
 
 TEST_SECONDS = 3.0
 """Processor seconds that a test of the default tier may use."""
@@ -170,4 +170,4 @@ def _ended_children() -> int:
 
 
 def _used() -> float:
-    return processor_time(without=processes.shared_processes() | spine_processes())
+    return processor_time(without=processes.shared_processes() | run_processes())

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.harness.service_process import ServiceProcess
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.suite.durations import Durations
 
 SERVICES = "services"

@@ -64,10 +64,10 @@ def test_a_process():
 """
 SERVICES = """
 import pytest
-from tests.harness.services import RunningService
+from tests.harness.services.service_process import ServiceProcess
 
 @pytest.fixture(scope="session")
-def verifier() -> RunningService:
+def verifier() -> ServiceProcess:
     return None
 
 @pytest.fixture

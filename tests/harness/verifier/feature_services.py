@@ -3,7 +3,7 @@
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from draftwire.v1.speculation_pb2 import DraftPlanning, SpeculationOptions
-from tests.harness.verifier.in_process_verifier import InProcessVerifier
+from tests.harness.services.in_process_verifier import InProcessVerifier
 
 PROMPTS = [[5, 9, 14, 23, 42, 7], [3, 4], [60 + at % 7 for at in range(150)]]
 REMOTE = "eagle:1"

@@ -10,10 +10,11 @@ import pytest
 from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.standing.pause_policy import PausePolicy
 from speculative_engine.loading import step_timing
-from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import InProcessVerifier
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
 from tests.harness.waiting import PATIENCE
 
 __all__ = [
@@ -51,15 +52,15 @@ def other_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def verifier(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(checkpoint) as made:
+async def verifier(services: Services, checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
+    async with services.in_process_verifier(checkpoint) as made:
         yield made
 
 
 @pytest.fixture
-async def twin(checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
+async def twin(services: Services, checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
     """A drafter that runs the target model itself, at `twin`."""
-    async with in_process_drafter(checkpoint) as drafter:
+    async with services.in_process_drafter(checkpoint) as drafter:
         verifier.network.listen("twin:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
         yield drafter
@@ -67,9 +68,11 @@ async def twin(checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[I
 
 
 @pytest.fixture
-async def stranger(other_checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
+async def stranger(
+    services: Services, other_checkpoint: Path, verifier: InProcessVerifier
+) -> AsyncIterator[InProcessDrafter]:
     """A drafter that is hardly ever right, at `stranger`."""
-    async with in_process_drafter(other_checkpoint) as drafter:
+    async with services.in_process_drafter(other_checkpoint) as drafter:
         verifier.network.listen("stranger:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
         yield drafter

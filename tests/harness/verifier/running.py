@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service_runtime.errors import ServiceError
-from tests.harness.verifier.in_process_verifier import PATIENCE, InProcessVerifier, order
+from tests.harness.services.in_process_verifier import PATIENCE, InProcessVerifier, order
 
 
 async def failure(call: Awaitable[Any]) -> tuple[str, str]:

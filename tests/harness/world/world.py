@@ -34,9 +34,9 @@ from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.model.packed_model import PackedModel
-from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.harness.verifier import loaded_models
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, Output, in_process_verifier
+from tests.harness.services import loaded_models
+from tests.harness.services.in_process_drafter import InProcessDrafter, in_process_drafter
+from tests.harness.services.in_process_verifier import InProcessVerifier, Output, in_process_verifier
 from tests.harness.world.checkpoints import Checkpoints
 from tests.harness.world.held_calls import Direction, HeldCall
 from tests.harness.world.plain_reference import PlainReference

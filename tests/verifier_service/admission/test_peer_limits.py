@@ -10,8 +10,9 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
 from service_runtime.security.caller import Caller, peer_name, set_caller
 from service_runtime.security.roles import Role
+from tests.harness.services.in_process_verifier import InProcessVerifier, order
+from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE, ONE_AGAIN, OTHER, From
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
 
@@ -37,8 +38,8 @@ async def tokens(each: AsyncIterator[pb.GenerateResponse]) -> int:
     return sum([len(event.chunk.token_ids) async for event in each])
 
 
-async def test_requests_of_one_host(checkpoint: Path) -> None:
-    async with in_process_verifier(checkpoint, peer_limits=PeerLimits(max_requests=2)) as verifier:
+async def test_requests_of_one_host(services: Services, checkpoint: Path) -> None:
+    async with services.in_process_verifier(checkpoint, peer_limits=PeerLimits(max_requests=2)) as verifier:
         verifier.engine.hold(1)
         first, second, other = call(verifier, ONE), call(verifier, ONE_AGAIN), call(verifier, OTHER)
         await begun(first, second, other)
@@ -54,8 +55,8 @@ async def test_requests_of_one_host(checkpoint: Path) -> None:
         assert await asyncio.gather(*(tokens(call(verifier, ONE)) for _ in range(2))) == [10] * 2
 
 
-async def test_tokens_of_one_host(checkpoint: Path) -> None:
-    async with in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
+async def test_tokens_of_one_host(services: Services, checkpoint: Path) -> None:
+    async with services.in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
         assert verifier.verifier.limits.max_sequence_tokens == 50
         verifier.engine.hold(1)
         first, other = call(verifier, ONE, 24), call(verifier, OTHER, 44)  # 30 and 50 with the prompt
@@ -67,8 +68,10 @@ async def test_tokens_of_one_host(checkpoint: Path) -> None:
         assert await asyncio.gather(*map(tokens, (first, second, other))) == [24, 14, 44]
 
 
-async def test_a_request_that_is_too_large_for_any_peer_is_no_matter_of_capacity(checkpoint: Path) -> None:
-    async with in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
+async def test_a_request_that_is_too_large_for_any_peer_is_no_matter_of_capacity(
+    services: Services, checkpoint: Path
+) -> None:
+    async with services.in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
         with pytest.raises(ServiceError) as caught:
             await anext(call(verifier, ONE, 45))
         assert (caught.value.code.name, caught.value.reason_name) == ("INVALID_ARGUMENT", "CONTEXT_EXCEEDED")

@@ -13,9 +13,9 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
 from tests.harness.deploy.metrics_document import documented, served
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, Output, order, sampled
 from tests.harness.stand_ins.scripted_drafter import right
-from tests.harness.verifier.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, Output, order, sampled
 from tests.harness.verifier.running import Running
 from verifier_service.metrics.collector import VerifierCollector
 

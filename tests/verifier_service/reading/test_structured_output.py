@@ -16,16 +16,15 @@ from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
 from speculative_engine.logits import grammar_compiler, grammar_trial
 from speculative_engine.logits.grammar_trial import GrammarTrial
-from tests.harness.drafter.in_process_drafter import in_process_drafter
 from tests.harness.hostile_forms import long_names, patterns
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     Output,
     greedy,
-    in_process_verifier,
     order,
 )
+from tests.harness.services.services import Services
 from tests.harness.verifier.json_schemas import SCHEMAS, record, text
 
 pytestmark = pytest.mark.processes  # forms are tried in one
@@ -44,7 +43,9 @@ def trials() -> list[GrammarTrial]:
 
 
 @pytest.fixture
-async def bundled(trials: list[GrammarTrial], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcessVerifier]:
+async def bundled(
+    services: Services, trials: list[GrammarTrial], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[InProcessVerifier]:
     """A verifier of the bundled target."""
 
     def trial(tokenizer: Callable[[], str]) -> GrammarTrial:
@@ -53,14 +54,14 @@ async def bundled(trials: list[GrammarTrial], monkeypatch: pytest.MonkeyPatch) -
         return trials[0]
 
     monkeypatch.setattr(grammar_compiler, "GrammarTrial", trial)
-    async with in_process_verifier(MODELS / "target", max_tree_nodes=12) as made:
+    async with services.in_process_verifier(MODELS / "target", max_tree_nodes=12) as made:
         yield made
 
 
 @pytest.fixture
-async def drafted(bundled: InProcessVerifier) -> AsyncIterator[InProcessVerifier]:
+async def drafted(services: Services, bundled: InProcessVerifier) -> AsyncIterator[InProcessVerifier]:
     """The same verifier with two drafters that know nothing of forms: the bundled draft model, at two addresses."""
-    async with in_process_drafter(MODELS / "draft") as drafter:
+    async with services.in_process_drafter(MODELS / "draft") as drafter:
         for address in ("draft:1", "draft:2"):
             bundled.network.listen(address, drafter.servicer.converse)
         yield bundled

@@ -16,7 +16,8 @@ from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from service_runtime.errors import ServiceError
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from tests.harness.services.in_process_verifier import InProcessVerifier, order
+from tests.harness.services.services import Services
 from tests.harness.waiting import PATIENCE
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
@@ -59,8 +60,8 @@ def talking_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def talking(talking_checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(talking_checkpoint, peer_limits=PeerLimits(max_requests=2)) as made:
+async def talking(services: Services, talking_checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
+    async with services.in_process_verifier(talking_checkpoint, peer_limits=PeerLimits(max_requests=2)) as made:
         yield made
 
 
@@ -285,9 +286,9 @@ async def test_texts_to_tokenize_are_counted_by_peer(talking: InProcessVerifier,
 
 
 async def test_a_request_that_is_being_read_counts_among_those_that_wait(
-    talking_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    services: Services, talking_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with in_process_verifier(talking_checkpoint, max_sequences=1, max_waiting=1) as verifier:
+    async with services.in_process_verifier(talking_checkpoint, max_sequences=1, max_waiting=1) as verifier:
         watched = Watched(verifier, monkeypatch)
         tasks = await begin_reading(verifier, watched, 2)
         assert (await refusal(first_event(verifier, order()))).message == "2 requests are running or waiting already"

@@ -11,7 +11,8 @@ import pytest
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
 from tests.harness.models.byte_tokenizers import write_byte_checkpoint
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from tests.harness.services.in_process_verifier import InProcessVerifier, order
+from tests.harness.services.services import Services
 from verifier_service.servicer import VerifierServicer
 
 CONTEXT = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:4242")
@@ -39,8 +40,8 @@ def talking_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def talking(talking_checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(talking_checkpoint) as made:
+async def talking(services: Services, talking_checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
+    async with services.in_process_verifier(talking_checkpoint) as made:
         yield made
 
 

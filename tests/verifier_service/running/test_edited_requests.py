@@ -10,8 +10,8 @@ from draftwire.v1.drafter_service_pb2 import DraftRequest
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest
 from service_runtime.errors import ServiceError
-from tests.harness.drafter.in_process_drafter import InProcessDrafter
-from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, Output, order
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, Output, order
 
 CHANGES: dict[str, dict[str, Any]] = {
     "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.5},

@@ -21,8 +21,9 @@ from tests.harness.recorded_spans import (
     span_id,
     trace_id,
 )
+from tests.harness.services.in_process_verifier import InProcessVerifier, order
+from tests.harness.services.services import Services
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
 from tests.harness.waiting import PATIENCE
 from verifier_service.running.request_call import request_call
 from verifier_service.running.running_request import RunningRequest
@@ -36,8 +37,8 @@ def recorded() -> RecordedSpans:
 
 
 @pytest.fixture
-async def traced(checkpoint: Path, recorded: RecordedSpans) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(checkpoint, tracing=recorded.tracing) as made:
+async def traced(services: Services, checkpoint: Path, recorded: RecordedSpans) -> AsyncIterator[InProcessVerifier]:
+    async with services.in_process_verifier(checkpoint, tracing=recorded.tracing) as made:
         yield made
 
 

@@ -21,7 +21,7 @@ from speculative_engine.engine.step_result import Finish, RejectedDraft, Sequenc
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.harness.verifier.in_process_verifier import Output
+from tests.harness.services.in_process_verifier import Output
 from tests.harness.waiting import PATIENCE
 from verifier_service.reading.request import GenerateOrder
 from verifier_service.running import running_request

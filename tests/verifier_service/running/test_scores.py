@@ -10,8 +10,9 @@ import pytest
 from draftwire.v1.verifier_service_pb2 import ScoreRequest, ScoreResponse
 from service_runtime.errors import ServiceError
 from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
+from tests.harness.services.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, order
+from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE
-from tests.harness.verifier.in_process_verifier import PROMPT, TOKENS, InProcessVerifier, in_process_verifier, order
 from tests.harness.verifier.running import Running
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
@@ -20,8 +21,8 @@ TEXT = [3 + index * 7 % 90 for index in range(100)]
 
 
 @pytest.fixture
-async def scoring(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(checkpoint, allow_scoring=True) as made:
+async def scoring(services: Services, checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
+    async with services.in_process_verifier(checkpoint, allow_scoring=True) as made:
         yield made
 
 
@@ -120,9 +121,9 @@ async def test_a_cancelled_call_frees_its_slots(scoring: InProcessVerifier) -> N
     assert not scoring.engine.busy
 
 
-async def test_a_peer_has_no_more_than_its_share(checkpoint: Path) -> None:
+async def test_a_peer_has_no_more_than_its_share(services: Services, checkpoint: Path) -> None:
     limits = PeerLimits(max_requests=1)
-    async with in_process_verifier(checkpoint, allow_scoring=True, peer_limits=limits) as verifier:
+    async with services.in_process_verifier(checkpoint, allow_scoring=True, peer_limits=limits) as verifier:
         verifier.engine.hold(0)
         first = asyncio.create_task(scored(verifier, ScoreRequest(token_ids=TEXT, top=1)))
         await verifier.until(lambda: verifier.engine.held)

@@ -17,20 +17,20 @@ from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from speculative_engine.engine.step_result import StepResult
 from speculative_engine.sampling.log_probs import LogProbs
-from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.harness.stand_ins.scripted_caller import ScriptedCaller, knowing
-from tests.harness.verifier.call_context import ONE
-from tests.harness.verifier.in_process_verifier import (
+from tests.harness.services.in_process_drafter import InProcessDrafter
+from tests.harness.services.in_process_verifier import (
     PATIENCE,
     PROMPT,
     TOKENS,
     InProcessVerifier,
     Output,
     greedy,
-    in_process_verifier,
     order,
     sampled,
 )
+from tests.harness.services.services import Services
+from tests.harness.stand_ins.scripted_caller import ScriptedCaller, knowing
+from tests.harness.verifier.call_context import ONE
 from tests.harness.verifier.running import failure
 from tests.harness.verifier.verify_call import call
 from verifier_service.servicer import VerifierServicer
@@ -55,14 +55,14 @@ def told(output: Output) -> Any:
 
 @asynccontextmanager
 async def speculating(
-    kind: str, verifier: InProcessVerifier, twin: InProcessDrafter, other: Path
+    kind: str, services: Services, verifier: InProcessVerifier, twin: InProcessDrafter, other: Path
 ) -> AsyncIterator[SpeculationOptions]:
     await verifier.pool.membership.attach("twin:1", "")
     if kind == "n-grams and a draft model":
         await verifier.pool.membership.attach("local:ngram?min=1", "")
         yield SpeculationOptions(drafters=2)
     elif kind == "a swap in the middle":
-        async with in_process_drafter(other) as drafter:
+        async with services.in_process_drafter(other) as drafter:
             verifier.network.listen("other:1", drafter.servicer.converse)
             verifier.engine.hold(6)
             swapping = asyncio.create_task(_swap(verifier))
@@ -84,12 +84,17 @@ async def _swap(verifier: InProcessVerifier) -> None:
 @pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("kind", SPECULATIONS)
 async def test_the_same_bits_whoever_drafts(
-    verifier: InProcessVerifier, twin: InProcessDrafter, other_checkpoint: Path, sampling: SamplingParams, kind: str
+    services: Services,
+    verifier: InProcessVerifier,
+    twin: InProcessDrafter,
+    other_checkpoint: Path,
+    sampling: SamplingParams,
+    kind: str,
 ) -> None:
     request = order(REPEATED, 60, sampling=sampling, **ASKED)
     plain = await verifier.plain(request)
     assert len(plain.log_probs) == 60 and len(plain.prompts) == 1
-    async with speculating(kind, verifier, twin, other_checkpoint) as speculation:
+    async with speculating(kind, services, verifier, twin, other_checkpoint) as speculation:
         request.speculation.CopyFrom(speculation)
         if kind == "the caller":
             request.speculation.drafters = 1
@@ -257,8 +262,8 @@ class TestMaxTime:
         assert len(output.log_probs) == len(output.token_ids)
         await verifier.freed()
 
-    async def test_also_while_it_waits_for_room(self, checkpoint: Path) -> None:
-        async with in_process_verifier(checkpoint, max_sequences=1) as verifier:
+    async def test_also_while_it_waits_for_room(self, services: Services, checkpoint: Path) -> None:
+        async with services.in_process_verifier(checkpoint, max_sequences=1) as verifier:
             verifier.engine.hold(2)
             first = asyncio.create_task(verifier.generate(order()))
             await verifier.until(lambda: verifier.verifier.status().running_sequences)
@@ -278,8 +283,8 @@ class TestMaxTime:
         timers = [each for each in getattr(loop, "_scheduled", ()) if not each.cancelled()]
         assert not [each for each in timers if each.when() > loop.time() + 1800], "its timer is gone"
 
-    async def test_who_follows_the_traffic_is_told(self, checkpoint: Path) -> None:
-        async with in_process_verifier(checkpoint, share_traffic=True) as verifier:
+    async def test_who_follows_the_traffic_is_told(self, services: Services, checkpoint: Path) -> None:
+        async with services.in_process_verifier(checkpoint, share_traffic=True) as verifier:
             following = VerifierServicer(verifier.verifier).FollowTraffic(pb.FollowTrafficRequest(), ONE)
             await anext(following)
             verifier.engine.hold(3)

@@ -7,15 +7,16 @@ import pytest
 
 from draftwire.v1.verifier_service_pb2 import FollowTrafficRequest, FollowTrafficResponse, ServedRequest
 from service_runtime.errors import ServiceError
+from tests.harness.services.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
+from tests.harness.services.services import Services
 from tests.harness.verifier.call_context import ONE
-from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order, sampled
 from verifier_service.running.traffic import Traffic
 from verifier_service.servicer import VerifierServicer
 
 
 @pytest.fixture
-async def sharing(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(checkpoint, share_traffic=True) as made:
+async def sharing(services: Services, checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
+    async with services.in_process_verifier(checkpoint, share_traffic=True) as made:
         yield made
 
 

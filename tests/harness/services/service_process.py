@@ -1,4 +1,4 @@
-"""A service or a gateway as a child process."""
+"""A service as a child process: a verifier, a drafter, or a gateway."""
 
 from __future__ import annotations
 
@@ -68,6 +68,16 @@ class ServiceProcess:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"it does not serve after {START_SECONDS:g} s; its log is {self.log}")
             time.sleep(0.02)
+
+    @property
+    def url(self) -> str:
+        """The address of a gateway."""
+        return f"http://{self.address}"
+
+    @property
+    def socket_address(self) -> tuple[str, int]:
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
 
     def events(self) -> list[dict[str, Any]]:
         """Returns its log so far, without lines that are not JSON."""

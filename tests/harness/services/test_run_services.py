@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import services
-from tests.harness.suite.spine import Spine, spine_processes
+from tests.harness.services import services
+from tests.harness.services.run_services import RunServices, run_processes
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +22,7 @@ time.sleep(600)
 """
 
 
-Worker = Callable[[str], Spine]
+Worker = Callable[[str], RunServices]
 """The type of `worker("gw0")`, a worker's view of the services of a run."""
 
 
@@ -34,24 +34,24 @@ def worker(directories_of: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
         return subprocess.Popen([sys.executable, "-S", "-c", SERVICE], **options)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(services.processes, "Popen", lambda command, spares=0, **options: popen(command, **options))
-    return lambda name: Spine(directories_of(name))
+    return lambda name: RunServices(directories_of(name))
 
 
 def test_a_service_starts_once_in_a_run(worker: Worker) -> None:
     with worker("gw0") as first, worker("gw1") as second:
-        started, seen = first.service("verifier", "target"), second.service("verifier", "target")
+        started, seen = first.verifier("target"), second.verifier("target")
         assert started.pid == seen.pid and seen.address == "127.0.0.1:1" and seen.alive
-        assert first.service("verifier", "target") is started
-        assert first.service("verifier", "draft").pid != started.pid
-        assert first.service("verifier", "target", "--kv-slots", "9").pid != started.pid
-        assert started.pid in spine_processes()
+        assert first.verifier("target") is started
+        assert first.verifier("draft").pid != started.pid
+        assert first.verifier("target", "--kv-slots", "9").pid != started.pid
+        assert started.pid in run_processes()
         second.__exit__(None, None, None)
-    assert not started.alive and not seen.alive and started.pid not in spine_processes()
+    assert not started.alive and not seen.alive and started.pid not in run_processes()
 
 
 def test_it_ends_after_its_last_user(worker: Worker) -> None:
     first, second = worker("gw0").__enter__(), worker("gw1").__enter__()
-    service = first.service("verifier", "target")
+    service = first.verifier("target")
     ending = threading.Thread(target=first.__exit__, args=(None, None, None))
     ending.start()
     time.sleep(0.2)

@@ -29,8 +29,8 @@ from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import StepResult, VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.services.loaded_models import loaded_model
 from tests.harness.stand_ins.fixed_cost import FixedCost
-from tests.harness.verifier.loaded_models import loaded_model
 from tests.harness.waiting import PATIENCE
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.running.running_request import RunningRequest
