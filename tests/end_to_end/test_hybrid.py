@@ -50,19 +50,17 @@ def check_drafters_change_no_token(
             for seed, prompt in enumerate(PROMPTS)
         ]
         whole = client.generate(PROMPT, seed=9, speculation=Speculation(enabled=False), **options(long)).token_ids
-        for address, least in zip(addresses, (0.25, 0.0), strict=True):
+        for address in addresses:
             client.drafters.attach(address)
 
-            def drafted(least: float = least) -> bool:
-                """Whether nodes were verified, and of a model much like the target many were accepted."""
+            def drafted() -> int:
                 found = client.generate_batch(
                     PROMPTS, seed=list(range(len(PROMPTS))), speculation=FORCED, **options(tokens)
                 )
                 assert [each.token_ids for each in found] == [each.token_ids for each in plain]
-                verified = sum(each.speculation.draft_tokens for each in found)
-                return verified > 0 and sum(each.speculation.accepted_tokens for each in found) >= least * verified
+                return sum(each.speculation.accepted_tokens for each in found)
 
-            sometimes(drafted, "the drafter pays")
+            sometimes(drafted, "draft tokens are accepted")
             client.drafters.detach(address)
         client.drafters.attach(addresses[0])
 

@@ -17,7 +17,7 @@ import pytest
 from draftwire import Client
 from tests.harness import processes
 from tests.harness.checkout import MODELS, ROOT
-from tests.harness.waiting import PATIENCE, eventually
+from tests.harness.waiting import LONG_PATIENCE, PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,11 @@ class Command:
 def serving(place: Path, *flags: str) -> Iterator[Command]:
     command = Command(place, *flags)
     try:
-        eventually(lambda: command.process.poll() is not None or SERVING in command.told(), "everything serves")
+        eventually(
+            lambda: command.process.poll() is not None or SERVING in command.told(),
+            "everything serves",
+            patience=LONG_PATIENCE,
+        )
         assert command.process.poll() is None, command.told()
         yield command
     finally:

@@ -138,7 +138,7 @@ REFUSED = {
     "positions from 2 on": ("Roberta", {"is_decoder": True}, "its own positions do not begin at 0"),
     "convolutions beside attention": (
         "Inkling",
-        {"n_routed_experts": 4, "moe_intermediate_size": 48},
+        {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48},
         "mix tokens outside of attention",
     ),
     "two attentions a layer": ("DiffLlama", {}, "attend 6 times"),
