@@ -155,6 +155,8 @@ class Budget:
             of_slow: Counter[str] = Counter()
             for name in slow:
                 of_slow[name.partition("::")[0]] += tests[name]  # type: ignore[assignment]
+            for file in of_slow.keys() - {name.partition("::")[0] for name in tests.keys() - slow}:
+                of_slow[file] = files[file]  # its fixtures as well
             default = {file: used - of_slow[file] for file, used in files.items()}
             self._durations.record({} if self._tier == "slow" else default, dict(of_slow))
 
