@@ -42,6 +42,18 @@ PACKAGES = (
 )
 COMPILED = ("speculative_engine/kernels/csrc/", "speculative_engine.kernels.library")
 """The folder of the C sources, and the module that loads what they are compiled to."""
+SERVICES = "tests.harness.services.services"
+"""The module that starts services for tests. Which of them a test needs is in its calls."""
+FORK_SERVER = "tests.harness.fork_server"
+"""The module that imports all services for those that start one."""
+STARTED = {
+    "verifier": "tests.harness.steady_verifier",
+    "drafter": "drafter_service.__main__",
+    "gateway": "gateway.__main__",
+    "in_process_verifier": "tests.harness.services.in_process_verifier",
+    "in_process_drafter": "tests.harness.services.in_process_drafter",
+}
+"""What the methods of the fixtures named `services` start."""
 UNRECORDED_SECONDS = 60.0
 """Processor time assumed for a file that has not been recorded yet."""
 _SLOW = re.compile(r"^(pytestmark = (\[\s*)?|@)pytest\.mark\.slow\b", re.MULTILINE)
@@ -117,11 +129,15 @@ def fit(near: Mapping[str, int], seconds: Mapping[str, float], budget: float) ->
 
 @functools.cache
 def _graph() -> grimp.ImportGraph:
-    """Imports of all packages and tests. A test imports what it starts as a process, too."""
+    """Imports of all packages and tests. A test imports what it starts as a process, and its folders' fixtures, too."""
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
-    for module in [each for each in graph.modules if each.startswith("tests.")]:
-        for started in _started(module, graph.modules):
+    for module in [each for each in graph.modules if each.startswith("tests.") or each.endswith(".__main__")]:
+        for fixtures in _fixtures(module) & graph.modules:
+            graph.add_import(importer=module, imported=fixtures)
+        for started in _started(module, graph.modules) if module not in (SERVICES, FORK_SERVER) else ():
             graph.add_import(importer=module, imported=started)
+    for started in STARTED.values():
+        graph.remove_import(importer=SERVICES, imported=started)
     return graph
 
 
@@ -140,14 +156,26 @@ def _module(file: str) -> str:
     return file.removeprefix("sdk/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+def _fixtures(module: str) -> set[str]:
+    """The conftest modules of a test's folders, without the one that all tests share."""
+    folders = module.split(".")[:-1]
+    return {".".join([*folders[:depth], "conftest"]) for depth in range(2, len(folders) + 1)} - {module}
+
+
 def _started(module: str, known: Iterable[str]) -> set[str]:
-    """The modules that a module of the tests names in strings, as it does to start them as processes."""
+    """The modules that a test starts as services, and those that a module names in strings to run them."""
     path = ROOT / (module.replace(".", "/") + ".py")
     if not path.exists():
         return set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    texts = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
-    return {name for text in texts for name in (text, f"{text}.__main__") if name in known}
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    texts = {each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    methods = {
+        each.attr
+        for each in nodes
+        if isinstance(each, ast.Attribute) and ast.unparse(each.value).endswith("services") and each.attr in STARTED
+    }
+    named = {name for text in texts for name in (text, f"{text}.__main__") if name in known}
+    return named | {STARTED[method] for method in methods}
 
 
 if __name__ == "__main__":

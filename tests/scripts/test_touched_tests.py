@@ -9,6 +9,7 @@ from scripts.touched_tests import LAST_FULL_RUN, ROOT, changed_files, distances,
 SLOTS = "tests/speculative_engine/kv/test_kv_slots.py"
 SESSION = "tests/drafter_service/conversation/test_drafting_session.py"
 CLI = "tests/end_to_end/test_cli.py"
+DOCUMENTS = "tests/end_to_end/test_documents.py"
 IMAGE = "tests/deploy/test_image.py"
 
 
@@ -26,7 +27,7 @@ def near() -> dict[str, dict[str, int]]:
         "Dockerfile",
         CLI,
     )
-    found = texts(SLOTS, SESSION, CLI, IMAGE)
+    found = texts(SLOTS, SESSION, CLI, DOCUMENTS, IMAGE)
     return {change: distances([change], found) for change in changes}
 
 
@@ -38,7 +39,9 @@ def test_a_module_touches_those_that_import_it(near: dict[str, dict[str, int]]) 
 
 
 def test_services_that_are_started_count(near: dict[str, dict[str, int]]) -> None:
-    assert CLI in near["speculative_engine/kv/kv_slots.py"]
+    """CLI has a verifier by its folder's fixtures, DOCUMENTS starts a gateway."""
+    assert CLI in near["speculative_engine/kv/kv_slots.py"] and CLI not in near["gateway/app.py"]
+    assert DOCUMENTS in near["gateway/app.py"]
 
 
 def test_sources_in_c_count_as_their_library(near: dict[str, dict[str, int]]) -> None:
