@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from http import HTTPStatus
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +18,8 @@ from service_runtime.process.logs import get_logger
 log = get_logger(__name__)
 _NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _UNKNOWN = "unknown"
+_PROBES = ("/health", "/ping", "/metrics")
+"""Paths whose requests are logged at the level debug unless they fail."""
 MADE = "req_"
 """Prefix of the request ids that the gateway makes."""
 
@@ -62,4 +65,6 @@ class RequestLog:
                 path = getattr(scope.get("route"), "path", None) or _UNKNOWN  # unknown paths are unlimited
                 self._metrics.requests.labels(path, status).inc()
                 self._metrics.seconds.labels(path).observe(seconds)
-                log.info("request", method=scope["method"], path=path, status=status, seconds=round(seconds, 4))
+                # Probes ask several times a minute.
+                tell_it = log.debug if path in _PROBES and status < HTTPStatus.BAD_REQUEST else log.info
+                tell_it("request", method=scope["method"], path=path, status=status, seconds=round(seconds, 4))

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from gateway.http.errors import GatewayError
-from gateway.openai.call_arguments import check_arguments
 from gateway.openai.speculation_options import Content, text_of
+from gateway.openai.system_messages import merged
 
 _SYSTEM = ("system", "developer")
 
@@ -21,7 +21,7 @@ class CalledFunction(BaseModel):
 
     name: str
     arguments: str
-    """Its arguments: a JSON object, as text."""
+    """Its arguments as the model wrote them: a JSON object, unless the answer was cut off."""
 
 
 class ToolCall(BaseModel):
@@ -68,7 +68,7 @@ def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
         if message.role == "tool" and message.tool_call_id is not None:
             turn |= {"tool_call_id": message.tool_call_id, "name": names[message.tool_call_id]}
         found.append(turn)
-    return found
+    return merged(found)
 
 
 def check_messages(messages: Sequence[ChatMessage]) -> None:
@@ -88,8 +88,7 @@ def check_messages(messages: Sequence[ChatMessage]) -> None:
             _refuse(f"{place}.tool_calls", "only messages of the assistant have calls")
         if message.content is None and not message.tool_calls:
             _refuse(f"{place}.content", "is required", "missing_required_parameter")
-        for number, call in enumerate(message.tool_calls or ()):
-            check_arguments(f"{place}.tool_calls[{number}].function.arguments", call.function.arguments)
+        for call in message.tool_calls or ():
             known.add(call.id)
         if message.role == "tool":
             if message.tool_call_id is None:

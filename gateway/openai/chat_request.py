@@ -11,8 +11,9 @@ from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import ToolUse
 from gateway.http.errors import GatewayError
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
-from gateway.openai.generation_request import GenerationRequest, PositiveCount
+from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
+from gateway.openai.whole_numbers import TokenLimit, Whole
 
 
 class ChatRequest(GenerationRequest):
@@ -20,11 +21,11 @@ class ChatRequest(GenerationRequest):
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     """The conversation, oldest message first."""
-    max_completion_tokens: PositiveCount | None = None
-    """Most tokens to generate; `max_tokens` is the older name."""
+    max_completion_tokens: TokenLimit | None = None
+    """Most tokens to generate, -1 for the end of the context; `max_tokens` is the older name."""
     logprobs: bool | None = None
     """Report the log-probability of each token."""
-    top_logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=64), Whole] | None = None
     """Also report this many of the likeliest tokens; requires `logprobs`."""
     modalities: list[str] | None = None
     """Rejected unless it is `["text"]`."""
@@ -44,7 +45,7 @@ class ChatRequest(GenerationRequest):
 
     @property
     def most_tokens(self) -> int | None:
-        """Most tokens to generate; None continues to the end of the context."""
+        """Most tokens to generate; None and -1 continue to the end of the context."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def field_names(self) -> dict[str, str]:
@@ -63,6 +64,9 @@ class ChatRequest(GenerationRequest):
         super().check()
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
             raise GatewayError("max_tokens: differs from max_completion_tokens", param="max_tokens")
+        for name in ("max_tokens", "max_completion_tokens"):
+            if getattr(self, name) == 0:
+                raise GatewayError(f"{name}: must be at least 1", param=name, code="invalid_value")
         if self.top_logprobs is not None and not self.logprobs:
             raise GatewayError("top_logprobs: requires logprobs", param="top_logprobs")
         if self.modalities is not None and self.modalities != ["text"]:

@@ -9,8 +9,9 @@ from pydantic import Field
 from draftwire import Prompt
 from gateway.http.errors import GatewayError
 from gateway.http.field_names import FieldNames
-from gateway.openai.generation_request import Count, GenerationRequest
+from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.speculation_options import TokenId, one_of
+from gateway.openai.whole_numbers import TokenLimit, Whole
 
 _DEFAULT_TOKENS = 16
 """OpenAI's default."""
@@ -19,14 +20,15 @@ _DEFAULT_TOKENS = 16
 class CompletionRequest(GenerationRequest):
     """A request for completions."""
 
-    max_tokens: Count | None = None
-    """Most tokens to generate. 0 requires `echo`, and serves to get the prompt's log-probabilities."""
+    max_tokens: TokenLimit | None = None
+    """Most tokens to generate; -1 stands for the end of the context. 0 requires `echo`, and serves to get the prompt's
+    log-probabilities."""
     prompt: Annotated[
         str | list[str] | list[TokenId] | list[list[TokenId]],
         one_of("a string, a list of strings, a list of token ids, or a list of such lists"),
     ]
     """Text or token ids to continue: one prompt or several."""
-    logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=64), Whole] | None = None
     """Report the log-probability of each token, and of this many of the likeliest."""
     echo: bool | None = None
     """Begin the text with the prompt."""
@@ -54,8 +56,8 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def most_tokens(self) -> int:
-        """Most tokens to generate at the verifier, at least one."""
-        return _DEFAULT_TOKENS if self.max_tokens is None else max(self.max_tokens, 1)
+        """Most tokens to generate at the verifier: at least one, or -1 for the end of the context."""
+        return _DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens or 1
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields, including those of all requests."""

@@ -13,14 +13,15 @@ from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 from gateway.openai.output_form import FormFields
 from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, TokenId, one_of, text_of
+from gateway.openai.whole_numbers import UNLIMITED, Count, TokenLimit, Whole
 
 _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128
 _DIGITS = re.compile("[0-9]{1,10}")
+_RANDOM_SEED = -1
+"""The seed that asks for another one each time, as in other engines."""
 _SEED_BITS = 52
 """Bits of a seed chosen by the gateway; JavaScript represents it, and the seeds that follow it, exactly."""
-Count = Annotated[int, Field(ge=0, lt=_UINT32_END)]
-PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END)]
 _REFUSED = {
     "functions": "functions are not supported",
     "function_call": "functions are not supported",
@@ -54,13 +55,13 @@ class GenerationRequest(FormFields):
 
     model: str | None = None
     """Name of the model; by default the served one."""
-    max_tokens: PositiveCount | None = None
-    """Most tokens to generate."""
+    max_tokens: TokenLimit | None = None
+    """Most tokens to generate; -1 stands for the end of the context."""
     temperature: Annotated[float, Field(ge=0)] | None = None
     """Softmax temperature; default 1. 0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     """Keep the smallest set of most likely tokens whose probability reaches this."""
-    n: Annotated[int, Field(ge=1, le=_MOST_CHOICES)] | None = None
+    n: Annotated[int, Field(ge=1, le=_MOST_CHOICES), Whole] | None = None
     """Choices for each prompt. The choice with index i has the seed `seed` + i."""
     stream: bool | None = None
     """Send chunks as server-sent events."""
@@ -68,8 +69,9 @@ class GenerationRequest(FormFields):
     """Options of streaming."""
     stop: Annotated[str | list[str] | None, one_of("a string or a list of strings")] = None
     """The output ends before the first of these strings."""
-    seed: Annotated[int, Field(ge=-_INT64_END, lt=_UINT64_END)] | None = None
-    """Key of the sampling noise: the same seed gives the same output. A negative one stands for 2**64 plus itself."""
+    seed: Annotated[int, Field(ge=-_INT64_END, lt=_UINT64_END), Whole] | None = None
+    """Key of the sampling noise: the same seed gives the same output. -1 stands for one chosen at random, another
+    negative one for 2**64 plus itself."""
     logit_bias: dict[str, float] | None = None
     """Added to the logits of tokens, by token id."""
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
@@ -78,7 +80,7 @@ class GenerationRequest(FormFields):
     """Subtracted from the logits of tokens in the output, once per occurrence."""
     prediction: PredictedOutput | None = None
     """The expected output, to draft from."""
-    top_k: Annotated[int, Field(ge=-1, lt=_UINT32_END)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=_UINT32_END), Whole] | None = None
     """Keep the k most likely tokens; 0 and -1 keep all."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     """Keep tokens with at least this times the probability of the most likely one."""
@@ -100,7 +102,7 @@ class GenerationRequest(FormFields):
     """Tokens that the output must not contain."""
     include_stop_str_in_output: bool | None = None
     """Keep in the text the stop string or token that ended it."""
-    prompt_logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=64), Whole] | None = None
     """Report the log-probabilities of the prompt's tokens, and of this many of the likeliest."""
     max_time: Annotated[float, Field(gt=0)] | None = None
     """Seconds after which the output ends with the tokens so far."""
@@ -146,7 +148,7 @@ class GenerationRequest(FormFields):
 
     def seeds(self) -> list[int]:
         """Returns the seeds of a prompt's choices."""
-        first = secrets.randbits(_SEED_BITS) if self.seed is None else self.seed
+        first = secrets.randbits(_SEED_BITS) if self.seed in (None, _RANDOM_SEED) else self.seed
         return [(first + index) % _UINT64_END for index in range(self.choices_each)]
 
     def options(self, max_tokens: int | None, seconds: float) -> GenerateOptions:
@@ -195,7 +197,10 @@ class GenerationRequest(FormFields):
 
 
 def bounded(max_tokens: int | None, most: int) -> int | None:
-    """Returns the smaller limit; a max_tokens of None means the end of the context, a most of 0 sets no limit."""
+    """Returns the smaller limit; None is the end of the context. max_tokens: -1 is that end as well. most: 0 sets no
+    limit."""
+    if max_tokens == UNLIMITED:
+        max_tokens = None
     if not most:
         return max_tokens
     return most if max_tokens is None else min(max_tokens, most)

@@ -10,11 +10,12 @@ from draftwire import ChatFormat, GenerateOptions
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import Tool, ToolUse
 from gateway.http.errors import GatewayError
-from gateway.openai.call_arguments import check_arguments
-from gateway.openai.generation_request import GenerationRequest, PositiveCount
+from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.output_form import json_form
 from gateway.openai.speculation_options import one_of
+from gateway.openai.system_messages import merged
 from gateway.openai.tools import ToolName, tool_use
+from gateway.openai.whole_numbers import PositiveCount
 
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
 _REFUSED = ("previous_response_id", "conversation", "background", "prompt", "n", "max_tokens", "response_format")
@@ -167,7 +168,7 @@ class ResponsesRequest(GenerationRequest):
         """Returns the messages in the SDK's form.
 
         Raises:
-            GatewayError: an item is the result of no call, or a call's arguments are no JSON object.
+            GatewayError: an item is the result of no call.
         """
         turns: list[dict[str, Any]] = []
         if self.instructions is not None:
@@ -187,7 +188,6 @@ class ResponsesRequest(GenerationRequest):
                     text = "".join(part.text for part in item.content or ())
                     _assistant(turns)["reasoning_content"] = text
                 case FunctionCall():
-                    check_arguments(f"input[{index}].arguments", item.arguments)
                     names[item.call_id] = item.name
                     call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
                     _assistant(turns).setdefault("tool_calls", []).append(call)
@@ -199,7 +199,7 @@ class ResponsesRequest(GenerationRequest):
                     turns.append(turn | {"name": names[item.call_id]})
         if not turns:
             raise GatewayError("input: is empty", param="input", code="invalid_value")
-        return turns
+        return merged(turns)
 
     def _forms(self) -> list[tuple[str, GenerateOptions]]:
         chosen = None if self.text is None else self.text.format

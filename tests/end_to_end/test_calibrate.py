@@ -8,6 +8,7 @@ import pytest
 
 from draftwire.cli.app import main
 from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.verifier.fixtures import timed_twice  # noqa: F401
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:

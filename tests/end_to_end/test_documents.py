@@ -42,7 +42,7 @@ def blocks(*, slow: bool) -> list[Any]:
 @pytest.fixture(scope="module")
 def gateway(verifier: ServiceProcess, module_services: Services) -> ServiceProcess:
     """A gateway in front of the shared verifier."""
-    return module_services.gateway("--verifier", verifier.address)
+    return module_services.gateway("--verifier", verifier.address).serving()
 
 
 @pytest.fixture

@@ -49,18 +49,18 @@ def _load(directory: Path) -> LlamaForCausalLM:
 
 @pytest.fixture(scope="module")
 def verifier(checkpoints: Checkpoints, module_services: Services) -> ServiceProcess:
-    return module_services.verifier(checkpoints.target, *FLOAT32)
+    return module_services.verifier(checkpoints.target, *FLOAT32).serving()
 
 
 @pytest.fixture(scope="module")
 def drafter(checkpoints: Checkpoints, module_services: Services) -> ServiceProcess:
-    return module_services.drafter(checkpoints.eagle, *FLOAT32, "--target", str(checkpoints.target))
+    return module_services.drafter(checkpoints.eagle, *FLOAT32, "--target", str(checkpoints.target)).serving()
 
 
 @pytest.fixture(scope="module")
 def plain_drafter(checkpoints: Checkpoints, module_services: Services) -> ServiceProcess:
     """One that reads tokens alone: the target itself."""
-    return module_services.drafter(checkpoints.target, *FLOAT32)
+    return module_services.drafter(checkpoints.target, *FLOAT32).serving()
 
 
 def generate(client: Client, prompt: list[int], speculation: Speculation, **options: Any) -> Generation:

@@ -7,6 +7,7 @@ import pytest
 
 from draftwire import Client, Speculation
 from tests.harness.models.hybrid_checkpoint import write_hybrid
+from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.waiting import LONG_PATIENCE, PATIENCE, sometimes
 
@@ -96,12 +97,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write_models(tmp_path_factory.mktemp("models"), "Qwen3_5")
 
 
-def test_drafters_change_no_token(
-    models: dict[str, Path],
-    services: Services,
-) -> None:
+@pytest.fixture(scope="module")
+def pair(models: dict[str, Path], module_services: Services) -> tuple[ServiceProcess, ServiceProcess]:
+    """A verifier, and a drafter that one test kills."""
+    verifier, drafter = module_services.verifier(models["target"]), module_services.drafter(models[GOOD])
+    return verifier.serving(), drafter.serving()
+
+
+def test_drafters_change_no_token(pair: tuple[ServiceProcess, ServiceProcess]) -> None:
     """One drafts, gives way to another in the middle of a request, comes back and is killed."""
-    verifier, drafter = services.verifier(str(models["target"])), services.drafter(str(models[GOOD]))
+    verifier, drafter = pair
     asked = options(36) | {"seed": 9}
     with Client(verifier.address, timeout=PATIENCE) as client:
         plain = client.generate(PROMPT, prefix_cache=False, speculation=Speculation(enabled=False), **asked)

@@ -68,7 +68,7 @@ def chain(module_services: Services, tmp_path_factory: pytest.TempPathFactory) -
     tls = authority.tls(authority.issue("client", "client.internal"))
     verifier = module_services.verifier("target", *flags("verifier"))
     announced = ("--verifier", verifier.address, "--name", "announced", "--verifier-weight", "draft-token=2.5")
-    drafter = module_services.drafter("draft", *announced, *flags("drafter"))
+    drafter = module_services.drafter("draft", *announced, *flags("drafter")).serving()
     return Chain(verifier, drafter, directory, authority, tls)
 
 

@@ -58,13 +58,7 @@ def expected() -> Expected:
 @pytest.fixture(scope="module")
 def split(module_services: Services) -> ServiceProcess:
     """A verifier of two ranks."""
-    return serving(module_services.verifier("target", *FLAGS))
-
-
-def serving(service: ServiceProcess) -> ServiceProcess:
-    """Waits until a service serves; returns it."""
-    assert service.address
-    return service
+    return module_services.verifier("target", *FLAGS).serving()
 
 
 def others(service: ServiceProcess) -> list[int]:
@@ -160,8 +154,8 @@ class TestLongerTexts:
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
     def test_a_lost_rank_ends_the_verifier_and_requests_go_on(self, services: Services, number: signal.Signals) -> None:
         """Requests continue at another pair of ranks: one process has other numerics."""
-        pair = serving(services.verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
-        other = serving(services.verifier("target", "--tensor-parallel", "2"))
+        pair = services.verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5").serving()
+        other = services.verifier("target", "--tensor-parallel", "2").serving()
         with Client([pair.address, f"{other.address}?weight=0"], timeout=LONG_PATIENCE) as client:
             (follower,) = others(pair)
             stream = client.stream(PROMPTS[0], max_tokens=200, ignore_eos=True)
@@ -177,13 +171,13 @@ class TestLongerTexts:
         assert eventually(lambda: ended(follower), "no process is left")
 
     def test_a_dead_rank_is_noticed_when_nobody_asks(self, services: Services) -> None:
-        pair = serving(services.verifier("target", *FLAGS))
+        pair = services.verifier("target", *FLAGS).serving()
         os.kill(others(pair)[0], signal.SIGKILL)
         assert pair.process.wait(LONG_PATIENCE) == 1
         assert "rank 1 of 2 has ended" in pair.log.read_text()
 
     def test_the_others_end_with_rank_0(self, services: Services) -> None:
-        pair = serving(services.verifier("target", *FLAGS))
+        pair = services.verifier("target", *FLAGS).serving()
         (follower,) = others(pair)
         pair.kill()
         assert eventually(lambda: ended(follower), "the other rank has ended")

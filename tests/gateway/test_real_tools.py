@@ -54,7 +54,7 @@ def calling(
     template, special, added = MODELS[request.param]
     model = target_with_template(place / "target", template, special, added)
     verifier = module_services.verifier(str(model), "--drafter", "local:ngram")
-    return module_services.gateway("--verifier", verifier.address)
+    return module_services.gateway("--verifier", verifier.address).serving()
     verifier.kill()
 
 

@@ -33,10 +33,7 @@ def exit_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(early_exit, "weights_share", lambda target, layers: 0.01)
 
 
-@pytest.mark.usefixtures("exit_is_cheap")
-@pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("address", ADDRESSES)
-class TestNoTokenDependsOnThem:
+class NoTokenDependsOnThem:
     async def test_alone(self, verifier: InProcessVerifier, address: str, sampling: Any) -> None:
         requests = [order(REPEATED, sampling=sampling), order([3, 4], sampling=sampling)]
         plain = [await verifier.plain(request) for request in requests]
@@ -60,6 +57,22 @@ class TestNoTokenDependsOnThem:
         assert "twin:1" in output.sources
 
 
+@pytest.mark.usefixtures("exit_is_cheap")
+@pytest.mark.parametrize(
+    ("address", "sampling"), [(each, (greedy(), sampled())[place % 2]) for place, each in enumerate(ADDRESSES)]
+)
+class TestNoTokenDependsOnThem(NoTokenDependsOnThem):
+    """Each of them with one way to sample."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("exit_is_cheap")
+@pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("address", ADDRESSES)
+class TestNoTokenDependsOnThemHoweverSampled(NoTokenDependsOnThem):
+    """Each of them with both."""
+
+
 @pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
 async def test_a_draft_model_in_the_verifier(verifier: InProcessVerifier, checkpoint: Path, sampling: Any) -> None:
     requests = [order(REPEATED, sampling=sampling), order([3, 4], sampling=sampling)]
@@ -70,8 +83,7 @@ async def test_a_draft_model_in_the_verifier(verifier: InProcessVerifier, checkp
     assert verifier.state("twin").step_time.ToNanoseconds() > 0
 
 
-@pytest.mark.parametrize("pair", [*itertools.combinations((*ADDRESSES, "local:draft?model="), 2)], ids="+".join)
-async def test_pairs(verifier: InProcessVerifier, checkpoint: Path, pair: tuple[str, str]) -> None:
+async def check_a_pair(verifier: InProcessVerifier, checkpoint: Path, pair: tuple[str, str]) -> None:
     sampling = [greedy(), sampled()]
     requests = [
         order(REPEATED, 16, sampling=each, speculation=SpeculationOptions(drafter_names=["first", "second"]))
@@ -84,6 +96,21 @@ async def test_pairs(verifier: InProcessVerifier, checkpoint: Path, pair: tuple[
     assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
     assert all(drafter.sequences == 0 for drafter in verifier.pool.describe())
     assert sum(verifier.state(name).draft_tokens for name in ("first", "second")) > 0
+
+
+PAIRS = [*itertools.combinations((*ADDRESSES, "local:draft?model="), 2)]
+
+
+@pytest.mark.parametrize("pair", PAIRS[::5], ids="+".join)
+async def test_pairs(verifier: InProcessVerifier, checkpoint: Path, pair: tuple[str, str]) -> None:
+    await check_a_pair(verifier, checkpoint, pair)
+
+
+@pytest.mark.slow
+class TestAllPairs:
+    @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+    async def test_pairs(self, verifier: InProcessVerifier, checkpoint: Path, pair: tuple[str, str]) -> None:
+        await check_a_pair(verifier, checkpoint, pair)
 
 
 async def test_another_tokenizers_model_is_refused(verifier: InProcessVerifier, tmp_path: Path) -> None:

@@ -39,9 +39,18 @@ def chat_bytes(chat: pb.ChatMessages) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def template_messages(chat: pb.ChatMessages) -> list[dict[str, Any]]:
-    """Returns the messages as templates read them: keys that a message lacks are absent. Raises ServiceError."""
-    return [_message(f"messages.messages[{index}]", message) for index, message in enumerate(chat.messages)]
+def template_messages(chat: pb.ChatMessages, *, whole: bool = False) -> list[dict[str, Any]]:
+    """Returns the messages as templates read them: keys that a message lacks are absent.
+
+    A call's arguments are an object, where their text is one; other text, as a model that was cut off writes it, stays
+    text. whole: for templates that read objects alone, which get ``{"arguments": TEXT}``.
+    """
+    return [_message(message, whole=whole) for message in chat.messages]
+
+
+def has_broken_calls(chat: pb.ChatMessages) -> bool:
+    """Whether a call's arguments are no JSON object."""
+    return any(isinstance(_arguments(call.arguments), str) for each in chat.messages for call in each.tool_calls)
 
 
 def template_tools(chat: pb.ChatMessages) -> list[dict[str, Any]]:
@@ -62,7 +71,7 @@ def chat_format_message(chat_format: ChatFormat) -> pb.ChatFormat:
     )
 
 
-def _message(field: str, message: pb.ChatMessage) -> dict[str, Any]:
+def _message(message: pb.ChatMessage, *, whole: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.HasField("name"):
         found["name"] = message.name
@@ -78,12 +87,24 @@ def _message(field: str, message: pb.ChatMessage) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": call.name,
-                    "arguments": _json_object(f"{field}.tool_calls[{index}].arguments", call.arguments),
+                    "arguments": _arguments(call.arguments, whole=whole),
                 },
             }
-            for index, call in enumerate(message.tool_calls)
+            for call in message.tool_calls
         ]
     return found
+
+
+def _arguments(text: str, *, whole: bool = False) -> dict[str, Any] | str:
+    try:
+        found = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        found = text
+    if isinstance(found, dict):
+        return found
+    if found is None:
+        return {}
+    return {"arguments": text} if whole else text
 
 
 def _tool(field: str, tool: pb.ChatTool) -> dict[str, Any]:

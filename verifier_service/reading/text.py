@@ -10,7 +10,13 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ChatMessages
 from service_runtime.errors import ServiceError, invalid_field, refused_field
 from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
-from verifier_service.reading.chat import chat_bytes, check_tools, template_messages, template_tools
+from verifier_service.reading.chat import (
+    chat_bytes,
+    check_tools,
+    has_broken_calls,
+    template_messages,
+    template_tools,
+)
 from verifier_service.reading.text_pool import TextPool
 
 T = TypeVar("T")
@@ -64,9 +70,14 @@ class TextReader:
     def rendered(self, chat: ChatMessages) -> str:
         """Renders a conversation with the target's chat template, special tokens included. Runs in a thread, after
         `check_chat`. Raises ServiceError."""
-        messages, tools = template_messages(chat), template_tools(chat)
+        tools = template_tools(chat)
         try:
-            text = self._tokenizer.render_chat(messages, tools)
+            try:
+                text = self._tokenizer.render_chat(template_messages(chat), tools)
+            except ChatTemplateError:
+                if not has_broken_calls(chat):
+                    raise
+                text = self._tokenizer.render_chat(template_messages(chat, whole=True), tools)
         except ChatTemplateError as error:
             raise invalid_field("messages", str(error)) from error
         self.check_text("messages", text, becomes="has, once rendered by the chat template,")

@@ -41,7 +41,7 @@ def traced(module_services: Services) -> Iterator[Traced]:
         flags = ("--trace-endpoint", collector.endpoint, "--log-level", "debug")
         drafters = [module_services.drafter(model, *flags) for model in ("draft", "draft-early")]
         verifier = module_services.verifier("target", *flags)
-        gateway = module_services.gateway("--verifier", verifier.address, *flags)
+        gateway = module_services.gateway("--verifier", verifier.address, *flags).serving()
         yield Traced(collector, verifier, drafters, gateway)
 
 

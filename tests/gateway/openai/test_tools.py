@@ -155,7 +155,26 @@ async def test_a_conversation_with_calls(client: openai.AsyncOpenAI, fake: Scrip
     assert (told.role, told.content, told.tool_call_id, told.name) == ("tool", "warm", "c1", "weather")
 
 
-CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "[]"}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize("arguments", ["", "null", "[]", '{"text": "data", "urlp": "'])
+async def test_whatever_a_model_has_written_can_be_sent_back(
+    http: httpx.AsyncClient, fake: ScriptedVerifier, arguments: str
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    messages = [*MESSAGES, {"role": "assistant", "tool_calls": [call]}]
+    response = await http.post("/v1/chat/completions", json={"messages": messages, "tools": TOOLS})
+    assert response.status_code == 200, response.text
+    items = [
+        {"role": "user", "content": "x"},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": arguments},
+        {"type": "function_call_output", "call_id": "c1", "output": "warm"},
+    ]
+    response = await http.post("/v1/responses", json={"input": items})
+    assert response.status_code == 200, response.text
+    for request in fake.requests:
+        assert request.messages.messages[1].tool_calls[0].arguments == arguments
 
 
 @pytest.mark.parametrize(
@@ -170,7 +189,6 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "argumen
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"parallel_tool_calls": 3}, "parallel_tool_calls"),
-        ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "messages[0].tool_calls[0].function.arguments"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
         ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
         ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "c9"}]}, "messages[0].tool_call_id"),

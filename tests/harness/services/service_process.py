@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.harness import processes
 from tests.harness.checkout import ROOT
@@ -68,6 +68,11 @@ class ServiceProcess:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"it does not serve after {START_SECONDS:g} s; its log is {self.log}")
             time.sleep(0.02)
+
+    def serving(self) -> Self:
+        """Waits until it serves; returns itself. Raises RuntimeError."""
+        assert self.address
+        return self
 
     @property
     def url(self) -> str:

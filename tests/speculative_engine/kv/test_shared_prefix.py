@@ -21,7 +21,7 @@ from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, pack
 from tests.harness.engine.slot_check import check_slots
 from tests.harness.engine.special_models import early_model
 
-COUNT = 20
+COUNT = 14
 SYSTEM = random_tokens(61, seed=1)
 USERS = [random_tokens(length, seed=10 + length) for length in (9, 3, 25, 14, 1)]
 PROMPTS = [[*SYSTEM, *user] for user in USERS] + [SYSTEM[:30], SYSTEM, random_tokens(40, seed=2)]

@@ -9,7 +9,7 @@ from draftwire.errors import InvalidFieldError
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
 from speculative_engine.text.chat_format import ChatFormat
-from verifier_service.reading.chat import chat_bytes, check_tools, template_messages, template_tools
+from verifier_service.reading.chat import chat_bytes, check_tools, has_broken_calls, template_messages, template_tools
 
 FUNCTION: dict[str, Any] = {
     "name": "weather",
@@ -43,12 +43,22 @@ def test_every_text_counts() -> None:
     assert chat_bytes(chat) == before + 7 + 5 + 2
 
 
-@pytest.mark.parametrize("arguments", ["", "[1]", "{", "[" * 100_000])
-def test_arguments_that_are_no_object_are_named(arguments: str) -> None:
+@pytest.mark.parametrize("arguments", ["[1]", "{", '{"text": "data", "urlp": "', "[" * 100_000])
+def test_arguments_that_are_no_object_stay_text(arguments: str) -> None:
     chat = message_list(MESSAGES)
     chat.messages[1].tool_calls[0].arguments = arguments
-    with pytest.raises(ServiceError, match=r"messages.messages\[1\].tool_calls\[0\].arguments"):
-        template_messages(chat)
+    assert has_broken_calls(chat)
+    assert template_messages(chat)[1]["tool_calls"][0]["function"]["arguments"] == arguments
+    whole = template_messages(chat, whole=True)
+    assert whole[1]["tool_calls"][0]["function"]["arguments"] == {"arguments": arguments}
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "null", "{}"])
+def test_no_arguments(arguments: str) -> None:
+    chat = message_list(MESSAGES)
+    chat.messages[1].tool_calls[0].arguments = arguments
+    assert not has_broken_calls(chat)
+    assert template_messages(chat)[1]["tool_calls"][0]["function"]["arguments"] == {}
 
 
 @pytest.mark.parametrize(

@@ -155,8 +155,7 @@ async def check_other_form(bundled: InProcessVerifier, name: str, ignore_eos: bo
         assert (await bundled.plain(request)).token_ids == output.token_ids
 
 
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("ignore_eos", [False, True])
+@pytest.mark.parametrize(("name", "ignore_eos"), [*zip(OTHERS, [False, True] * 2, strict=True)])
 async def test_other_forms(bundled: InProcessVerifier, name: str, ignore_eos: bool) -> None:
     await check_other_form(bundled, name, ignore_eos, warm(1) if ignore_eos else greedy())
 
@@ -171,7 +170,7 @@ class TestOtherFormsAndSeeds:
 
 async def test_any_object(bundled: InProcessVerifier) -> None:
     finished = 0
-    for seed in range(6):
+    for seed in range(3):
         output = await bundled.generate(
             asking(bundled, StructuredOutput(json_object=True), sampling=warm(seed), max_tokens=200)
         )

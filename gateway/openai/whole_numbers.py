@@ -1,0 +1,23 @@
+"""Whole numbers of a request, which clients also write as ``16.0``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+_UINT32_END = 1 << 32
+UNLIMITED = -1
+"""A limit of tokens that is the end of the context, as llama.cpp's clients write it."""
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = BeforeValidator(_whole, json_schema_input_type=int)
+"""Reads a float without a fraction as an integer."""
+Count = Annotated[int, Field(ge=0, lt=_UINT32_END), Whole]
+PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END), Whole]
+TokenLimit = Annotated[int, Field(ge=UNLIMITED, lt=_UINT32_END), Whole]
+"""Most tokens to generate; -1 stands for the end of the context."""
