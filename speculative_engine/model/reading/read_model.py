@@ -22,6 +22,7 @@ from speculative_engine.model.linear.row_exact import can_pack
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.model.ranks.sharded_layers import split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
+from speculative_engine.model.reading.completeness import check_complete
 from speculative_engine.model.reading.quantised_model import quantisation_of, quantised_model
 from speculative_engine.model.reading.text_part import read_text_part, text_class, whole_class
 from speculative_engine.model.shallow_model import keep_first_layers
@@ -171,10 +172,11 @@ def _from_library(
     if ranks is not None:
         check_split(config, ranks.size)
     with (
-        _without_report() if in_part else nullcontext(),
+        _without_report(),
         split_on(place, ranks) if ranks is not None else nullcontext() as split,
     ):
-        model: PreTrainedModel = kind.from_pretrained(
+        model: PreTrainedModel
+        model, told = kind.from_pretrained(
             checkpoint.directory,
             config=config,
             dtype=resolve_dtype(dtype, place),
@@ -183,7 +185,9 @@ def _from_library(
             trust_remote_code=trust_remote_code,
             distributed_config=split,
             device_map={"": place} if straight else None,
+            output_loading_info=True,
         )
+    check_complete(checkpoint.name, config.get_text_config(decoder=True), told, in_part=in_part)
     return model
 
 
@@ -230,7 +234,7 @@ def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGrou
 
 @contextmanager
 def _without_report() -> Iterator[None]:
-    """Silences the list of weights that transformers skips in a checkpoint, where skipping them is intended."""
+    """Silences transformers' list of tensors that are missing or left over, which `check_complete` tells."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

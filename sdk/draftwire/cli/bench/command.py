@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.model import VerifierInfo
+from draftwire.cli import interruption
 from draftwire.cli.bench.comparison import Plan, Turn
 from draftwire.cli.bench.figures import figures
 from draftwire.cli.bench.machine import machine
@@ -122,7 +122,7 @@ def bench(
     console = Console(stderr=True, highlight=False)
     with services_for(verifier, target, draft or [], console, "draftwire bench --target") as services:
         options = connection.options() if target is None else {}  # what was started here needs none
-        report = asyncio.run(_measure(services, plan, method or [], console, options))
+        report = interruption.run(_measure(services, plan, method or [], console, options))
     report.show()
     files.write(report)
     report.show_notes(lambda line: print(line, file=sys.stderr))

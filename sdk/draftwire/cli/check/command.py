@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
@@ -15,6 +14,7 @@ import typer
 from rich.console import Console
 
 from draftwire._async.client import AsyncClient
+from draftwire.cli import interruption
 from draftwire.cli.bench.command import services_for
 from draftwire.cli.bench.services import Services
 from draftwire.cli.check.black_box.check import BlackBoxCheck
@@ -137,7 +137,7 @@ def check(
             names = [*services.drafters, *drafter] if drafter else []
             native = NativeCheck(read, max_tokens, seed, seeds, minutes, names, target, command)
             options = connection.options() if target is None else {}  # what was started here needs none
-            certificate = asyncio.run(_run(native, services, console, options))
+            certificate = interruption.run(_run(native, services, console, options))
     else:
         if target is not None or draft or drafter:
             raise ValueError("--openai: cannot be combined with --target, --draft or --drafter")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from draftwire.cli import interruption
 from draftwire.cli.check_drafter.check import check
 from draftwire.cli.check_drafter.patience import Patience
 from draftwire.cli.connection import Connection, connecting
@@ -36,7 +36,7 @@ def check_drafter(
     patience = Patience(timeout, min(_DRAFT_SECONDS, timeout), min(_QUIET_SECONDS, timeout))
     options = connection.options()
     with Console(stderr=True, highlight=False).status("connecting") as shown:
-        report = asyncio.run(
+        report = interruption.run(
             check(
                 address,
                 patience,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from draftwire.cli import interruption
 from draftwire.cli.bench.machine import machine
 from draftwire.cli.check.black_box.endpoint import Endpoint
 from draftwire.cli.check.budget import Budget
@@ -102,7 +102,7 @@ class BlackBoxCheck:
         Raises:
             Failure: the first requests fail.
         """
-        return asyncio.run(self._run(progress))
+        return interruption.run(self._run(progress))
 
     async def _run(self, progress: Callable[[str], None]) -> Certificate:
         requests = [

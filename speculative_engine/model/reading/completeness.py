@@ -1,0 +1,61 @@
+"""Whether a checkpoint of plain weights has each tensor of its model, and no others.
+
+transformers fills what is missing with random numbers and leaves out what it does not know. Either way the model would
+compute something else than the checkpoint's authors meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+
+_NAMED = 3
+"""Number of tensors that a message names."""
+_COMPUTED = re.compile(r"rotary_emb\.inv_freq$|\.masked_bias$|\.attn\.bias$")
+"""Tensors in old checkpoints that are computed, not read."""
+_DRAFTING = re.compile(r"(^|\.)(mtp|nextn)")
+"""Layers of the checkpoint that predict several tokens; they draft, and the model's own output does not need them."""
+_LAYER = re.compile(r"\.layers\.(\d+)\.")
+
+
+def check_complete(source: str, config: PretrainedConfig, told: dict[str, Any], *, in_part: bool) -> None:
+    """Raises ModelLoadError, which names the tensors, for a checkpoint that is not its configuration's.
+
+    source: the checkpoint's name. told: `output_loading_info` of transformers. in_part: whether the checkpoint has
+    weights that are meant to be skipped.
+    """
+    missing = [name for name in told["missing_keys"] if not _COMPUTED.search(name)]
+    left_over = [] if in_part else [name for name in told["unexpected_keys"] if not _is_harmless(name, config)]
+    if not missing and not left_over:
+        return
+    parts = [f"lacks {_named(missing)}"] if missing else []
+    if left_over:
+        parts.append(f"has {_named(left_over)}, which its configuration has no place for")
+    raise ModelLoadError(f"model {source}: the checkpoint {' and '.join(parts)}")
+
+
+def _named(names: Collection[str]) -> str:
+    first = ", ".join(sorted(names, key=_in_order)[:_NAMED])
+    count = len(names)
+    return f"the tensor {first}" if count == 1 else f"{count} tensors ({first}{', ...' if count > _NAMED else ''})"
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """Orders names by their numbers."""
+    parts: Iterable[str] = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+
+
+def _is_harmless(name: str, config: PretrainedConfig) -> bool:
+    if _COMPUTED.search(name) or _DRAFTING.search(name):
+        return True
+    layer = _LAYER.search(name)
+    if layer is None:
+        return False
+    first = int(config.num_hidden_layers)
+    return first <= int(layer[1]) < first + int(getattr(config, "num_nextn_predict_layers", 0) or 0)
