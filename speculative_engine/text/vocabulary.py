@@ -11,6 +11,9 @@ from tokenizers import Tokenizer as Backend
 
 _INVALID = re.compile("([\udc80-\udcff]+)")
 """Bytes of invalid UTF-8, as decoded by Python's surrogateescape."""
+_OF_TEXT = (*range(0xC0), *range(0xC2, 0xF5))
+"""Bytes that valid UTF-8 may have."""
+_STAND_IN = b"?"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -45,8 +48,12 @@ class Vocabulary:
         for index, spelling in enumerate(self.spellings):
             if spelling:
                 self.by_spelling.setdefault(spelling, index)
-        if any(bytes([value]) not in self.by_spelling for value in range(256)):
-            raise VocabularyError("it does not have a token for every byte")
+        lacking = [value for value in _OF_TEXT if bytes([value]) not in self.by_spelling]
+        if lacking:
+            first = ", ".join(f"0x{value:02x}" for value in lacking[:3])
+            raise VocabularyError(f"it does not have a token for every byte: {len(lacking)} lack one ({first})")
+        self._stand_in = self.by_spelling[_STAND_IN]
+        """Stands for a byte without a token, which no valid UTF-8 has."""
 
     def __len__(self) -> int:
         return len(self.spellings)
@@ -56,7 +63,10 @@ class Vocabulary:
         return b"".join(self.spellings[token] for token in tokens)
 
     def encode(self, text: bytes) -> list[int]:
-        """Tokens that spell `text`: as the tokenizer encodes valid UTF-8, byte by byte where it is invalid."""
+        """Tokens that spell `text`: as the tokenizer encodes valid UTF-8, byte by byte where it is invalid.
+
+        A byte that valid UTF-8 never has and no token spells, as in vocabularies made of real texts, becomes a "?".
+        """
         parts = _parts(text)
         return [token for part in parts for token in self._checked(part, self._encoded(part))]
 
@@ -76,7 +86,9 @@ class Vocabulary:
     def _checked(self, part: str, tokens: list[int]) -> list[int]:
         raw = part.encode(errors="surrogateescape")
         # A tokenizer may change a text, for example its accents or leading spaces.
-        return tokens if self.spell(tokens) == raw else [self.by_spelling[raw[i : i + 1]] for i in range(len(raw))]
+        if self.spell(tokens) == raw:
+            return tokens
+        return [self.by_spelling.get(bytes([value]), self._stand_in) for value in raw]
 
 
 def _parts(text: bytes) -> list[str]:

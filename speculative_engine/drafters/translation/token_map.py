@@ -48,8 +48,12 @@ class TokenMap:
 
 
 def _spelled(tokens: Vocabulary, other: Vocabulary) -> list[tuple[int, ...]]:
-    """Returns each token's spelling in the other vocabulary: the token of the same bytes, or else its text encoded."""
+    """Returns each token's spelling in the other vocabulary: the token of the same bytes, or else its text encoded. One
+    with bytes that the other vocabulary cannot spell has none."""
     same = [other.by_spelling.get(spelling) for spelling in tokens.spellings]
     lacking = [spelling if match is None else b"" for spelling, match in zip(tokens.spellings, same, strict=True)]
     encoded = other.encode_each(lacking)
-    return [tuple(found) if match is None else (match,) for match, found in zip(same, encoded, strict=True)]
+    exact = [
+        tuple(found) if other.spell(found) == spelling else () for spelling, found in zip(lacking, encoded, strict=True)
+    ]
+    return [found if match is None else (match,) for match, found in zip(same, exact, strict=True)]

@@ -1,11 +1,14 @@
 """Tokens as bytes and bytes as tokens."""
 
+import json
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
-from speculative_engine.text.vocabulary import Vocabulary, VocabularyError
+from speculative_engine.drafters.translation.token_map import TokenMap
+from speculative_engine.text.vocabulary import BYTE_ALPHABET, Vocabulary, VocabularyError
 from tests.harness.engine.translation import KINDS, vocabulary
 from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
@@ -44,6 +47,37 @@ def test_what_cannot_be_told_as_bytes_is_refused() -> None:
     words.decoder = decoders.ByteFallback()
     with pytest.raises(VocabularyError, match="every byte"):
         Vocabulary(words, {})
+
+
+NEVER_IN_UTF8 = bytes([0xC0, 0xC1, *range(0xF5, 0x100)])
+
+
+def without(kind: str, lacking: bytes) -> Vocabulary:
+    """A vocabulary without tokens of some bytes, as those of tokenizers that were trained on real texts."""
+    parts = json.loads(backend(kind).to_str())
+    names = {name for name, value in BYTE_ALPHABET.items() if value in lacking}
+    model = parts["model"]
+    model["vocab"] = {name: index for name, index in model["vocab"].items() if name not in names}
+    return Vocabulary(Tokenizer.from_str(json.dumps(parts)), {})
+
+
+def test_bytes_that_no_text_has_need_no_token() -> None:
+    known = without("draft", NEVER_IN_UTF8)
+    assert known.spell(known.encode("naïve 🐍".encode())) == "naïve 🐍".encode()
+    assert known.spell(known.encode(b"a\xff\xc0b")) == b"a??b"
+    assert known.encode_each([b"\xf5", b"x"]) == [known.encode(b"?"), known.encode(b"x")]
+    with pytest.raises(VocabularyError, match="1 lack one \\(0x80\\)"):
+        without("draft", NEVER_IN_UTF8 + b"\x80")
+
+
+def test_a_token_that_cannot_be_spelled_is_never_drafted() -> None:
+    target, draft = vocabulary("draft"), without("draft", NEVER_IN_UTF8)
+    found = TokenMap(target, draft)
+    for value in NEVER_IN_UTF8:
+        token = target.by_spelling[bytes([value])]
+        assert found.pieces[token] == () and found.text(token) == bytes([value])
+        assert found.spelled(token) == draft.encode(b"?")
+    assert all(found.pieces[target.by_spelling[bytes([value])]] for value in range(0x80))
 
 
 def test_text_that_the_tokenizer_would_change_is_spelled_byte_by_byte() -> None:
