@@ -66,6 +66,8 @@ class VerifierSettings(RankSettings):
     """HOST:PORT of a drafter that is trusted to report its draft distributions truthfully; may be repeated."""
     announced_host: StringList = ()
     """Host that drafters may announce: a name, *.DOMAIN, an address or a network; may be repeated. Default: any."""
+    chat_template: str | None = Field(default=None, min_length=1)
+    """File with the chat template (Jinja) to use in place of the checkpoint's own."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
     allow_hub_models: bool = False

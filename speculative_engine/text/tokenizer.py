@@ -101,6 +101,23 @@ class Tokenizer:
         (text,) = self._backend.decode_batch([list(token_ids)], skip_special_tokens=skip_special_tokens)
         return str(text)
 
+    def use_chat_template(self, file: Path) -> None:
+        """Replaces the chat template by that of a file (Jinja). Raises ModelLoadError if it is none."""
+        try:
+            template = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ModelLoadError(f"chat template {file}: cannot be read: {error}") from error
+        self._tokenizer.chat_template = template
+        self.__dict__.pop("chat_format", None)
+        asked = {"role": "user", "content": "Hi"}
+        try:
+            self.render_chat([asked])
+        except ChatTemplateError as error:
+            try:
+                self.render_chat([{"role": "system", "content": "Be kind."}, asked])  # which some templates insist on
+            except ChatTemplateError:
+                raise ModelLoadError(f"chat template {file}: does not render a user's message: {error}") from error
+
     @property
     def has_chat_template(self) -> bool:
         """Whether conversations can be rendered."""
@@ -117,12 +134,12 @@ class Tokenizer:
         return find_chat_format(text, self._render, added)
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """Renders a conversation with the checkpoint's chat template, up to the start of the assistant's answer.
+        """Renders a conversation with the chat template, up to the start of the assistant's answer.
 
         Raises ChatTemplateError if there is no template or it rejects the messages.
         """
         if not self._tokenizer.chat_template:
-            raise ChatTemplateError("the target's tokenizer has no chat template")
+            raise ChatTemplateError("the target's tokenizer has no chat template; --chat-template gives it one")
         try:
             return self._render(messages, tools)
         except Exception as error:  # templates are programs of the checkpoint and may raise anything

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from service_runtime.process.startup_error import StartupError
 from speculative_engine.loading import slots_that_fit
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from verifier_service.settings import VerifierSettings
@@ -32,6 +33,15 @@ def test_the_kv_cache_takes_the_memory_that_is_left(
     target = load_target(settings)
     assert target.engine.model.pool.capacity in (300, 301)  # a tenth of the memory is no whole number of bytes
     assert target.engine.limits.max_step_rows == 256
+
+
+def test_a_chat_template_of_a_file(settings: VerifierSettings, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jinja"
+    file.write_text("{% for each in messages %}{{ each.content }}{% endfor %}")
+    valid = settings.model_copy(update={"kv_slots": 300, "chat_template": str(file)})
+    assert load_target(valid).tokenizer.has_chat_template
+    with pytest.raises(StartupError, match=r"chat template .*missing: cannot be read"):
+        load_target(valid.model_copy(update={"chat_template": str(tmp_path / "missing")}))
 
 
 def test_no_more_slots_than_requests_can_use(settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,9 @@ class TextReader:
         if not chat.messages:
             raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "messages.messages", "is empty")
         if not self._tokenizer.has_chat_template:
-            raise invalid_field("messages", "the target's tokenizer has no chat template")
+            raise invalid_field(
+                "messages", "the target's tokenizer has no chat template; the verifier's --chat-template gives it one"
+            )
         most = min(_MOST_MESSAGES, self._longest)
         if len(chat.messages) > most:
             raise _too_long("messages.messages", f"has {len(chat.messages)} messages; at most {most} are allowed")

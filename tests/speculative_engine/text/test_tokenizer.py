@@ -1,6 +1,7 @@
 """Text of streamed tokens, of single tokens, and the positions of tokens in a text."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -9,6 +10,8 @@ from tokenizers import AddedToken, decoders
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from speculative_engine.text.chat_format import ChatFormat
 from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
 from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
@@ -22,6 +25,11 @@ def tokenizer(kind: str, template: str | None = None) -> Tokenizer:
     made.add_special_tokens([AddedToken("<|turn|>", special=True)])
     made.add_tokens([AddedToken("<think>", special=False)])
     return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END[kind], chat_template=template))
+
+
+def untouched(kind: str) -> Tokenizer:
+    """One that no other test has."""
+    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend(kind), eos_token=END[kind]))
 
 
 def streamed(tokens: list[int], made: Tokenizer) -> tuple[list[str], str]:
@@ -151,6 +159,32 @@ class TestChat:
     def test_a_template_that_refuses_says_why(self) -> None:
         with pytest.raises(ChatTemplateError, match="the first has to be system"):
             tokenizer("target", STRICT).render_chat([{"role": "user", "content": "hi"}])
+
+    @pytest.mark.parametrize("template", [PLAIN, STRICT])
+    def test_one_of_a_file_takes_the_place_of_its_own(self, template: str, tmp_path: Path) -> None:
+        file = tmp_path / "chat.jinja"
+        file.write_text(template)
+        made = untouched("target")
+        assert not made.has_chat_template and made.chat_format == ChatFormat()
+        made.use_chat_template(file)
+        messages = [{"role": "system", "content": "be short"}, {"role": "user", "content": "hi"}]
+        assert made.render_chat(messages) == tokenizer("target", template).render_chat(messages)
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ("{% if %}", "does not render"),
+            ("{{ raise_exception('no') }}", "no$"),
+            ("\xff", "cannot be read"),
+            (None, "read"),
+        ],
+    )
+    def test_a_file_that_has_none_is_named(self, content: str | None, words: str, tmp_path: Path) -> None:
+        file = tmp_path / "chat.jinja"
+        if content is not None:
+            file.write_bytes(content.encode("latin-1"))
+        with pytest.raises(ModelLoadError, match=f"chat template .*chat.jinja: .*{words}"):
+            untouched("target").use_chat_template(file)
 
     @pytest.mark.parametrize(
         "attempt",

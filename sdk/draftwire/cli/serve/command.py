@@ -31,6 +31,9 @@ def serve(
     verifier_listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address of the verifier (gRPC). Port 0 picks a free one.")
     ] = "127.0.0.1:0",
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Chat template (Jinja) to use in place of the model's own.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Compute threads of all processes together; by default one a core.")
     ] = None,
@@ -40,7 +43,7 @@ def serve(
 ) -> None:
     """Serve a model faster: verifier, drafters, OpenAI-compatible gateway and console, until Ctrl-C."""
     check_services_installed("draftwire serve", MODULE, "fastapi", "uvicorn", extra="serve,gateway")
-    plan = plan_of(model, draft or (), threads)
+    plan = plan_of(model, draft or (), threads, chat_template)
     console = Console(highlight=False)
     try:
         with serving(plan, _with_port(listen), _with_port(verifier_listen), log, console) as running:

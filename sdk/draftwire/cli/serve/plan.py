@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 LOCAL = "local:"
 LOOKUP = "local:ngram"
@@ -24,9 +25,11 @@ class Plan:
     verifier_threads: int
     drafter_threads: int
     """Compute threads of each drafter service."""
+    chat_template: Path | None = None
+    """File with the chat template to use in place of the model's own."""
 
 
-def plan_of(model: str, drafts: Sequence[str], threads: int | None) -> Plan:
+def plan_of(model: str, drafts: Sequence[str], threads: int | None, chat_template: Path | None = None) -> Plan:
     """Returns the plan for a target and its drafters: draft models, and addresses of drafters in the verifier.
 
     Without any, the text is looked up in itself. Each draft model gets a quarter of the threads, at least one; the
@@ -36,17 +39,20 @@ def plan_of(model: str, drafts: Sequence[str], threads: int | None) -> Plan:
         model: the target.
         drafts: draft models and ``local:`` addresses.
         threads: compute threads of all processes together; None for one for each core of this process.
+        chat_template: file with a chat template.
 
     Raises:
-        ValueError: a draft is named twice.
+        ValueError: a draft is named twice, or there is no such file.
     """
     if len(set(drafts)) < len(drafts):
         raise ValueError("--draft: the same draft is given twice")
+    if chat_template is not None and not chat_template.is_file():
+        raise ValueError(f"--chat-template: there is no file {chat_template}")
     models = tuple(each for each in drafts if not each.startswith(LOCAL))
     local = tuple(each for each in drafts if each.startswith(LOCAL)) or (() if models else (LOOKUP,))
     total = threads or _cores()
     drafter = max(1, total // 4)
-    return Plan(model, models, local, max(1, total - drafter * len(models)), drafter)
+    return Plan(model, models, local, max(1, total - drafter * len(models)), drafter, chat_template)
 
 
 def _cores() -> int:

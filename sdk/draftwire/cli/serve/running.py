@@ -106,6 +106,8 @@ def _started(
         begin(drafters[-1], f"loading {model}")
     addresses = [*(each.address for each in drafters), *plan.local]
     flags = [part for address in addresses for part in ("--drafter", address)]
+    if plan.chat_template is not None:
+        flags += ["--chat-template", str(plan.chat_template.resolve())]
     verifier = Service(
         "verifier", VERIFIER, plan.model, scratch, *flags, threads=plan.verifier_threads, address=verifier_listen
     )
