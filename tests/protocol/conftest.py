@@ -1,19 +1,10 @@
 """Models of these tests, written once."""
 
-import gc
-
 import pytest
 
 from tests.harness.world.checkpoints import Checkpoints, write_checkpoints
 from tests.harness.world.plain_reference import PlainReference
 from tests.harness.world.request_choices import PROMPTS, SAMPLINGS, request_of
-
-
-@pytest.fixture(scope="session", autouse=True)
-def what_was_there_before() -> None:
-    """Freezes existing objects: each world ends with a garbage collection that reveals unhandled exceptions."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import hashlib
 import threading
 import time
@@ -29,6 +28,7 @@ from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import StepResult, VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.collected import collected
 from tests.harness.services.loaded_models import loaded_model
 from tests.harness.stand_ins.fixed_cost import FixedCost
 from tests.harness.waiting import PATIENCE
@@ -284,7 +284,7 @@ async def in_process_verifier(
     options.setdefault("drafter_clocks", DrafterClocks(spent=lambda: 0.0))
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
-    with loaded_model(checkpoint, slots) as model:
+    with collected(), loaded_model(checkpoint, slots) as model:
         limits = EngineLimits(
             max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes, prefix_cache=True
         )
@@ -292,7 +292,6 @@ async def in_process_verifier(
             checkpoint, model, limits, max_waiting, drafters_per_request, peer_limits, options
         ) as made:
             yield made
-    gc.collect()
     await asyncio.sleep(0)
     assert not made.failures
     assert not unseen

@@ -100,9 +100,10 @@ class ScriptedDrafter:
         self.hellos.append(first.hello)
         await stream.write(self.greeting)
         writing = self.streams[stream] = asyncio.Lock()
+        opened: dict[int, Opening] = {}  # on this stream; a verifier that reconnects opens its sequences again
         try:
             async for message in stream:
-                for response in self._answers(message) if self.alive else ():
+                for response in self._answers(message, opened) if self.alive else ():
                     async with writing:
                         await stream.write(response)
         except AssertionError as error:
@@ -114,14 +115,14 @@ class ScriptedDrafter:
                 self.open.clear()
             self.ended += 1
 
-    def _answers(self, message: pb.DraftRequest) -> list[pb.DraftResponse]:
+    def _answers(self, message: pb.DraftRequest, opened: dict[int, Opening]) -> list[pb.DraftResponse]:
         kind = message.WhichOneof("message")
         answers: list[pb.DraftResponse] = []
         if kind == "open":
             self.opened.append(message.open)
             opening = Opening(message.open.sequence_id, message.open.epoch, list(message.open.token_ids))
             assert len(opening.tokens) == message.open.committed_length
-            self.open[opening.sequence_id] = opening
+            self.open[opening.sequence_id] = opened[opening.sequence_id] = opening
             if self.says_opened:
                 answers.append(
                     pb.DraftResponse(opened=pb.SequenceOpened(sequence_id=opening.sequence_id, epoch=opening.epoch))
@@ -130,10 +131,10 @@ class ScriptedDrafter:
         elif kind == "verdicts":
             self.credits.append(message.verdicts.max_tree_nodes)
             for verdict in message.verdicts.verdicts:
-                answers += self._follow(verdict)
+                answers += self._follow(verdict, opened.get(verdict.sequence_id))
         elif kind == "close":
             for sequence_id in message.close.sequence_ids:
-                self.open.pop(sequence_id, None)
+                self._close(sequence_id, opened)
         elif kind == "features" and self.greeting.hello.HasField("features"):
             self.features += message.features.features
         elif kind == "ping":
@@ -141,13 +142,17 @@ class ScriptedDrafter:
             answers.append(pb.DraftResponse(pong=pb.Pong(number=message.ping.number)))
         elif kind == "sequence_error":
             self.errors.append(message.sequence_error)
-            self.open.pop(message.sequence_error.sequence_id, None)
+            self._close(message.sequence_error.sequence_id, opened)
         else:
             raise AssertionError(f"the verifier sent {kind}")
         return answers
 
-    def _follow(self, verdict: Verdict) -> Sequence[pb.DraftResponse]:
-        opening = self.open.get(verdict.sequence_id)
+    def _close(self, sequence_id: int, opened: dict[int, Opening]) -> None:
+        opening = opened.pop(sequence_id, None)
+        if opening is not None and self.open.get(sequence_id) is opening:
+            del self.open[sequence_id]
+
+    def _follow(self, verdict: Verdict, opening: Opening | None) -> Sequence[pb.DraftResponse]:
         if opening is None:
             return ()
         assert verdict.epoch == opening.epoch, "a verdict of another opening"

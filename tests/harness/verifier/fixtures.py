@@ -1,6 +1,5 @@
 """Fixtures with a verifier and drafters in this process, for the packages that test their conversation."""
 
-import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,15 +27,7 @@ __all__ = [
     "tireless",
     "twin",
     "verifier",
-    "what_was_there_before",
 ]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def what_was_there_before() -> None:
-    """Freezes existing objects: each verifier ends with a garbage collection that reveals unhandled exceptions."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ else is production code: requests, pool, links, conversations, engines and model
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import Counter
 from collections.abc import Coroutine, Hashable
 from contextlib import AsyncExitStack, ExitStack
@@ -34,6 +33,7 @@ from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.model.packed_model import PackedModel
+from tests.harness.collected import collected
 from tests.harness.services import loaded_models
 from tests.harness.services.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.services.in_process_verifier import InProcessVerifier, Output, in_process_verifier
@@ -117,6 +117,8 @@ class World:
         self.requests: list[Request] = []
         self.orders: list[asyncio.Task[None]] = []
         """Calls to the pool that are in progress or have ended."""
+        self._collected = ExitStack()
+        self._collected.enter_context(collected())
         self.loop = SimulatedLoop()
         self._patches = ExitStack()
         self.threads = self._patches.enter_context(stepped_threads())
@@ -392,7 +394,7 @@ class World:
         self.rest()
         self.orders.append(self.loop.create_task(self._services.aclose()))
         self.drain()
-        gc.collect()
+        self._collected.close()
         assert not self.unseen, self.unseen
         assert self.engine.model.pool.used == 0, "the verifier leaks slots"
         for each in self.drafters.values():
@@ -407,3 +409,4 @@ class World:
         self.loop.settle()
         self._patches.close()
         self.loop.close()
+        self._collected.close()

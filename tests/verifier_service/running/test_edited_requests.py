@@ -51,7 +51,7 @@ async def check_drafters_and_swaps(verifier: InProcessVerifier, name: str, tempe
     assert verifier.state("twin") is None
 
 
-@pytest.mark.parametrize(("name", "temperature"), [*((name, 0.8) for name in CHANGES), ("all", 0.0)])
+@pytest.mark.parametrize(("name", "temperature"), [("penalties", 0.8), ("bad words", 0.0), ("all", 0.8)])
 async def test_drafters_and_swaps_change_no_token(
     verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter, name: str, temperature: float
 ) -> None:
@@ -59,12 +59,18 @@ async def test_drafters_and_swaps_change_no_token(
 
 
 @pytest.mark.slow
-class TestGreedy:
-    @pytest.mark.parametrize("name", [name for name in CHANGES if name != "all"])
+class TestAllChanges:
+    @pytest.mark.parametrize("name", CHANGES)
+    @pytest.mark.parametrize("temperature", [0.0, 0.8])
     async def test_drafters_and_swaps_change_no_token(
-        self, verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter, name: str
+        self,
+        verifier: InProcessVerifier,
+        twin: InProcessDrafter,
+        stranger: InProcessDrafter,
+        name: str,
+        temperature: float,
     ) -> None:
-        await check_drafters_and_swaps(verifier, name, 0.0)
+        await check_drafters_and_swaps(verifier, name, temperature)
 
 
 async def test_nothing_ends_an_output_before_its_least_length(
