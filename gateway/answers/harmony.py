@@ -23,7 +23,7 @@ class HarmonyParser:
         self._calls = 0
         self._header: TextUntil | None = TextUntil(MESSAGE)
         """The header being read; None in a message."""
-        self._head = ""
+        self._head: list[str] = []
         self._body = TextUntil(END, CALL, _RETURN, START)
         self._kind: type[Content | Reasoning | CallArguments] = Content
         self._content = TrimmedText(start=True)
@@ -35,15 +35,16 @@ class HarmonyParser:
     def push(self, text: str) -> list[Part]:
         """Returns the parts that became final."""
         parts: list[Part] = []
-        while text:
+        at = 0
+        while at < len(text):
             if self._header is None:
-                body, text = self._body.push(text)
+                body, at = self._body.push(text, at)
                 parts += self._in_body(body)
                 if self._body.found is not None:
                     parts += self._end_body()
                 continue
-            head, text = self._header.push(text)
-            self._head += head
+            head, at = self._header.push(text, at)
+            self._head.append(head)
             if self._header.found is not None:
                 parts += self._begin_body()
         return parts
@@ -52,11 +53,12 @@ class HarmonyParser:
         """Returns the rest. An answer without any header is text."""
         if self._header is None:
             return [*self._in_body(self._body.rest()), Content(self._content.rest()), *self._empty_call()]
-        head = self._head + self._header.rest()
+        head = "".join(self._head) + self._header.rest()
         return [Content(head)] if self._first else []
 
     def _begin_body(self) -> list[Part]:
-        head, self._head, self._header, self._first = self._head, "", None, False
+        head = "".join(self._head)
+        self._head, self._header, self._first = [], None, False
         self._body = TextUntil(END, CALL, _RETURN, START)
         channel, recipient = _CHANNEL_NAME.search(head), _RECIPIENT.search(head)
         self._bare = True

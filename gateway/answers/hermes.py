@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from gateway.answers.json_call import JsonCall
 from gateway.answers.part import Content, Part
-from gateway.answers.text_until import TextUntil, TrimmedText
+from gateway.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 
@@ -27,13 +27,14 @@ class HermesParser:
     def push(self, text: str) -> list[Part]:
         """Returns the parts that became final."""
         parts: list[Part] = []
-        while text:
+        at = 0
+        while at < len(text):
             if self._call is not None:
-                more, text = self._in_call(self._call, text)
+                more, at = self._in_call(self._call, text, at)
             elif self._closing is not None:
-                more, text = [], self._close(self._closing + text)
+                more, at = [], self._close(self._closing, text, at)
             else:
-                more, text = self._in_text(text)
+                more, at = self._in_text(text, at)
             parts += more
         return parts
 
@@ -44,15 +45,15 @@ class HermesParser:
             text = BEGIN + self._call.text
         return [Content(self._content.push(text) + self._content.rest())]
 
-    def _in_text(self, text: str) -> tuple[list[Part], str]:
-        before, text = self._text.push(text)
+    def _in_text(self, text: str, at: int) -> tuple[list[Part], int]:
+        before, at = self._text.push(text, at)
         if self._text.found is not None:
             self._text = TextUntil(BEGIN)
             self._call = JsonCall(self._calls, self._tools)
-        return [Content(self._content.push(before))], text
+        return [Content(self._content.push(before))], at
 
-    def _in_call(self, call: JsonCall, text: str) -> tuple[list[Part], str]:
-        parts, text = call.push(text)
+    def _in_call(self, call: JsonCall, text: str, at: int) -> tuple[list[Part], int]:
+        parts, at = call.push(text, at)
         if call.started:
             self._content.drop()
         if call.ended:
@@ -61,13 +62,23 @@ class HermesParser:
         elif call.failed:
             self._call = None
             parts = [Content(self._content.push(BEGIN + call.text))]
-        return parts, text
+        return parts, at
 
-    def _close(self, text: str) -> str:
-        """Skips the mark that ends a call, if it comes next; returns what follows."""
-        bare = text.lstrip()
+    def _close(self, closing: str, text: str, at: int) -> int:
+        """Skips the mark that ends a call, if it comes next; returns the index of what follows.
+
+        What turns out to be no mark is passed on as text.
+        """
+        if not closing:
+            at = end_of(WHITE_SPACE, text, at)
+        if at == len(text):
+            return at
+        bare = closing + text[at : at + len(END) - len(closing)]
         if bare != END and END.startswith(bare):
             self._closing = bare
-            return ""
+            return len(text)
         self._closing = None
-        return bare.removeprefix(END)
+        if bare == END:
+            return at + len(END) - len(closing)
+        self._text.hold(closing)
+        return at

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from enum import Enum, auto
 
 from gateway.answers.part import CallArguments, CallStart, Part
+from gateway.answers.text_until import end_of
 
 _SPACE = " \t\r\n"
+_OPENING, _CLOSING, _BEHIND = "{[", "}]", "," + _SPACE
+_SPACES = re.compile(f"[{_SPACE}]*")
+_IN_STRING = re.compile(r'[^"\\]*')
+_NESTED = re.compile(r'[^"{}\[\]]*')
 _ARGUMENTS = ("arguments", "parameters")
 
 
@@ -34,32 +40,53 @@ class JsonValue:
         self._in_string = self._escaped = self._scalar = False
         self.ended = False
 
-    def takes(self, letter: str) -> bool:
-        """Whether the letter belongs to the value; `ended` tells whether it is the last one."""
-        if self._in_string:
-            if self._escaped:
-                self._escaped = False
-            elif letter == "\\":
-                self._escaped = True
-            elif letter == '"':
-                self._in_string = False
-                self.ended = self._depth == 0
+    def take(self, text: str, at: int) -> int:
+        """Returns the index behind the part of `text` that belongs to the value, of which the next letter is that at
+        `at`; `ended` tells whether the value ends there."""
+        while at < len(text) and not self.ended:
+            if self._in_string:
+                at = self._take_string(text, at)
+            elif self._depth:
+                at = self._take_nested(text, at)
+            elif text[at] in _CLOSING or text[at] in _BEHIND:
+                self.ended = True
+            else:
+                self._begin(text[at])
+                at += 1
+        return at
+
+    def _begin(self, letter: str) -> None:
+        if letter in _OPENING:
+            self._depth = 1
         elif letter == '"' and not self._scalar:
             self._in_string = True
-        elif letter in "{[":
-            self._depth += 1
-        elif letter in "}]":
-            if not self._depth:
-                self.ended = True
-                return False
-            self._depth -= 1
-            self.ended = self._depth == 0
-        elif not self._depth:
-            if letter in "," + _SPACE:
-                self.ended = True
-                return False
+        else:
             self._scalar = True
-        return True
+
+    def _take_string(self, text: str, at: int) -> int:
+        if self._escaped:
+            self._escaped = False
+            return at + 1
+        at = end_of(_IN_STRING, text, at)
+        if at == len(text):
+            return at
+        if text[at] == "\\":
+            self._escaped = True
+        else:
+            self._in_string = False
+            self.ended = self._depth == 0
+        return at + 1
+
+    def _take_nested(self, text: str, at: int) -> int:
+        at = end_of(_NESTED, text, at)
+        if at == len(text):
+            return at
+        if text[at] == '"':
+            self._in_string = not self._scalar
+        else:
+            self._depth += 1 if text[at] in _OPENING else -1
+            self.ended = self._depth == 0
+        return at + 1
 
 
 class JsonCall:
@@ -74,16 +101,18 @@ class JsonCall:
         self._index = index
         self._tools = tools
         self._at = _At.START
-        self.text = ""
+        self._pieces: list[str] = []
         """Text of the object so far."""
         self.started = False
         """Whether the start of the call was passed on."""
         self._key = ""
         self._value = JsonValue()
-        self._raw = ""
-        """Text of the key or the value being read."""
+        self._raw: list[str] = []
+        """Text of the key or the value being read, unless it is passed on."""
+        self._streams = False
+        """Whether the value being read are arguments that are passed on as they come."""
         self._name: str | None = None
-        self._arguments = ""
+        self._arguments: list[str] = []
         """Arguments that cannot be passed on yet, since the name is not known or they are a string."""
 
     @property
@@ -96,27 +125,36 @@ class JsonCall:
         """Whether the object is no call."""
         return self._at is _At.FAILED
 
-    def push(self, text: str) -> tuple[list[Part], str]:
-        """Returns the parts that became final, and what follows the object."""
-        parts: list[Part] = []
-        for place, letter in enumerate(text):
-            if self._at in (_At.END, _At.FAILED):
-                return parts, text[place:]
-            self.text += letter
-            parts += self._take(letter)
-        return parts, ""
+    @property
+    def text(self) -> str:
+        """Text of the object so far."""
+        return "".join(self._pieces)
 
-    def _take(self, letter: str) -> list[Part]:
+    def push(self, text: str, at: int = 0) -> tuple[list[Part], int]:
+        """Returns the parts that became final, and the index in `text` of what follows the object.
+
+        at: index from which it counts.
+        """
+        parts: list[Part] = []
+        begin = at
+        while at < len(text) and self._at not in (_At.END, _At.FAILED):
+            at = self._take(text, at, parts)
+        self._pieces.append(text[begin:at])
+        return parts, at
+
+    def _take(self, text: str, at: int, parts: list[Part]) -> int:
+        letter = text[at]
         match self._at:
             case _At.IN_VALUE:
-                return self._in_value(letter)
+                return self._in_value(text, at, parts)
             case _At.VALUE if letter not in _SPACE:
-                self._value, self._raw, self._at = JsonValue(), "", _At.IN_VALUE
-                return self._in_value(letter)
+                self._value, self._raw, self._at = JsonValue(), [], _At.IN_VALUE
+                self._streams = letter == "{" and self._key in _ARGUMENTS
+                return at
             case _At.KEY if self._raw or letter == '"':
-                self._in_key(letter)
+                return self._in_key(text, at)
             case _ if letter in _SPACE:
-                pass
+                return end_of(_SPACES, text, at)
             case _At.START if letter == "{":
                 self._at = _At.KEY
             case _At.COLON if letter == ":":
@@ -124,41 +162,42 @@ class JsonCall:
             case _At.NEXT if letter == ",":
                 self._at = _At.KEY
             case _At.NEXT | _At.KEY if letter == "}":
-                return self._close()
+                parts += self._close()
             case _:
                 self._at = _At.END if self.started else _At.FAILED
-        return []
+        return at + 1
 
-    def _in_key(self, letter: str) -> None:
+    def _in_key(self, text: str, at: int) -> int:
         if not self._raw:
             self._value = JsonValue()
-        self._raw += letter
-        self._value.takes(letter)
+        end = self._value.take(text, at)
+        self._raw.append(text[at:end])
         if self._value.ended:
-            self._key, self._raw, self._at = self._raw[1:-1], "", _At.COLON
+            self._key, self._raw, self._at = "".join(self._raw)[1:-1], [], _At.COLON
+        return end
 
-    def _in_value(self, letter: str) -> list[Part]:
-        if not self._value.takes(letter):
-            ended = self._end_value()
-            return ended if self._at is _At.FAILED else [*ended, *self._take(letter)]
-        self._raw += letter
-        parts: list[Part] = []
-        if self._key in _ARGUMENTS and self._raw[0] == "{":
-            self._arguments += letter
+    def _in_value(self, text: str, at: int, parts: list[Part]) -> int:
+        end = self._value.take(text, at)
+        if self._streams:
+            self._arguments.append(text[at:end])
             parts += self._pass_on()
-        return [*parts, *self._end_value()] if self._value.ended else parts
+        else:
+            self._raw.append(text[at:end])
+        if self._value.ended:
+            parts += self._end_value()
+        return end
 
     def _end_value(self) -> list[Part]:
         self._at = _At.NEXT
-        raw, self._raw = self._raw, ""
+        raw, self._raw = "".join(self._raw), []
         if self._key == "name":
             name = _text(raw)
             if name not in self._tools or self._name is not None:
                 self._at = _At.END if self.started else _At.FAILED
                 return []
             self._name = name
-        elif self._key in _ARGUMENTS and not raw.startswith("{"):
-            self._arguments = _text(raw) or ("{}" if raw == "null" else raw)
+        elif self._key in _ARGUMENTS and not self._streams:
+            self._arguments = [_text(raw) or ("{}" if raw == "null" else raw)]
         return self._pass_on() if self._arguments else []
 
     def _pass_on(self) -> list[Part]:
@@ -167,7 +206,7 @@ class JsonCall:
             return []
         parts: list[Part] = [] if self.started else [CallStart(self._index, self._name)]
         self.started = True
-        arguments, self._arguments = self._arguments, ""
+        arguments, self._arguments = "".join(self._arguments), []
         return [*parts, CallArguments(self._index, arguments)]
 
     def _close(self) -> list[Part]:
@@ -177,7 +216,7 @@ class JsonCall:
         self._at = _At.END
         if self.started:
             return []
-        self._arguments = "{}"
+        self._arguments = ["{}"]
         return self._pass_on()
 
 

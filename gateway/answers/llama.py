@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from gateway.answers.json_call import JsonCall
 from gateway.answers.part import Content, Part
+from gateway.answers.text_until import WHITE_SPACE, end_of
 
 _TAG = "<|python_tag|>"
-_BETWEEN = " \t\r\n;"
+_BETWEEN = re.compile(r"[ \t\r\n;]*")
 
 
 class LlamaParser:
@@ -19,21 +21,24 @@ class LlamaParser:
         self._tools = tools
         self._calls = 0
         self._call: JsonCall | None = None
-        self._held = ""
+        self._held: list[str] = []
         """White space and mark before a call."""
+        self._mark = ""
+        """As much of the mark as has come."""
         self._plain = False
 
     def push(self, text: str) -> list[Part]:
         """Returns the parts that became final."""
         parts: list[Part] = []
-        while text:
+        at = 0
+        while at < len(text):
             if self._plain:
-                return [*parts, Content(text)]
+                return [*parts, Content(text[at:])]
             if self._call is None:
-                text = self._before_call(text)
+                more, at = self._before_call(text, at)
             else:
-                more, text = self._in_call(self._call, text)
-                parts += more
+                more, at = self._in_call(self._call, text, at)
+            parts += more
         return parts
 
     def end(self) -> list[Part]:
@@ -41,30 +46,49 @@ class LlamaParser:
         if self._plain or (self._call is not None and self._call.started):
             return []
         if self._call is not None:
-            return [Content(self._held + self._call.text)]
-        return [Content(self._held.lstrip(_BETWEEN) if self._calls else self._held)]
+            return [Content("".join(self._held) + self._call.text)]
+        return [Content(self._before())]
 
-    def _before_call(self, text: str) -> str:
-        held, self._held = self._held + text, ""
-        bare = held.lstrip(_BETWEEN if self._calls else " \t\r\n")
-        called = bare.removeprefix(_TAG).lstrip()
-        if called.startswith("{"):
-            self._held = held[: len(held) - len(called)]
+    def _before_call(self, text: str, at: int) -> tuple[list[Part], int]:
+        begin = at
+        if self._mark == _TAG:
+            at = end_of(WHITE_SPACE, text, at)
+        else:
+            if not self._mark:
+                at = end_of(_BETWEEN if self._calls else WHITE_SPACE, text, at)
+            came = self._mark + text[at : at + len(_TAG) - len(self._mark)]
+            if came == _TAG:
+                at = end_of(WHITE_SPACE, text, at + len(_TAG) - len(self._mark))
+                self._mark = _TAG
+            elif came and _TAG.startswith(came):
+                self._held.append(text[begin:])
+                self._mark = came
+                return [], len(text)
+            elif self._mark:
+                return self._fail(text, begin)
+        if at < len(text) and text[at] != "{":
+            return self._fail(text, begin)
+        self._held.append(text[begin:at])
+        if at < len(text):
             self._call = JsonCall(self._calls, self._tools)
-            return called
-        if not called or (bare != _TAG and _TAG.startswith(bare)):
-            self._held = held
-            return ""
-        self._plain = True
-        return bare if self._calls else held
+        return [], at
 
-    def _in_call(self, call: JsonCall, text: str) -> tuple[list[Part], str]:
-        parts, text = call.push(text)
+    def _fail(self, text: str, begin: int) -> tuple[list[Part], int]:
+        self._held.append(text[begin:])
+        self._plain = True
+        return [Content(self._before())], len(text)
+
+    def _in_call(self, call: JsonCall, text: str, at: int) -> tuple[list[Part], int]:
+        parts, at = call.push(text, at)
         if call.ended:
-            self._call, self._held = None, ""
+            self._call, self._held, self._mark = None, [], ""
             self._calls += 1
         elif call.failed:
-            before = self._held.lstrip(_BETWEEN) if self._calls else self._held
             self._call, self._plain = None, True
-            parts = [Content(before + call.text)]
-        return parts, text
+            parts = [Content(self._before() + call.text)]
+        return parts, at
+
+    def _before(self) -> str:
+        """What came before a call, without what stands between calls."""
+        held = "".join(self._held)
+        return held[end_of(_BETWEEN, held, 0) :] if self._calls else held

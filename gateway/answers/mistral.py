@@ -8,11 +8,12 @@ from enum import Enum, auto
 
 from gateway.answers.json_call import JsonCall, JsonValue
 from gateway.answers.part import CallArguments, CallStart, Content, Part
-from gateway.answers.text_until import TextUntil, TrimmedText
+from gateway.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
 CALLS, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _HEAD = re.compile(r"\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*")
 _LONGEST_HEAD = 256
+_BETWEEN = re.compile(r"[\s,]*")
 
 
 class _At(Enum):
@@ -36,91 +37,106 @@ class MistralParser:
         self._at = _At.TEXT
         self._text = TextUntil(CALLS)
         self._content = TrimmedText(start=True)
-        self._raw = ""
+        self._raw: list[str] = []
         """Text since the mark, or since the last call, that is none of a call so far."""
+        self._head = ""
+        """The head of a call so far."""
         self._call = JsonCall(0, tools)
         self._value = JsonValue()
 
     def push(self, text: str) -> list[Part]:
         """Returns the parts that became final."""
         parts: list[Part] = []
-        while text:
-            if self._at is _At.TEXT:
-                before, text = self._text.push(text)
-                parts.append(Content(self._content.push(before)))
-                if self._text.found is not None:
-                    self._text = TextUntil(CALLS)
-                    self._raw, self._at = CALLS, _At.MARKED
-            elif self._at is _At.CALL:
-                more, text = self._in_call(text)
-                parts += more
-            else:
-                parts += self._take(text[0])
-                text = text[1:]
+        at = 0
+        while at < len(text):
+            match self._at:
+                case _At.TEXT:
+                    more, at = self._in_text(text, at)
+                case _At.CALL:
+                    more, at = self._in_call(text, at)
+                case _At.HEAD:
+                    more, at = self._in_head(text, at)
+                case _At.ARGUMENTS:
+                    more, at = self._in_arguments(text, at)
+                case _:
+                    more, at = self._between(text, at)
+            parts += more
         return parts
 
     def end(self) -> list[Part]:
         """Returns the rest; a call that did not come as far as its arguments is text."""
         text = self._text.rest()
         if self._at in (_At.MARKED, _At.HEAD):
-            text = self._raw
+            text = "".join(self._raw) + self._head
         elif self._at is _At.CALL and not self._call.started:
-            text = self._raw + self._call.text
+            text = "".join(self._raw) + self._call.text
         return [Content(self._content.push(text) + self._content.rest())]
 
-    def _take(self, letter: str) -> list[Part]:
-        if self._at is _At.ARGUMENTS:
-            return self._in_arguments(letter)
-        if self._at is _At.HEAD or (self._at is _At.MARKED and not letter.isspace() and letter != "["):
-            self._at = _At.HEAD
-            return self._in_head(letter)
-        self._raw += letter
+    def _in_text(self, text: str, at: int) -> tuple[list[Part], int]:
+        before, at = self._text.push(text, at)
+        if self._text.found is not None:
+            self._text = TextUntil(CALLS)
+            self._raw, self._at = [CALLS], _At.MARKED
+        return [Content(self._content.push(before))], at
+
+    def _between(self, text: str, at: int) -> tuple[list[Part], int]:
+        """Reads what stands before a call: behind the mark, or in the list."""
+        begin = at
+        at = end_of(WHITE_SPACE if self._at is _At.MARKED else _BETWEEN, text, at)
+        self._raw.append(text[begin:at])
+        if at == len(text):
+            return [], at
+        letter = text[at]
+        if self._at is _At.MARKED and letter != "[":
+            self._at, self._head = _At.HEAD, ""
+            return [], at
+        if letter == "{":
+            self._at, self._call = _At.CALL, JsonCall(self._calls, self._tools)
+            return [], at
+        self._raw.append(letter)
         if letter == "[":
             self._at = _At.LIST
-        elif letter == "{":
-            return self._begin_call(letter)
         elif letter == "]":
-            self._raw, self._at = "", _At.TEXT
-        elif not (letter.isspace() or letter == ","):
-            return self._fail(self._raw)
-        return []
+            self._raw, self._at = [], _At.TEXT
+        else:
+            return self._fail("".join(self._raw)), at + 1
+        return [], at + 1
 
-    def _begin_call(self, letter: str) -> list[Part]:
-        self._raw, self._at = self._raw[:-1], _At.CALL
-        self._call = JsonCall(self._calls, self._tools)
-        return self._in_call(letter)[0]
-
-    def _in_call(self, text: str) -> tuple[list[Part], str]:
-        parts, text = self._call.push(text)
+    def _in_call(self, text: str, at: int) -> tuple[list[Part], int]:
+        parts, at = self._call.push(text, at)
         if self._call.started:
             self._content.drop()
-            self._raw = ""
+            self._raw = []
         if self._call.ended:
             self._at = _At.LIST
             self._calls += 1
         elif self._call.failed:
-            parts = self._fail(self._raw + self._call.text)
-        return parts, text
+            parts = self._fail("".join(self._raw) + self._call.text)
+        return parts, at
 
-    def _in_head(self, letter: str) -> list[Part]:
-        if letter != "{":
-            self._raw += letter
-            return self._fail(self._raw) if len(self._raw) > _LONGEST_HEAD else []
-        head = _HEAD.fullmatch(self._raw.removeprefix(CALLS))
+    def _in_head(self, text: str, at: int) -> tuple[list[Part], int]:
+        brace = text.find("{", at, at + _LONGEST_HEAD)
+        end = brace if brace >= 0 else min(len(text), at + _LONGEST_HEAD)
+        self._head += text[at:end]
+        if len(self._head) > _LONGEST_HEAD:
+            return self._fail("".join(self._raw) + self._head), end
+        if brace < 0:
+            return [], end
+        head = _HEAD.fullmatch(self._head)
         if head is None or head[1] not in self._tools:
-            return self._fail(self._raw + letter)
+            return self._fail("".join(self._raw) + self._head), end
         self._content.drop()
         self._value, self._at = JsonValue(), _At.ARGUMENTS
-        return [CallStart(self._calls, head[1]), *self._in_arguments(letter)]
+        return [CallStart(self._calls, head[1])], end
 
-    def _in_arguments(self, letter: str) -> list[Part]:
-        self._value.takes(letter)
+    def _in_arguments(self, text: str, at: int) -> tuple[list[Part], int]:
+        end = self._value.take(text, at)
         index = self._calls
         if self._value.ended:
             self._calls += 1
-            self._raw, self._at = "", _At.TEXT
-        return [CallArguments(index, letter)]
+            self._raw, self._at = [], _At.TEXT
+        return [CallArguments(index, text[at:end])], end
 
     def _fail(self, text: str) -> list[Part]:
-        self._raw, self._at = "", _At.TEXT
+        self._raw, self._at = [], _At.TEXT
         return [Content(self._content.push(text))]

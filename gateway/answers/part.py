@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Protocol
 
 
@@ -52,18 +53,12 @@ class AnswerParser(Protocol):
 
 def joined(parts: Iterable[Part]) -> list[Part]:
     """Returns parts with neighbours of one kind as one, and without empty texts."""
+    told = (part for part in parts if isinstance(part, CallStart) or part.text)
     found: list[Part] = []
-    for part in parts:
-        last = found[-1] if found else None
-        match last, part:
-            case _, Content("") | Reasoning("") | CallArguments(_, ""):
-                continue
-            case Content(before), Content(text):
-                found[-1] = Content(before + text)
-            case Reasoning(before), Reasoning(text):
-                found[-1] = Reasoning(before + text)
-            case CallArguments(index, before), CallArguments(same, text) if index == same:
-                found[-1] = CallArguments(index, before + text)
-            case _:
-                found.append(part)
+    for _, group in groupby(told, lambda part: (type(part), getattr(part, "index", None))):
+        first, *others = group
+        if isinstance(first, CallStart):
+            found += [first, *others]
+        else:
+            found.append(replace(first, text="".join(each.text for each in (first, *others))))  # type: ignore[union-attr]
     return found

@@ -26,8 +26,10 @@ class ReasoningParser:
         self._begin = begin
         self._begun = begun
         self._answer = answer
-        self._held: str | None = ""
-        """Text that may still be the first mark; None after that."""
+        self._space: list[str] = []
+        """White space before the first mark."""
+        self._mark: str | None = ""
+        """As much of the first mark as has come; None behind it, or where it cannot come any more."""
         self._reasoning: TextUntil | None = TextUntil(end)
         """The reasoning being read; None after it."""
         self._trimmed = TrimmedText()
@@ -37,13 +39,14 @@ class ReasoningParser:
     def push(self, text: str) -> list[Part]:
         """Returns the parts that became final."""
         parts: list[Part] = []
-        if self._held is not None:
-            text = self._begins(self._held + text)
-        if self._reasoning is not None and self._held is None:
-            reasoning, text = self._reasoning.push(text)
+        if self._mark is not None:
+            text = self._begins(self._mark, text)
+        if self._reasoning is not None and self._mark is None:
+            reasoning, at = self._reasoning.push(text)
             parts.append(Reasoning(self._trimmed.push(reasoning)))
             if self._reasoning.found is None:
                 return parts
+            text = text[at:]
             self._reasoning, self._starts = None, True
         if self._starts:
             text = text.lstrip()
@@ -52,21 +55,23 @@ class ReasoningParser:
 
     def end(self) -> list[Part]:
         """Returns the rest."""
-        if self._held is not None:
-            return [*self._answer.push(self._held), *self._answer.end()]
+        if self._mark is not None:
+            return [*self._answer.push("".join(self._space) + self._mark), *self._answer.end()]
         if self._reasoning is not None:
             return [Reasoning(self._trimmed.push(self._reasoning.rest()))]
         return self._answer.end()
 
-    def _begins(self, text: str) -> str:
+    def _begins(self, mark: str, text: str) -> str:
         """Decides whether the output begins with the mark; returns the text after it."""
-        bare = text.lstrip()
+        bare = mark + (text if mark else text.lstrip())
+        if not mark:
+            self._space.append(text[: len(text) - len(bare)])
         if bare != self._begin and self._begin.startswith(bare):
-            self._held = text
+            self._mark = bare
             return ""
-        self._held = None
+        self._mark = None
         if bare.startswith(self._begin):
             return bare.removeprefix(self._begin)
         if not self._begun:
             self._reasoning = None
-        return text
+        return "".join(self._space) + bare

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+WHITE_SPACE = re.compile(r"\s*")
+
+
+WHITE_SPACE = re.compile(r"\s*")
 
 
 class TextUntil:
@@ -11,22 +17,45 @@ class TextUntil:
     def __init__(self, *markers: str) -> None:
         """Starts before the text."""
         self._markers = markers
+        self._marker = re.compile("|".join(map(re.escape, markers)))
+        self._longest = max(map(len, markers))
         self._held = ""
+        """The end of the text so far, which is the start of a marker."""
         self.found: str | None = None
         """The marker that came."""
 
-    def push(self, text: str) -> tuple[str, str]:
-        """Returns the text that became final, and what follows the marker if it came."""
-        held = self._held + text
-        places = [(held.find(marker), marker) for marker in self._markers]
-        places = [(place, marker) for place, marker in places if place >= 0]
-        if places:
-            place, self.found = min(places)
-            self._held = ""
-            return held[:place], held[place + len(self.found) :]
-        keep = overlap(held, self._markers)
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep], ""
+    def push(self, text: str, at: int = 0) -> tuple[str, int]:
+        """Returns the text that became final, and the index behind the marker if it came, else behind `text`.
+
+        at: index in `text` from which it counts.
+        """
+        before = ""
+        if self._held:
+            # A marker that begins in what is held back ends here. A longer seam would cost time with each piece.
+            held, self._held = self._held, ""
+            seam = held + text[at : at + self._longest - 1]
+            match = self._marker.search(seam)
+            if match is not None and match.start() < len(held):
+                self.found = match[0]
+                return seam[: match.start()], at + match.end() - len(held)
+            if len(text) - at < self._longest:
+                keep = len(held) + len(text) - at - overlap(held + text[at:], self._markers)
+                whole = held + text[at:]
+                if keep < len(held):
+                    self._held = whole[keep:]
+                    return whole[:keep], len(text)
+            before = held
+        match = self._marker.search(text, at)
+        if match is not None:
+            self.found = match[0]
+            return before + text[at : match.start()], match.end()
+        end = len(text) - overlap(text[max(at, len(text) - self._longest) :], self._markers)
+        self._held = text[end:]
+        return before + text[at:end], len(text)
+
+    def hold(self, text: str) -> None:
+        """Puts a text before the next piece."""
+        self._held += text
 
     def rest(self) -> str:
         """Returns the text held back, at the end."""
@@ -40,27 +69,37 @@ class TrimmedText:
     def __init__(self, *, start: bool = False) -> None:
         """start: whether white space at the start of the text counts as well."""
         self._counts = start
-        self._held = ""
+        self._held: list[str] = []
 
     def push(self, text: str) -> str:
         """Returns the text that became final."""
-        text = self._held + text
-        if not self._counts:
-            text = text.lstrip()
         end = text.rstrip()
-        self._held = text[len(end) :]
-        self._counts = self._counts or bool(end)
-        return end
+        if not end:
+            if self._counts and text:
+                self._held.append(text)
+            return ""
+        found = "".join([*self._held, end]) if self._counts else end.lstrip()
+        self._held = [text[len(end) :]]
+        self._counts = True
+        return found
 
     def drop(self) -> None:
         """Forgets the white space held back, and that at the start of what follows."""
-        self._held = ""
+        self._held.clear()
         self._counts = False
 
     def rest(self) -> str:
         """Returns the white space held back, at the end."""
-        held, self._held = self._held, ""
+        held = "".join(self._held)
+        self._held.clear()
         return held
+
+
+def end_of(run: re.Pattern[str], text: str, at: int) -> int:
+    """Returns the index behind a run of letters, which may be empty. run: a pattern that matches the empty text."""
+    match = run.match(text, at)
+    assert match is not None
+    return match.end()
 
 
 def overlap(text: str, markers: Sequence[str]) -> int:

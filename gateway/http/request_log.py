@@ -65,6 +65,8 @@ class RequestLog:
                 path = getattr(scope.get("route"), "path", None) or _UNKNOWN  # unknown paths are unlimited
                 self._metrics.requests.labels(path, status).inc()
                 self._metrics.seconds.labels(path).observe(seconds)
-                # Probes ask several times a minute.
-                tell_it = log.debug if path in _PROBES and status < HTTPStatus.BAD_REQUEST else log.info
-                tell_it("request", method=scope["method"], path=path, status=status, seconds=round(seconds, 4))
+                told = {"method": scope["method"], "path": path, "status": status, "seconds": round(seconds, 4)}
+                if path in _PROBES and status < HTTPStatus.BAD_REQUEST:  # they ask several times a minute
+                    log.debug("request", **told)
+                else:
+                    log.info("request", **told)

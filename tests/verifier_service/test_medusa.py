@@ -105,13 +105,13 @@ async def test_only_those_that_asked_get_states(verifier: InProcessVerifier, lis
     seen: dict[str, list[bool]] = {"asks": [], "does-not": []}
 
     class Watching(ScriptedDrafter):
-        def _follow(self, verdict: Any) -> Any:
+        def _follow(self, verdict: Any, opening: Any) -> Any:
             name = "asks" if self.greeting.hello.capabilities else "does-not"
             seen[name].append(verdict.HasField("hidden_state"))
             if verdict.HasField("hidden_state"):
                 assert verdict.hidden_state.dtype == "float32"
                 assert len(verdict.hidden_state.values) == 4 * 32
-            return super()._follow(verdict)
+            return super()._follow(verdict, opening)
 
     for address, capabilities in (("asks:1", ["hidden-states"]), ("does-not:1", [])):
         drafter = Watching(greeting=hello(capabilities=capabilities))

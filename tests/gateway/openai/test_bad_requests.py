@@ -34,7 +34,7 @@ async def fails(http: httpx.AsyncClient, body: dict[str, Any], status: int = 400
         ({"prompt": [True]}, "invalid_value"),
         ({"max_tokens": "5"}, "invalid_type"),
         ({"max_tokens": 0}, "invalid_value"),
-        ({"max_tokens": -1}, "invalid_value"),
+        ({"max_tokens": -2}, "invalid_value"),
         ({"max_tokens": 1.5}, "invalid_type"),
         ({"temperature": "hot"}, "invalid_type"),
         ({"temperature": -1}, "invalid_value"),

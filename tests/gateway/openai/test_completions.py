@@ -46,8 +46,8 @@ async def test_a_seed_of_our_own_is_told_and_repeats(client: openai.AsyncOpenAI)
 
 
 async def test_a_negative_seed_counts_from_the_end(client: openai.AsyncOpenAI, fake: TellingVerifier) -> None:
-    await client.completions.create(model="fake", prompt=PROMPT, max_tokens=1, seed=-1, n=2)
-    assert sorted(request.sampling.seed for request in fake.requests) == [0, 2**64 - 1]
+    await client.completions.create(model="fake", prompt=PROMPT, max_tokens=1, seed=-2, n=2)
+    assert sorted(request.sampling.seed for request in fake.requests) == [2**64 - 2, 2**64 - 1]
 
 
 @pytest.mark.parametrize(

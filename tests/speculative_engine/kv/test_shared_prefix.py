@@ -112,8 +112,10 @@ def test_no_token_depends_on_it(drafter: str, sampling: SamplingParams) -> None:
 def test_no_token_depends_on_it_where_slots_are_scarce(slots: int, drafter: str) -> None:
     """Prefixes are evicted all the time, and sequences are preempted."""
     engine = engine_of(slots, drafter, max_tree_nodes=8)
+    preempts = (slots, drafter) == (130, "none")
+    count = COUNT + 6 if preempts else COUNT
     samplings = [GREEDY if index % 2 else SAMPLED for index in range(len(PROMPTS))]
-    specs = [spec_of(index, prompt, samplings[index]) for index, prompt in enumerate(PROMPTS)]
+    specs = [spec_of(index, prompt, samplings[index], count) for index, prompt in enumerate(PROMPTS)]
     for _ in range(2):
         expected = {spec.sequence_id: plain(spec) for spec in specs}
         assert generate(engine, specs).tokens == expected
@@ -121,7 +123,7 @@ def test_no_token_depends_on_it_where_slots_are_scarce(slots: int, drafter: str)
         specs.reverse()
     cache = engine.prefix_cache
     assert cache is not None and cache.evicted_tokens > 0 and cache.hit_tokens > 0
-    if (slots, drafter) == (130, "none"):
+    if preempts:
         assert engine.preemptions > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -9,7 +10,7 @@ from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire.cli.bench.method import PLAIN, PLAIN_NAME, PREDICTION, Method, MethodName, parse_method
 from draftwire.cli.failure import Failure
-from draftwire.errors import DraftwireError
+from draftwire.errors import DrafterNotFoundError, DraftwireError
 
 
 @asynccontextmanager
@@ -42,15 +43,16 @@ async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) ->
         for method in wanted:
             for part in method.parts:
                 if part != PREDICTION and part not in pool:
+                    attached.append(part)  # before the answer, which a signal may cut off
                     try:
                         pool[part] = await client.drafters.attach(part)
                     except DraftwireError as error:
                         raise Failure(f"--method {method.text}: {error}") from error
-                    attached.append(part)
         yield [PLAIN, *(_method(method, pool) for method in wanted)]
     finally:
         for name in attached:
-            await client.drafters.detach(name)
+            with contextlib.suppress(DrafterNotFoundError):
+                await client.drafters.detach(name)
 
 
 def _check(method: MethodName, pool: dict[str, Drafter], address: str, predicted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -9,7 +10,7 @@ from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.speculation import Planning, Speculation
 from draftwire.cli.failure import Failure
-from draftwire.errors import DraftwireError
+from draftwire.errors import DrafterNotFoundError, DraftwireError
 
 DEFAULT = ("local:ngram", "local:suffix")
 """Drafters that are attached for the check if none is."""
@@ -53,12 +54,13 @@ async def drafters(client: AsyncClient, wanted: Sequence[str]) -> AsyncIterator[
     try:
         for name in names:
             if name not in pool:
+                attached.append(name)  # before the answer, which a signal may cut off
                 try:
                     pool[name] = await client.drafters.attach(name)
                 except DraftwireError as error:
                     raise Failure(f"--drafter {name}: {error}") from error
-                attached.append(name)
         yield [pool[name] for name in names]
     finally:
         for name in attached:
-            await client.drafters.detach(name)
+            with contextlib.suppress(DrafterNotFoundError):
+                await client.drafters.detach(name)

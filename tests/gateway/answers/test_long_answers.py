@@ -1,0 +1,102 @@
+"""Long answers: the same parts however they are cut, in time that grows with their length alone."""
+
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from draftwire import ChatFormat
+from gateway.answers.parsers import answer_parser
+from gateway.answers.part import Part, joined
+
+TOOLS = {"weather", "clock"}
+FORMATS = [
+    ChatFormat("hermes", "<think>", "</think>"),
+    ChatFormat("llama"),
+    ChatFormat("mistral"),
+    ChatFormat("mistral_args"),
+    ChatFormat("harmony"),
+    ChatFormat(None, "<think>", "</think>", reasoning_open=True),
+]
+PIECES = [
+    "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "<think>", "</think>", "<|channel|>",
+    "<|message|>", "<|end|>", "<|start|>", "<|call|>", "analysis", " to=functions.weather", "weather", "clock", "rm",
+    '{"name": "weather", "arguments": {"city": "Ro}me\\""}}', '{"name": "clock"}', '"arguments"', '"parameters": ',
+    "{", "}", "[", "]", '"', "\\", ",", ":", ";", " ", "\n", "  \t", "<", "|", "text", "null", "1",
+]  # fmt: skip
+ANSWERS = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
+
+
+def parse(chat_format: ChatFormat, pieces: list[str]) -> list[Part]:
+    parser = answer_parser(chat_format, TOOLS, reasoning=True)
+    return joined([part for piece in pieces for part in parser.push(piece)] + parser.end())
+
+
+@pytest.mark.parametrize("chat_format", FORMATS, ids=lambda each: each.tool_calls or "reasoning")
+@given(answer=ANSWERS, cuts=st.lists(st.integers(0, 400), max_size=8))
+@example(answer='[TOOL_CALLS] [{"name": "clock"}, ]x', cuts=[])
+@example(answer='<tool_call>{"name": "clock"} <tool_call>{"name": "clock"}', cuts=[29])
+def test_an_answer_is_the_same_however_it_is_cut(chat_format: ChatFormat, answer: str, cuts: list[int]) -> None:
+    whole = parse(chat_format, [answer])
+    assert parse(chat_format, list(answer)) == whole
+    ends = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]
+    assert parse(chat_format, [answer[a:b] for a, b in pairwise(ends)]) == whole
+
+
+def lines_run(work: Callable[[], Any]) -> int:
+    """Counts the lines of the parsers that some work runs."""
+    count = 0
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        if "gateway/answers" not in frame.f_code.co_filename:
+            return None
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+LONG = {
+    "white space": ("", " " * 20, ""),
+    "white space behind a mark": ("<tool_call>", "\n" * 20, ""),
+    "an argument": ('<tool_call>{"name": "weather", "arguments": {"a": "', "letters of it " * 2, '"}}</tool_call>'),
+    "escapes": ('[TOOL_CALLS]weather[ARGS]{"a": "', '\\"' * 10, '"}'),
+    "brackets": ('{"name": "weather", "parameters": {"a": ', "[1, " * 5, ""),
+    "reasoning": ("<think>", "hm <thin " * 3, "</think>"),
+    "messages": ("", "<|channel|>final<|message|>x<|end|>", ""),
+}
+
+
+@pytest.mark.parametrize("chat_format", FORMATS, ids=lambda each: each.tool_calls or "reasoning")
+@pytest.mark.parametrize("case", LONG)
+def test_the_work_grows_with_the_length(chat_format: ChatFormat, case: str) -> None:
+    """In lines of code, whole and in pieces: twice the text takes about twice as many."""
+    begin, repeated, end = LONG[case]
+
+    def pieces(count: int) -> list[str]:
+        return [begin, *[repeated] * count, end]
+
+    for cut in (pieces, lambda count: ["".join(pieces(count))]):
+        short, long = (lines_run(lambda each=each: parse(chat_format, each)) for each in (cut(40), cut(80)))
+        assert long < 2.3 * short + 100
+
+
+@pytest.mark.parametrize("chat_format", FORMATS, ids=lambda each: each.tool_calls or "reasoning")
+def test_what_is_held_back_is_copied_once(chat_format: ChatFormat) -> None:
+    """Half a million pieces of white space, of which each parser must decide what they belong to."""
+    parser = answer_parser(chat_format, TOOLS, reasoning=True)
+    for _ in range(200_000):
+        parser.push("  ")
+    parts = joined([*parser.push("x"), *parser.end()])
+    assert sum(len(part.text) for part in parts if not hasattr(part, "name")) in (1, 400_001)
