@@ -10,7 +10,7 @@
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
 PYTEST_ARGS ?=
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -63,7 +63,7 @@ $(VERSION): $(HATCHLING) $(GIT_LOG)
 demo: $(READY) $(VERSION) ## Start a verifier and drafters on this machine and watch them work
 	@$(BIN)/draftwire demo
 
-test: $(TEST_READY) ## Run the tests of the default tier, 10 to 11 minutes (PYTEST_ARGS="-k tree" for some of them)
+test: $(TEST_READY) ## Run the tests of the default tier, 10 minutes (PYTEST_ARGS="-k tree" for some of them)
 	@$(PYTEST) --tier default $(PYTEST_ARGS)
 
 test-quick: $(TEST_READY) ## Run the tests that take least and start no process, 2 minutes
@@ -72,7 +72,7 @@ test-quick: $(TEST_READY) ## Run the tests that take least and start no process,
 test-slow: $(TEST_READY) ## Run the slow tests (PYTEST_ARGS="FILE ..." for those of some files)
 	@$(PYTEST) --tier slow $(PYTEST_ARGS)
 
-test-all: $(TEST_READY) ## Run all tests
+test-all: $(TEST_READY) ## Run all tests, 45 minutes
 	@$(PYTEST) --tier all $(PYTEST_ARGS)
 
 durations: $(TEST_READY) ## Run all tests and record what each file takes (tests/durations.json)
