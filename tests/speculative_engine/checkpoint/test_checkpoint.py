@@ -115,8 +115,8 @@ def test_without_leave_a_hub_id_is_refused() -> None:
         Checkpoint.find("lab/draft/a.gguf", hub=False)
 
 
-@pytest.mark.parametrize("source", ["lab/draft", "hf://lab/draft"])
-def test_a_model_of_the_hub_is_fetched_whole_and_kept(source: str, repositories: Path, home: Path) -> None:
+def test_a_model_of_the_hub_is_fetched_whole_and_kept(repositories: Path, home: Path) -> None:
+    source = "lab/draft"
     with serving_hub(repositories) as hub:
         found = find(source, home, HF_ENDPOINT=hub.url)
     assert found.returncode == 0, found.stderr
@@ -190,10 +190,8 @@ def fetched_files(hub: HubServer) -> set[str]:
     return {request.split("/resolve/main/")[1] for request in hub.requests if request.startswith("GET /lab/")}
 
 
-@pytest.mark.parametrize("source", ["lab/blocks/a-Q8_0.gguf", "hf://lab/blocks/a-Q8_0.gguf"])
-def test_only_the_gguf_file_that_is_named_is_fetched(
-    source: str, repositories: Path, gguf_repository: Path, home: Path
-) -> None:
+def test_only_the_gguf_file_that_is_named_is_fetched(repositories: Path, gguf_repository: Path, home: Path) -> None:
+    source = "hf://lab/blocks/a-Q8_0.gguf"
     with serving_hub(repositories) as hub:
         found = find(source, home, HF_ENDPOINT=hub.url)
     assert found.returncode == 0, found.stderr
