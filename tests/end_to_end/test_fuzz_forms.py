@@ -50,8 +50,7 @@ class TestManyForms:
         assert findings.bystander_requests
 
     def test_a_form_ends_neither_of_two_verifiers(self, services: Services) -> None:
-        services = [services.verifier(), services.verifier()]
-        addresses = [each.address for each in services]
+        addresses = [each.address for each in (services.verifier(), services.verifier())]
         gateway = services.gateway("--verifier", ",".join(addresses))
         try:
             with Client(addresses, timeout=LONG_PATIENCE) as client:
