@@ -72,7 +72,7 @@ test-quick: $(TEST_READY) ## Run the tests that take least and start no process,
 test-slow: $(TEST_READY) ## Run the slow tests (PYTEST_ARGS="FILE ..." for those of some files)
 	@$(PYTEST) --tier slow $(PYTEST_ARGS)
 
-test-all: $(TEST_READY) ## Run all tests, 45 minutes
+test-all: $(TEST_READY) ## Run all tests, 50 minutes
 	@$(PYTEST) --tier all $(PYTEST_ARGS)
 
 durations: $(TEST_READY) ## Run all tests and record what each file takes (tests/durations.json)

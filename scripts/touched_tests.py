@@ -53,7 +53,7 @@ STARTED = {
     "in_process_verifier": "tests.harness.services.in_process_verifier",
     "in_process_drafter": "tests.harness.services.in_process_drafter",
 }
-"""What the methods of the fixtures named `services` start."""
+"""Modules that the methods of the `services` fixtures start."""
 UNRECORDED_SECONDS = 60.0
 """Processor time assumed for a file that has not been recorded yet."""
 _SLOW = re.compile(r"^(pytestmark = (\[\s*)?|@)pytest\.mark\.slow\b", re.MULTILINE)

@@ -110,7 +110,7 @@ class JsonCall:
         self._raw: list[str] = []
         """Text of the key or the value being read, unless it is passed on."""
         self._streams = False
-        """Whether the value being read are arguments that are passed on as they come."""
+        """Whether the value being read is an object of arguments, which is passed on as it comes."""
         self._name: str | None = None
         self._arguments: list[str] = []
         """Arguments that cannot be passed on yet, since the name is not known or they are a string."""

@@ -89,6 +89,6 @@ class LlamaParser:
         return parts, at
 
     def _before(self) -> str:
-        """What came before a call, without what stands between calls."""
+        """Returns the text held back before a call, without separators of calls."""
         held = "".join(self._held)
         return held[end_of(_BETWEEN, held, 0) :] if self._calls else held

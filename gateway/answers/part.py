@@ -53,12 +53,14 @@ class AnswerParser(Protocol):
 
 def joined(parts: Iterable[Part]) -> list[Part]:
     """Returns parts with neighbours of one kind as one, and without empty texts."""
-    told = (part for part in parts if isinstance(part, CallStart) or part.text)
     found: list[Part] = []
-    for _, group in groupby(told, lambda part: (type(part), getattr(part, "index", None))):
-        first, *others = group
-        if isinstance(first, CallStart):
-            found += [first, *others]
-        else:
-            found.append(replace(first, text="".join(each.text for each in (first, *others))))  # type: ignore[union-attr]
+    for _, group in groupby(parts, lambda part: (type(part), getattr(part, "index", None))):
+        texts: list[str] = []
+        for part in group:
+            if isinstance(part, CallStart):
+                found.append(part)
+            else:
+                texts.append(part.text)
+        if (text := "".join(texts)) and not isinstance(part, CallStart):
+            found.append(replace(part, text=text))
     return found

@@ -8,9 +8,6 @@ from collections.abc import Sequence
 WHITE_SPACE = re.compile(r"\s*")
 
 
-WHITE_SPACE = re.compile(r"\s*")
-
-
 class TextUntil:
     """Passes a text on until one of several markers comes, holding back what may still be the start of one."""
 
@@ -20,7 +17,7 @@ class TextUntil:
         self._marker = re.compile("|".join(map(re.escape, markers)))
         self._longest = max(map(len, markers))
         self._held = ""
-        """The end of the text so far, which is the start of a marker."""
+        """The end of the text so far, which may be the start of a marker."""
         self.found: str | None = None
         """The marker that came."""
 
@@ -31,19 +28,18 @@ class TextUntil:
         """
         before = ""
         if self._held:
-            # A marker that begins in what is held back ends here. A longer seam would cost time with each piece.
+            # Any marker that begins in what is held back ends in the seam; more text would be copied with each piece.
             held, self._held = self._held, ""
             seam = held + text[at : at + self._longest - 1]
             match = self._marker.search(seam)
             if match is not None and match.start() < len(held):
                 self.found = match[0]
                 return seam[: match.start()], at + match.end() - len(held)
-            if len(text) - at < self._longest:
-                keep = len(held) + len(text) - at - overlap(held + text[at:], self._markers)
-                whole = held + text[at:]
-                if keep < len(held):
-                    self._held = whole[keep:]
-                    return whole[:keep], len(text)
+            if len(seam) == len(held) + len(text) - at:  # all there is, so that a marker may still be incomplete
+                end = len(seam) - overlap(seam, self._markers)
+                if end < len(held):
+                    self._held = seam[end:]
+                    return seam[:end], len(text)
             before = held
         match = self._marker.search(text, at)
         if match is not None:

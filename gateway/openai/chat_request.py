@@ -13,7 +13,7 @@ from gateway.http.errors import GatewayError
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
-from gateway.openai.whole_numbers import TokenLimit, Whole
+from gateway.openai.whole_numbers import TokenLimit, Whole, limit_of
 
 
 class ChatRequest(GenerationRequest):
@@ -45,8 +45,8 @@ class ChatRequest(GenerationRequest):
 
     @property
     def most_tokens(self) -> int | None:
-        """Most tokens to generate; None and -1 continue to the end of the context."""
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        """Most tokens to generate; None continues to the end of the context."""
+        return limit_of(self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens)
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for those contract fields that have several names."""
@@ -64,9 +64,6 @@ class ChatRequest(GenerationRequest):
         super().check()
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
             raise GatewayError("max_tokens: differs from max_completion_tokens", param="max_tokens")
-        for name in ("max_tokens", "max_completion_tokens"):
-            if getattr(self, name) == 0:
-                raise GatewayError(f"{name}: must be at least 1", param=name, code="invalid_value")
         if self.top_logprobs is not None and not self.logprobs:
             raise GatewayError("top_logprobs: requires logprobs", param="top_logprobs")
         if self.modalities is not None and self.modalities != ["text"]:

@@ -11,7 +11,7 @@ from gateway.http.errors import GatewayError
 from gateway.http.field_names import FieldNames
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.speculation_options import TokenId, one_of
-from gateway.openai.whole_numbers import TokenLimit, Whole
+from gateway.openai.whole_numbers import LimitOrNone, Whole, limit_of
 
 _DEFAULT_TOKENS = 16
 """OpenAI's default."""
@@ -20,7 +20,7 @@ _DEFAULT_TOKENS = 16
 class CompletionRequest(GenerationRequest):
     """A request for completions."""
 
-    max_tokens: TokenLimit | None = None
+    max_tokens: LimitOrNone | None = None
     """Most tokens to generate; -1 stands for the end of the context. 0 requires `echo`, and serves to get the prompt's
     log-probabilities."""
     prompt: Annotated[
@@ -55,9 +55,9 @@ class CompletionRequest(GenerationRequest):
         return self.max_tokens == 0
 
     @property
-    def most_tokens(self) -> int:
-        """Most tokens to generate at the verifier: at least one, or -1 for the end of the context."""
-        return _DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens or 1
+    def most_tokens(self) -> int | None:
+        """Most tokens to generate at the verifier, at least one; None continues to the end of the context."""
+        return _DEFAULT_TOKENS if self.max_tokens is None else limit_of(self.max_tokens or 1)
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields, including those of all requests."""

@@ -13,7 +13,7 @@ from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 from gateway.openai.output_form import FormFields
 from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, TokenId, one_of, text_of
-from gateway.openai.whole_numbers import UNLIMITED, Count, TokenLimit, Whole
+from gateway.openai.whole_numbers import Count, TokenLimit, Whole
 
 _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128
@@ -197,10 +197,7 @@ class GenerationRequest(FormFields):
 
 
 def bounded(max_tokens: int | None, most: int) -> int | None:
-    """Returns the smaller limit; None is the end of the context. max_tokens: -1 is that end as well. most: 0 sets no
-    limit."""
-    if max_tokens == UNLIMITED:
-        max_tokens = None
+    """Returns the smaller limit; a max_tokens of None means the end of the context, a most of 0 sets no limit."""
     if not most:
         return max_tokens
     return most if max_tokens is None else min(max_tokens, most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 _UINT32_END = 1 << 32
 UNLIMITED = -1
@@ -19,5 +19,20 @@ Whole = BeforeValidator(_whole, json_schema_input_type=int)
 """Reads a float without a fraction as an integer."""
 Count = Annotated[int, Field(ge=0, lt=_UINT32_END), Whole]
 PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END), Whole]
-TokenLimit = Annotated[int, Field(ge=UNLIMITED, lt=_UINT32_END), Whole]
-"""Most tokens to generate; -1 stands for the end of the context."""
+LimitOrNone = Annotated[int, Field(ge=UNLIMITED, lt=_UINT32_END), Whole]
+"""Most tokens to generate, or none; -1 stands for the end of the context."""
+
+
+def _some(limit: int) -> int:
+    if not limit:
+        raise ValueError("must be at least 1, or -1 for the end of the context")
+    return limit
+
+
+TokenLimit = Annotated[LimitOrNone, AfterValidator(_some)]
+"""Most tokens to generate, at least one; -1 stands for the end of the context."""
+
+
+def limit_of(limit: int | None) -> int | None:
+    """Returns a limit of tokens with None for the end of the context."""
+    return None if limit == UNLIMITED else limit

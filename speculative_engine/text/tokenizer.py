@@ -110,13 +110,15 @@ class Tokenizer:
         self._tokenizer.chat_template = template
         self.__dict__.pop("chat_format", None)
         asked = {"role": "user", "content": "Hi"}
-        try:
-            self.render_chat([asked])
-        except ChatTemplateError as error:
+        refusal: ChatTemplateError | None = None
+        for messages in ([asked], [{"role": "system", "content": "Be kind."}, asked]):  # some insist on the latter
             try:
-                self.render_chat([{"role": "system", "content": "Be kind."}, asked])  # which some templates insist on
-            except ChatTemplateError:
-                raise ModelLoadError(f"chat template {file}: does not render a user's message: {error}") from error
+                self.render_chat(messages)
+            except ChatTemplateError as error:
+                refusal = refusal or error
+            else:
+                return
+        raise ModelLoadError(f"chat template {file}: does not render a user's message: {refusal}") from refusal
 
     @property
     def has_chat_template(self) -> bool:

@@ -39,17 +39,17 @@ def chat_bytes(chat: pb.ChatMessages) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def template_messages(chat: pb.ChatMessages, *, whole: bool = False) -> list[dict[str, Any]]:
+def template_messages(chat: pb.ChatMessages, *, as_objects: bool = False) -> list[dict[str, Any]]:
     """Returns the messages as templates read them: keys that a message lacks are absent.
 
-    A call's arguments are an object, where their text is one; other text, as a model that was cut off writes it, stays
-    text. whole: for templates that read objects alone, which get ``{"arguments": TEXT}``.
+    A call's arguments are an object where their text is one. Other text, as a model that was cut off writes it, stays
+    text. as_objects: gives ``{"arguments": TEXT}`` in its place, for templates that read objects alone.
     """
-    return [_message(message, whole=whole) for message in chat.messages]
+    return [_message(message, as_objects=as_objects) for message in chat.messages]
 
 
 def has_broken_calls(chat: pb.ChatMessages) -> bool:
-    """Whether a call's arguments are no JSON object."""
+    """Whether the arguments of any call are not a JSON object."""
     return any(isinstance(_arguments(call.arguments), str) for each in chat.messages for call in each.tool_calls)
 
 
@@ -71,7 +71,7 @@ def chat_format_message(chat_format: ChatFormat) -> pb.ChatFormat:
     )
 
 
-def _message(message: pb.ChatMessage, *, whole: bool) -> dict[str, Any]:
+def _message(message: pb.ChatMessage, *, as_objects: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.HasField("name"):
         found["name"] = message.name
@@ -87,7 +87,7 @@ def _message(message: pb.ChatMessage, *, whole: bool) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": call.name,
-                    "arguments": _arguments(call.arguments, whole=whole),
+                    "arguments": _arguments(call.arguments, as_object=as_objects),
                 },
             }
             for call in message.tool_calls
@@ -95,7 +95,7 @@ def _message(message: pb.ChatMessage, *, whole: bool) -> dict[str, Any]:
     return found
 
 
-def _arguments(text: str, *, whole: bool = False) -> dict[str, Any] | str:
+def _arguments(text: str, *, as_object: bool = False) -> dict[str, Any] | str:
     try:
         found = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
@@ -104,7 +104,7 @@ def _arguments(text: str, *, whole: bool = False) -> dict[str, Any] | str:
         return found
     if found is None:
         return {}
-    return {"arguments": text} if whole else text
+    return {"arguments": text} if as_object else text
 
 
 def _tool(field: str, tool: pb.ChatTool) -> dict[str, Any]:

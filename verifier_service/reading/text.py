@@ -72,18 +72,21 @@ class TextReader:
     def rendered(self, chat: ChatMessages) -> str:
         """Renders a conversation with the target's chat template, special tokens included. Runs in a thread, after
         `check_chat`. Raises ServiceError."""
-        tools = template_tools(chat)
         try:
-            try:
-                text = self._tokenizer.render_chat(template_messages(chat), tools)
-            except ChatTemplateError:
-                if not has_broken_calls(chat):
-                    raise
-                text = self._tokenizer.render_chat(template_messages(chat, whole=True), tools)
+            text = self._render(chat)
         except ChatTemplateError as error:
             raise invalid_field("messages", str(error)) from error
         self.check_text("messages", text, becomes="has, once rendered by the chat template,")
         return text
+
+    def _render(self, chat: ChatMessages) -> str:
+        tools = template_tools(chat)
+        try:
+            return self._tokenizer.render_chat(template_messages(chat), tools)
+        except ChatTemplateError:
+            if not has_broken_calls(chat):
+                raise
+            return self._tokenizer.render_chat(template_messages(chat, as_objects=True), tools)
 
     async def read_text(self, field: str, text: str, peer: str, *, add_special_tokens: bool = True) -> list[int]:
         """Tokenizes a peer's text. Raises ServiceError."""

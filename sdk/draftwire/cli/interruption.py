@@ -5,10 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from draftwire._async.client import AsyncClient
+from draftwire._types.drafter import Drafter
+from draftwire.cli.failure import Failure
+from draftwire.errors import DrafterNotFoundError, DraftwireError
+
 T = TypeVar("T")
+
+Attach = Callable[[str, str], Awaitable[Drafter]]
+"""The type of ``attach(address, option)``, which attaches a drafter; a `Failure` names the option."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -25,7 +34,30 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await main
 
+    before = signal.getsignal(signal.SIGTERM)
     try:
         return asyncio.run(interruptible())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGTERM, before)  # the loop leaves the default one
+
+
+@asynccontextmanager
+async def attaching(client: AsyncClient) -> AsyncIterator[Attach]:
+    """Yields a function that attaches drafters, which are detached at the end of the block."""
+    attached: list[str] = []
+
+    async def attach(address: str, option: str) -> Drafter:
+        attached.append(address)  # before the answer, which a signal may cut off
+        try:
+            return await client.drafters.attach(address)
+        except DraftwireError as error:
+            raise Failure(f"{option}: {error}") from error
+
+    try:
+        yield attach
+    finally:
+        for name in attached:
+            with contextlib.suppress(DrafterNotFoundError):
+                await client.drafters.detach(name)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint of plain weights has each tensor of its model, and no others.
+"""Checks that a checkpoint has every tensor of its model, and no others.
 
 transformers fills what is missing with random numbers and leaves out what it does not know. Either way the model would
 compute something else than the checkpoint's authors meant.
@@ -7,7 +7,7 @@ compute something else than the checkpoint's authors meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -30,7 +30,7 @@ def check_complete(source: str, config: PretrainedConfig, told: dict[str, Any], 
     weights that are meant to be skipped.
     """
     missing = [name for name in told["missing_keys"] if not _COMPUTED.search(name)]
-    left_over = [] if in_part else [name for name in told["unexpected_keys"] if not _is_harmless(name, config)]
+    left_over = [] if in_part else [name for name in told["unexpected_keys"] if not needs_no_place(name, config)]
     if not missing and not left_over:
         return
     parts = [f"lacks {_named(missing)}"] if missing else []
@@ -47,11 +47,12 @@ def _named(names: Collection[str]) -> str:
 
 def _in_order(name: str) -> list[tuple[int, str]]:
     """Orders names by their numbers."""
-    parts: Iterable[str] = re.split(r"(\d+)", name)
+    parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
-def _is_harmless(name: str, config: PretrainedConfig) -> bool:
+def needs_no_place(name: str, config: PretrainedConfig) -> bool:
+    """Whether a tensor without a place in the model changes no output: one that is computed, or that drafts."""
     if _COMPUTED.search(name) or _DRAFTING.search(name):
         return True
     layer = _LAYER.search(name)

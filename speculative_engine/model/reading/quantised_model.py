@@ -20,9 +20,8 @@ from speculative_engine.model.linear.float8_weight import Float8Weight
 from speculative_engine.model.linear.group_weight import GroupWeight
 from speculative_engine.model.linear.linear_weight import StoredLinear
 from speculative_engine.model.linear.mxfp4_weight import Mxfp4Weight
+from speculative_engine.model.reading.completeness import needs_no_place
 
-_COMPUTED = (r"rotary_emb\.inv_freq$",)
-"""Patterns of tensors in old checkpoints that are computed, not read."""
 _GENERATION = "generation_config.json"
 _CONFIGS = ("quantization_config", "compression_config")
 _MIXTRAL = "MixtralExperts"
@@ -63,9 +62,10 @@ def quantised_model(
     read = _ReadTensors(files, form, model, dtype)
     read.fill()
     _compute_buffers(model)
-    known = [*_COMPUTED, *(model._keys_to_ignore_on_load_unexpected or ())]
+    ignored = model._keys_to_ignore_on_load_unexpected or ()
     for name in sorted(files.unread):
-        if not any(re.search(pattern, name) for pattern in known) and not (layers and _is_beyond(name, layers)):
+        known = needs_no_place(name, config) or any(re.search(pattern, name) for pattern in ignored)
+        if not known and not (layers and _is_beyond(name, layers)):
             # A tensor that nobody uses would mean that the model computes something else.
             raise files.refusal(name, f"is not known for {type(model).__name__}")
     return model

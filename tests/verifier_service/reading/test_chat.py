@@ -49,8 +49,8 @@ def test_arguments_that_are_no_object_stay_text(arguments: str) -> None:
     chat.messages[1].tool_calls[0].arguments = arguments
     assert has_broken_calls(chat)
     assert template_messages(chat)[1]["tool_calls"][0]["function"]["arguments"] == arguments
-    whole = template_messages(chat, whole=True)
-    assert whole[1]["tool_calls"][0]["function"]["arguments"] == {"arguments": arguments}
+    objects = template_messages(chat, as_objects=True)
+    assert objects[1]["tool_calls"][0]["function"]["arguments"] == {"arguments": arguments}
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "null", "{}"])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire.cli.bench.method import PLAIN, PLAIN_NAME, PREDICTION, Method, MethodName, parse_method
-from draftwire.cli.failure import Failure
-from draftwire.errors import DrafterNotFoundError, DraftwireError
+from draftwire.cli.interruption import attaching
 
 
 @asynccontextmanager
@@ -38,21 +36,12 @@ async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) ->
         raise ValueError(f"--method: no drafter is attached at {client.address}; name one, such as local:ngram")
     for method in wanted:
         _check(method, pool, client.address, predicted)
-    attached: list[str] = []
-    try:
+    async with attaching(client) as attach:
         for method in wanted:
             for part in method.parts:
                 if part != PREDICTION and part not in pool:
-                    attached.append(part)  # before the answer, which a signal may cut off
-                    try:
-                        pool[part] = await client.drafters.attach(part)
-                    except DraftwireError as error:
-                        raise Failure(f"--method {method.text}: {error}") from error
+                    pool[part] = await attach(part, f"--method {method.text}")
         yield [PLAIN, *(_method(method, pool) for method in wanted)]
-    finally:
-        for name in attached:
-            with contextlib.suppress(DrafterNotFoundError):
-                await client.drafters.detach(name)
 
 
 def _check(method: MethodName, pool: dict[str, Drafter], address: str, predicted: bool) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from draftwire._async.client import AsyncClient
 from draftwire._types.drafter import Drafter
 from draftwire._types.speculation import Planning, Speculation
-from draftwire.cli.failure import Failure
-from draftwire.errors import DrafterNotFoundError, DraftwireError
+from draftwire.cli.interruption import attaching
 
 DEFAULT = ("local:ngram", "local:suffix")
 """Drafters that are attached for the check if none is."""
@@ -50,17 +48,8 @@ async def drafters(client: AsyncClient, wanted: Sequence[str]) -> AsyncIterator[
                 f"--drafter {name}: no drafter of this name is attached at {client.address}, only "
                 f"{', '.join(pool) or 'none'}; an address, such as local:suffix, is attached for the check"
             )
-    attached: list[str] = []
-    try:
+    async with attaching(client) as attach:
         for name in names:
             if name not in pool:
-                attached.append(name)  # before the answer, which a signal may cut off
-                try:
-                    pool[name] = await client.drafters.attach(name)
-                except DraftwireError as error:
-                    raise Failure(f"--drafter {name}: {error}") from error
+                pool[name] = await attach(name, f"--drafter {name}")
         yield [pool[name] for name in names]
-    finally:
-        for name in attached:
-            with contextlib.suppress(DrafterNotFoundError):
-                await client.drafters.detach(name)
