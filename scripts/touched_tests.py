@@ -2,8 +2,8 @@
 
     python -m scripts.touched_tests [--since COMMIT] [--minutes 12]
 
-Prints the files, nearest to the change first, as long as their recorded processor time (`tests/durations.json`) fits,
-and on stderr the ones left out. A test file is touched if it imports a changed module, directly or through others,
+Prints the files nearest to the change, as many as fit by their recorded processor time (`tests/durations.json`), and on
+stderr the ones left out. A test file is touched if it imports a changed module, directly or through others,
 starts it as a process, or names a changed file that is no module. Without COMMIT the change is what came after the last
 run of all tests, `tests/last_full_run.txt`; in a clone that lacks that commit every file is touched.
 """
@@ -70,7 +70,8 @@ def main() -> None:
     changed = changed_files(chosen.since or LAST_FULL_RUN.read_text().strip())
     near = distances(changed, slow) if changed is not None else dict.fromkeys(slow, 0)
     fitting, left_out = fit(near, _recorded(), chosen.minutes * 60)
-    for file in fitting:
+    # pytest 9.1 loses the fixtures of a folder's conftest if many files of other folders stand between its own.
+    for file in sorted(fitting):
         print(file)
     for file in left_out:
         print(f"left out, for lack of time: {file}", file=sys.stderr)
