@@ -24,6 +24,7 @@ from gateway.http.api_keys import ApiKeys, KeyCheck
 from gateway.http.disconnect import ClientLeft
 from gateway.http.errors import GatewayError, from_draftwire, from_validation
 from gateway.http.host_check import HostCheck, allowed_hosts
+from gateway.http.json_body import BodyReader
 from gateway.http.origin_check import OriginCheck
 from gateway.http.request_body import BodyLimit
 from gateway.http.request_log import RequestLog
@@ -63,7 +64,11 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
             app.state.gateway = State(settings, client, served, Responder(client, settings, metrics), metrics)
             if settings.console:
                 app.router.routes.extend(console_routes(client))
-            yield
+            app.state.bodies = BodyReader(settings.max_body_elements)
+            try:
+                yield
+            finally:
+                app.state.bodies.close()
 
     app = FastAPI(
         title="draftwire gateway",

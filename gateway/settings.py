@@ -105,6 +105,8 @@ class GatewaySettings(ProcessSettings):
     """File with further keys, one per line; lines that begin with # are ignored."""
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024)
     """Largest body of a request, in bytes."""
+    max_body_elements: int = Field(default=131_072, ge=1024, le=1 << 24)
+    """Most values in the arrays and objects of a body, token ids included; an eighth may be arrays and objects."""
     body_seconds: float = Field(default=60.0, gt=0)
     """Time in which a request's body must arrive, in seconds."""
     max_connections: int = Field(default=1024, ge=1)

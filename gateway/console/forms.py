@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import Request
 
 from gateway.console.api_errors import ApiError
+from gateway.http.errors import GatewayError
+from gateway.http.json_body import BodyReader
 
+MOST_MESSAGES = 4096
+"""Most messages of a conversation, as the verifier allows."""
 MOST_BYTES = 1 << 20
 """Largest body, in bytes."""
 
@@ -30,7 +34,7 @@ class GenerateForm(Form):
     """A generation request: a prompt or messages, and its options."""
 
     prompt: str | None = None
-    messages: list[ChatMessage] | None = None
+    messages: Annotated[list[ChatMessage], Field(max_length=MOST_MESSAGES, fail_fast=True)] | None = None
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = 128
@@ -90,8 +94,11 @@ async def read_form(request: Request, form: type[FormT]) -> FormT:
         body += part
         if len(body) > MOST_BYTES:
             raise ApiError(413, f"the body is longer than {MOST_BYTES} bytes")
+    reader: BodyReader = request.app.state.bodies
     try:
-        return form.model_validate_json(bytes(body))
+        return await reader.read(bytes(body), form)
+    except GatewayError as error:
+        raise ApiError(error.status, error.message) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"])) or None

@@ -38,7 +38,9 @@ class BodyLimit:
             await late.response()(scope, receive, send)
             return
         if body is not None:
-            await self._app(scope, _replay(body, receive), send)
+            replay = _replay(body, receive)
+            del body
+            await self._app(scope, replay, send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
         """Returns the body; None if the client left."""
@@ -70,13 +72,11 @@ class BodyLimit:
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """Returns a receive function that gives the body once, then only the client's disconnect."""
-    given = False
+    kept: list[bytes] = [body]  # not longer than needed: a request may take minutes
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        if not kept:
             return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": kept.pop(), "more_body": False}
 
     return replay

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from gateway.http.errors import GatewayError
+from gateway.openai.bounds import MOST_PARTS, at_most
 from gateway.openai.speculation_options import Content, text_of
 from gateway.openai.system_messages import merged
 
@@ -43,7 +44,7 @@ class ChatMessage(BaseModel):
     """Role of the speaker; `developer` counts as `system`."""
     content: Content | None = None
     """Text of the message; may be missing from an assistant's message with `tool_calls`."""
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], at_most(MOST_PARTS)] | None = None
     """Calls that the assistant made."""
     tool_call_id: str | None = None
     """The call whose result a tool's message is."""

@@ -10,6 +10,7 @@ from draftwire import ChatFormat
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import ToolUse
 from gateway.http.errors import GatewayError
+from gateway.openai.bounds import MOST_MESSAGES, Strings, at_most
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
@@ -19,7 +20,7 @@ from gateway.openai.whole_numbers import TokenLimit, Whole, limit_of
 class ChatRequest(GenerationRequest):
     """A request for chat completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], at_most(MOST_MESSAGES, least=1)]
     """The conversation, oldest message first."""
     max_completion_tokens: TokenLimit | None = None
     """Most tokens to generate, -1 for the end of the context; `max_tokens` is the older name."""
@@ -27,7 +28,7 @@ class ChatRequest(GenerationRequest):
     """Report the log-probability of each token."""
     top_logprobs: Annotated[int, Field(ge=0, le=64), Whole] | None = None
     """Also report this many of the likeliest tokens; requires `logprobs`."""
-    modalities: list[str] | None = None
+    modalities: Strings | None = None
     """Rejected unless it is `["text"]`."""
     tools: Tools | None = None
     """Functions that the model may call."""

@@ -10,9 +10,11 @@ from draftwire import Prompt
 from gateway.http.errors import GatewayError
 from gateway.http.field_names import FieldNames
 from gateway.openai.generation_request import GenerationRequest
-from gateway.openai.speculation_options import TokenId, one_of
+from gateway.openai.speculation_options import one_of
+from gateway.openai.token_ids import TokenIds
 from gateway.openai.whole_numbers import LimitOrNone, Whole, limit_of
 
+_each = Field(fail_fast=True)
 _DEFAULT_TOKENS = 16
 """OpenAI's default."""
 
@@ -24,7 +26,7 @@ class CompletionRequest(GenerationRequest):
     """Most tokens to generate; -1 stands for the end of the context. 0 requires `echo`, and serves to get the prompt's
     log-probabilities."""
     prompt: Annotated[
-        str | list[str] | list[TokenId] | list[list[TokenId]],
+        str | Annotated[list[str], _each] | TokenIds | Annotated[list[TokenIds], _each],
         one_of("a string, a list of strings, a list of token ids, or a list of such lists"),
     ]
     """Text or token ids to continue: one prompt or several."""

@@ -11,12 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from draftwire import GenerateOptions
 from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
+from gateway.openai.bounds import Strings, members_at_most
 from gateway.openai.output_form import FormFields
-from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, TokenId, one_of, text_of
+from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, one_of, text_of
+from gateway.openai.token_ids import TokenIds
 from gateway.openai.whole_numbers import Count, TokenLimit, Whole
 
 _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128
+_MOST_BIASES = 1024
+"""Most biased tokens, as the verifier allows."""
 _DIGITS = re.compile("[0-9]{1,10}")
 _RANDOM_SEED = -1
 """The seed that asks for another one each time, as in other engines."""
@@ -67,12 +71,12 @@ class GenerationRequest(FormFields):
     """Send chunks as server-sent events."""
     stream_options: StreamOptions | None = None
     """Options of streaming."""
-    stop: Annotated[str | list[str] | None, one_of("a string or a list of strings")] = None
+    stop: Annotated[str | Strings | None, one_of("a string or a list of strings")] = None
     """The output ends before the first of these strings."""
     seed: Annotated[int, Field(ge=-_INT64_END, lt=_UINT64_END), Whole] | None = None
     """Key of the sampling noise: the same seed gives the same output. -1 stands for one chosen at random, another
     negative one for 2**64 plus itself."""
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], members_at_most(_MOST_BIASES)] | None = None
     """Added to the logits of tokens, by token id."""
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     """Subtracted from the logits of tokens that are in the output."""
@@ -92,13 +96,13 @@ class GenerationRequest(FormFields):
     """Fewest tokens to generate."""
     ignore_eos: bool | None = None
     """Continue past end-of-sequence tokens."""
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: TokenIds | None = None
     """The output ends with the first of these tokens."""
-    bad_words: list[str] | None = None
+    bad_words: Strings | None = None
     """Words that must not appear in the output."""
-    allowed_token_ids: list[TokenId] | None = None
+    allowed_token_ids: TokenIds | None = None
     """The only tokens that the output may contain."""
-    banned_token_ids: list[TokenId] | None = None
+    banned_token_ids: TokenIds | None = None
     """Tokens that the output must not contain."""
     include_stop_str_in_output: bool | None = None
     """Keep in the text the stop string or token that ended it."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import GenerateOptions
 from gateway.http.errors import GatewayError
+from gateway.openai.bounds import Strings
 from gateway.openai.speculation_options import one_of
 
 Schema = Annotated[dict[str, Any] | str, one_of("a JSON schema, as an object or as text")]
@@ -43,7 +44,7 @@ class StructuredOutputs(BaseModel):
     json_: Schema | None = Field(default=None, alias="json")
     json_object: bool | None = None
     regex: str | None = None
-    choice: list[str] | None = None
+    choice: Strings | None = None
     grammar: str | None = None
 
 
@@ -58,7 +59,7 @@ class FormFields(BaseModel):
     """vLLM's older name of structured_outputs.json."""
     guided_regex: str | None = None
     """vLLM's older name of structured_outputs.regex."""
-    guided_choice: list[str] | None = None
+    guided_choice: Strings | None = None
     """vLLM's older name of structured_outputs.choice."""
     guided_grammar: str | None = None
     """vLLM's older name of structured_outputs.grammar."""

@@ -10,9 +10,12 @@ from pydantic_core import PydanticCustomError
 
 from draftwire import Acceptance, Planning, Preset, Speculation
 from gateway.http.errors import UNSUPPORTED_PART, GatewayError
+from gateway.openai.bounds import MOST_PARTS, at_most, members_at_most
+from gateway.openai.token_ids import TokenIds
 
 _UINT32_END = 1 << 32
-TokenId = Annotated[int, Field(ge=0, lt=_UINT32_END)]
+_MOST_NAMES = 64
+"""Most drafters, and most labels, that a request may name."""
 
 
 def one_of(description: str) -> WrapValidator:
@@ -37,11 +40,11 @@ class SpeculationOptions(BaseModel):
     drafter: str | None = None
     """Name of the attached drafter to use."""
     drafters: Annotated[
-        Annotated[int, Field(ge=1, lt=_UINT32_END)] | list[str] | None,
+        Annotated[int, Field(ge=1, lt=_UINT32_END)] | Annotated[list[str], at_most(_MOST_NAMES)] | None,
         one_of("a number of at least 1, or a list of names"),
     ] = None
     """Number of drafters that draft at once, or the names of those to use."""
-    labels: dict[str, str] | None = None
+    labels: Annotated[dict[str, str], members_at_most(_MOST_NAMES)] | None = None
     """Draft only with drafters that carry all these labels."""
     max_draft_tokens: Annotated[int, Field(ge=0, lt=_UINT32_END)] | None = None
     """Most draft tokens verified in one step."""
@@ -59,7 +62,7 @@ class SpeculationOptions(BaseModel):
     """Factor of exp(-entropy) in the acceptance threshold, for the rule `typical`."""
     dynamic_temperature: bool = False
     """Let drafters lower their temperature where they are unsure; not for `coupled`."""
-    prediction: Annotated[str | list[TokenId] | None, one_of("a string or a list of token ids")] = None
+    prediction: Annotated[str | TokenIds | None, one_of("a string or a list of token ids")] = None
     """The expected output, as text or token ids; an alternative to the request's own `prediction`."""
     report_sources: bool = False
     """Report in streamed chunks which drafter drafted each token."""
@@ -114,7 +117,9 @@ def _text_alone(content: Any) -> Any:
 
 
 Content = Annotated[
-    str | list[TextPart], one_of("a string or a list of parts of type text"), BeforeValidator(_text_alone)
+    str | Annotated[list[TextPart], at_most(MOST_PARTS)],
+    one_of(f"a string or a list of at most {MOST_PARTS} parts of type text"),
+    BeforeValidator(_text_alone),
 ]
 """Content of a message: one text, or several parts."""
 

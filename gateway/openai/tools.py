@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.answers.tool import ChoiceMode, Tool, ToolUse
 from gateway.http.errors import GatewayError
+from gateway.openai.bounds import at_most
 from gateway.openai.speculation_options import one_of
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
@@ -61,7 +62,7 @@ class NamedChoice(BaseModel):
     function: FunctionName
 
 
-Tools = Annotated[list[FunctionTool], Field(max_length=_MOST_TOOLS)]
+Tools = Annotated[list[FunctionTool], at_most(_MOST_TOOLS)]
 """The tools of a request."""
 ToolChoice = Annotated[
     Literal["none", "auto", "required"] | NamedChoice,

@@ -10,6 +10,7 @@ from draftwire import ChatFormat, GenerateOptions
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import Tool, ToolUse
 from gateway.http.errors import GatewayError
+from gateway.openai.bounds import MOST_MESSAGES, MOST_PARTS, at_most
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.output_form import json_form
 from gateway.openai.speculation_options import one_of
@@ -32,6 +33,9 @@ class ContentPart(BaseModel):
     text: str
 
 
+Parts = Annotated[list[ContentPart], at_most(MOST_PARTS)]
+
+
 class Message(BaseModel):
     """A message of the conversation."""
 
@@ -39,7 +43,7 @@ class Message(BaseModel):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[ContentPart]
+    content: str | Parts
 
 
 class FunctionCall(BaseModel):
@@ -60,7 +64,7 @@ class FunctionOutput(BaseModel):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | list[ContentPart]
+    output: str | Parts
 
 
 class ReasoningText(BaseModel):
@@ -77,7 +81,7 @@ class ReasoningItem(BaseModel):
     model_config = _STRICT
 
     type: Literal["reasoning"]
-    content: list[ReasoningText] | None = None
+    content: Annotated[list[ReasoningText], at_most(MOST_PARTS)] | None = None
 
 
 Item = Annotated[
@@ -127,13 +131,16 @@ class TextOptions(BaseModel):
 class ResponsesRequest(GenerationRequest):
     """A request for a response. It is not kept: each one brings the whole conversation."""
 
-    input: Annotated[str | list[Item], one_of("a string or a list of items")]
+    input: Annotated[
+        str | Annotated[list[Item], at_most(MOST_MESSAGES)],
+        one_of(f"a string or a list of at most {MOST_MESSAGES} items"),
+    ]
     """The conversation: a user's text, or items."""
     instructions: str | None = None
     """A system message before it."""
     max_output_tokens: PositiveCount | None = None
     """Most tokens to generate."""
-    tools: Annotated[list[Function], Field(max_length=128)] | None = None
+    tools: Annotated[list[Function], at_most(128)] | None = None
     """Functions that the model may call."""
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | FunctionChoice | None,

@@ -14,6 +14,7 @@ from draftwire import GenerateOptions, Prompt
 from gateway.choices.generation_run import Order
 from gateway.choices.responder import Writer
 from gateway.http.field_names import FieldNames
+from gateway.http.json_body import BodyRoute
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.chat_response import ChatResponse, ChatWriter
 from gateway.openai.completion_request import CompletionRequest
@@ -24,7 +25,7 @@ from gateway.routes.state import GatewayState, State, errors
 _ERRORS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 @router.post("/v1/completions", response_model=CompletionResponse, responses=_ERRORS | _STREAM)

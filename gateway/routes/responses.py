@@ -11,6 +11,7 @@ from starlette.responses import Response
 from draftwire import GenerateOptions
 from gateway.choices.generation_run import Order
 from gateway.http.field_names import FieldNames
+from gateway.http.json_body import BodyRoute
 from gateway.openai.generation_request import bounded
 from gateway.responses.request import ResponsesRequest
 from gateway.responses.writer import ResponseObject, ResponsesWriter
@@ -18,7 +19,7 @@ from gateway.routes.state import GatewayState, errors
 
 _STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 @router.post(

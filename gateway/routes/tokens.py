@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from draftwire import DraftwireError
 from gateway.http.errors import GatewayError, from_draftwire
 from gateway.http.field_names import FieldNames
+from gateway.http.json_body import BodyRoute
+from gateway.openai.bounds import MOST_MESSAGES, at_most
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
-from gateway.openai.speculation_options import TokenId
+from gateway.openai.token_ids import TokenIds
 from gateway.routes.state import GatewayState, errors
 
 _DETOKENIZED = FieldNames({"token_ids": "tokens"})
 _ERRORS = errors(400, 401, 404, 408, 413, 500, 503, 504)
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 class TokenizeRequest(BaseModel):
@@ -29,7 +31,7 @@ class TokenizeRequest(BaseModel):
     """Name of the model."""
     prompt: str | None = None
     """The text."""
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    messages: Annotated[list[ChatMessage], at_most(MOST_MESSAGES, least=1)] | None = None
     """The conversation, rendered by the chat template."""
     add_special_tokens: bool = True
     """Add the special tokens that the tokenizer puts around a text. A chat template writes its own."""
@@ -53,7 +55,7 @@ class DetokenizeRequest(BaseModel):
 
     model: str | None = None
     """Name of the model."""
-    tokens: list[TokenId]
+    tokens: TokenIds
     """The token ids."""
 
 

@@ -31,9 +31,10 @@ class Streams:
         self.texts = [""] * (BY_SDK + BY_HTTP)
         self.results: dict[int, Generation] = {}
         self.in_flight: dict[str, int] = {}
-        """Number of the SDK's streams at each verifier when it was killed."""
+        """Number of the SDK's streams at each verifier when all of them had begun."""
         self.reachable: dict[str, bool] = {}
         self._addresses, self._gateway = addresses, gateway
+        self._spread = asyncio.Event()
         self._begun = asyncio.Event()
 
     async def run(self, kill: Callable[[], None]) -> None:
@@ -47,14 +48,18 @@ class Streams:
                     tasks.create_task(self._by_sdk(client, number))
                 for number in range(BY_SDK, BY_SDK + BY_HTTP):
                     tasks.create_task(self._by_http(http, number))
-                tasks.create_task(self._kill(client, kill))
+                tasks.create_task(self._look(client))
+                tasks.create_task(self._kill(kill))
             await client.generate(PROMPTS[0], seed=0, **OPTIONS)  # a new request is unaffected by the loss
             self.reachable = {each.address: each.reachable for each in client.verifiers}
             assert all(each.in_flight == 0 for each in client.verifiers)
 
-    async def _kill(self, client: AsyncClient, kill: Callable[[], None]) -> None:
-        await self._begun.wait()
+    async def _look(self, client: AsyncClient) -> None:
+        await self._spread.wait()
         self.in_flight = {each.address: each.in_flight for each in client.verifiers}
+
+    async def _kill(self, kill: Callable[[], None]) -> None:
+        await self._begun.wait()
         kill()
 
     async def _by_sdk(self, client: AsyncClient, number: int) -> None:
@@ -80,6 +85,8 @@ class Streams:
 
     def _add(self, number: int, text: str) -> None:
         self.texts[number] += text
+        if all(self.texts[:BY_SDK]):
+            self._spread.set()
         if min(map(len, self.texts)) >= BEGUN:
             self._begun.set()
 

@@ -16,7 +16,7 @@ from tests.harness.processes import ended
 from tests.harness.services.service_process import ServiceProcess
 from tests.harness.services.services import Services
 from tests.harness.stand_ins.hub_server import SilentHub
-from tests.harness.waiting import PATIENCE, eventually
+from tests.harness.waiting import LONG_PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +50,9 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SilentHub]:
 def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: SilentHub, services: Services) -> None:
     service = services.start(module, "--model", "lab/model", "--threads", "1", hub=True)
     try:
-        [connection] = eventually(lambda: hub.asked("lab/model"), "it has asked the hub")
+        [connection] = eventually(lambda: hub.asked("lab/model"), "it has asked the hub", patience=LONG_PATIENCE)
         service.process.send_signal(number)
-        assert service.process.wait(PATIENCE) == 0
+        assert service.process.wait(LONG_PATIENCE) == 0
         connection.close()  # open until now, so the fetch had not ended
     finally:
         service.kill()
@@ -89,20 +89,21 @@ def ranks(blocked: Path, services: Services) -> tuple[ServiceProcess, int]:
         "--trust-remote-code",
     )
     service = services.start("verifier_service", *flags, hub=True)
-    return service, int(eventually(lambda: blocked.exists() and blocked.read_text(), "rank 1 is loading"))
+    written = eventually(lambda: blocked.exists() and blocked.read_text(), "rank 1 is loading", patience=LONG_PATIENCE)
+    return service, int(written)
 
 
 def test_ranks_end_with_the_first(blocked: Path, services: Services) -> None:
     service, pid = ranks(blocked, services)
     service.process.send_signal(signal.SIGTERM)
-    assert service.process.wait(PATIENCE) == 0
-    eventually(lambda: ended(pid), "rank 1 has ended")
+    assert service.process.wait(LONG_PATIENCE) == 0
+    eventually(lambda: ended(pid), "rank 1 has ended", patience=LONG_PATIENCE)
 
 
 def test_a_rank_that_loads_obeys_signals(blocked: Path, services: Services) -> None:
     service, pid = ranks(blocked, services)
     os.kill(pid, signal.SIGINT)
-    eventually(lambda: ended(pid), "rank 1 has ended")
-    assert service.process.wait(PATIENCE) == 1
+    eventually(lambda: ended(pid), "rank 1 has ended", patience=LONG_PATIENCE)
+    assert service.process.wait(LONG_PATIENCE) == 1
     [reason] = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
     assert "rank 1 of 2 has ended" in reason

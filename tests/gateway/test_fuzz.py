@@ -1,5 +1,7 @@
 """Requests generated from the gateway's own description, in front of a real verifier: no fault, conforming answers."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 import schemathesis
@@ -66,6 +68,45 @@ def test_an_operation(real_gateway: ServiceProcess, verifier: ServiceProcess, me
     assert 200 in statuses or path == "/v1/models/{model}"  # no generated name is the model's
     with Client(verifier.address, timeout=60) as client:
         eventually(lambda: client.model_info().engine.used_slots == 0, "nothing is left running")
+
+
+@pytest.mark.parametrize(
+    "element", ["1", "-1", '"a"', "{}", "[]", '{"role":"user","content":"a"}', '{"a":[{"a":1}]}', "null"]
+)
+@pytest.mark.parametrize(
+    ("path", "around"),
+    [
+        ("/v1/responses", '{"input": [HERE]}'),
+        ("/v1/responses", '{"input": [{"role": "user", "content": [HERE]}]}'),
+        ("/v1/chat/completions", '{"messages": [HERE]}'),
+        ("/v1/chat/completions", '{"messages": [{"role": "assistant", "tool_calls": [HERE]}]}'),
+        ("/v1/completions", '{"prompt": [HERE]}'),
+        ("/v1/completions", '{"prompt": "a", "bad_words": [HERE]}'),
+        ("/v1/completions", '{"prompt": "a", "unknown": [HERE]}'),
+        ("/detokenize", '{"tokens": [HERE]}'),
+    ],
+)
+def test_a_body_of_many_values_takes_little_memory(
+    real_gateway: ServiceProcess, path: str, around: str, element: str
+) -> None:
+    size = 4 * 1024 * 1024
+    body = around.replace("HERE", ",".join([element] * ((size - len(around)) // (len(element) + 1))))
+    _post(real_gateway, path, "[1," + "1," * 100_000 + "1]")  # what a first body loads is none of this one's
+    before = _peak_memory(real_gateway.pid)
+    response = _post(real_gateway, path, body)
+    assert response.status_code == 400, response.text
+    assert _peak_memory(real_gateway.pid) - before <= 4 * size
+
+
+def _post(gateway: ServiceProcess, path: str, body: str) -> httpx.Response:
+    headers = {"content-type": "application/json"}
+    return httpx.post(gateway.url + path, content=body, headers=headers, timeout=PATIENCE)
+
+
+def _peak_memory(pid: int) -> int:
+    """Returns the most memory that a process has had, in bytes."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
 
 
 def test_every_operation_is_tried(real_gateway: ServiceProcess) -> None:

@@ -17,7 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwire import AsyncClient
 from gateway.console.routes import console_routes
+from gateway.http.json_body import BodyReader
 from tests.harness.waiting import PATIENCE
+
+_MOST_ELEMENTS = 1 << 17
 
 
 class KeyCheck:
@@ -43,8 +46,12 @@ def serve_console(verifier: str, *, key: str | None = None, **options: Any) -> I
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with client:
-            yield
+        app.state.bodies = BodyReader(_MOST_ELEMENTS)
+        try:
+            async with client:
+                yield
+        finally:
+            app.state.bodies.close()
 
     checks = [Middleware(KeyCheck, key=key)] if key is not None else []
     app = Starlette(routes=console_routes(client), middleware=checks, lifespan=lifespan)

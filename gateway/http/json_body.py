@@ -1,0 +1,107 @@
+"""Request bodies in JSON, parsed and validated without stopping the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.http.body_elements import TooManyElements, check_elements
+from gateway.http.errors import GatewayError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SHORT = 32 * 1024
+"""Longest body, in bytes, that is read on the event loop, where it takes a few milliseconds at most."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class BodyReader:
+    """Reads bodies; a thread of its own reads the long ones, one after the other.
+
+    pydantic holds the interpreter while it works, and several such threads would keep the event loop waiting for each.
+    """
+
+    def __init__(self, most_elements: int) -> None:
+        """most_elements: most values of a body's arrays and objects together."""
+        self._most = most_elements
+        self._thread = ThreadPoolExecutor(1, "gateway-bodies")
+
+    async def read(self, body: bytes, model: type[ModelT]) -> ModelT:
+        """Returns a body as an instance of `model`.
+
+        Raises:
+            GatewayError: the body is no valid JSON, or has too many values.
+            ValidationError: it is not what the model describes.
+        """
+        if len(body) <= _SHORT:
+            return self._read(body, model)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, model)
+
+    def close(self) -> None:
+        """Ends the thread; bodies that wait are not read."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, body: bytes, model: type[ModelT]) -> ModelT:
+        if len(body) > _SHORT:
+            try:
+                check_elements(body, self._most)
+            except TooManyElements as error:
+                raise GatewayError(f"the body {error}", code="invalid_value") from error
+        try:
+            value = from_json(body.removeprefix(_BYTE_ORDER_MARK))
+        except ValueError as error:
+            raise GatewayError(f"the body is not valid JSON: {error}", code="invalid_json") from error
+        return model.model_validate(value)
+
+
+class BodyRoute(APIRoute):
+    """A route whose body the application's `BodyReader` (`app.state.bodies`) reads."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Returns the handler, which gives FastAPI the instance of the body's model: it takes such a one as it is."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+        model = self.body_field.field_info.annotation
+        assert isinstance(model, type)
+        assert issubclass(model, BaseModel)
+
+        async def read(request: Request) -> Response:
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            body = await request.body()
+            if not body or not (kind == "application/json" or kind.endswith("+json")):
+                raise GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")
+            bodies: BodyReader = request.app.state.bodies
+            try:
+                value = await bodies.read(body, model)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                raise RequestValidationError([first | {"loc": ("body", *first["loc"])}]) from error
+            return await handler(_ReadRequest(request, value))
+
+        return read
+
+
+class _ReadRequest(Request):
+    """A request whose body has been read and is not kept beside what was read of it."""
+
+    def __init__(self, request: Request, value: BaseModel) -> None:
+        super().__init__(request.scope, request.receive)
+        self._value = value
+
+    async def body(self) -> bytes:
+        """Returns a text that stands for the body: FastAPI asks whether there is one."""
+        return b"{}"
+
+    async def json(self) -> Any:
+        """Returns the instance of the body's model."""
+        return self._value
