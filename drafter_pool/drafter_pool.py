@@ -122,7 +122,9 @@ class DrafterPool(DrafterEvents):
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Sends the drafters the verdicts of a step. outcomes: those of sequences that continue."""
+        resting = sum(drafter.sequences > 0 and drafter.pause_policy.paused for drafter in self.roster)
         for drafter in self.roster:
+            drafter.pause_policy.sharing = max(1, resting)
             drafter.send_verdicts(outcomes)
 
     def send_features(self, features: Sequence[SequenceFeatures]) -> None:
@@ -160,7 +162,7 @@ class DrafterPool(DrafterEvents):
         for source, seconds in result.feature_seconds.items():
             reader = self.roster.find(source)
             if reader is not None:
-                reader.pause_policy.charge_features(seconds)
+                reader.charge_features(seconds)
         for source, merged in result.merged.items():
             drafter_outside = self.roster.find(source)
             if drafter_outside is not None:

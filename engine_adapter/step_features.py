@@ -89,7 +89,10 @@ class StepFeatures(FeatureIntake):
             self._check_room()
             dtype = FLOATS[features.weights_dtype]
             weights = await self._fetch(address, features.weights_sha256, shape.weights * dtype.itemsize)
-            mapping = await asyncio.to_thread(self._map, shape, weights, dtype)
+            try:
+                mapping = await asyncio.to_thread(self._map, shape, weights, dtype)
+            except ValueError as error:
+                raise feature_refusal("weights_sha256", str(error)) from error
             if kind not in self._maps:  # another drafter of the kind may have been first
                 self._check_room()
                 self._maps = {**self._maps, kind: mapping}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from drafter_pool.drafter.feature_check import check_features
+import torch
+
+from drafter_pool.drafter.feature_check import check_features, feature_refusal
 from drafter_pool.drafter.feature_intake import FeatureIntake
 from drafter_pool.drafter.feature_weights import FetchWeights
 from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
 from service_runtime.errors import at_capacity, shutting_down
 from service_runtime.process.engine_thread import ThreadEnded
 from service_runtime.process.logs import get_logger
-from speculative_engine.engine.feature_streams import FeatureKind, TooManyKinds
+from speculative_engine.engine.feature_streams import MOST_KINDS, FeatureKind, TooManyKinds
 from speculative_engine.model.features.feature_codec import FLOATS
 from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 from speculative_engine.model.features.taps import SlotStates, Tap
@@ -32,6 +34,8 @@ class TargetFeatures(FeatureIntake):
         self._steps = steps
         self._target = steps.engine.model
         self._fetch = fetch
+        self._fetching = 0
+        """Maps whose weights are being fetched."""
 
     async def prepare(self, source: str, address: str, features: FeatureMapMessage) -> None:
         """Begins to make the features that the drafter at an address reads. Raises ServiceError, StreamBroken."""
@@ -48,9 +52,17 @@ class TargetFeatures(FeatureIntake):
     ) -> None:
         if await self._steps.add_features(source, kind, features.dtype, window=features.window):
             return
+        if self._fetching >= MOST_KINDS:
+            raise TooManyKinds(f"weights of {MOST_KINDS} kinds of features are being fetched already")
         dtype = FLOATS[features.weights_dtype]
-        weights = await self._fetch(address, features.weights_sha256, shape.weights * dtype.itemsize)
-        tap = await asyncio.to_thread(self._tap, kind, FeatureMap.of(shape, weights, dtype))
+        self._fetching += 1
+        try:
+            weights = await self._fetch(address, features.weights_sha256, shape.weights * dtype.itemsize)
+            tap = await asyncio.to_thread(self._tap, kind, shape, weights, dtype)
+        except ValueError as error:
+            raise feature_refusal("weights_sha256", str(error)) from error
+        finally:
+            self._fetching -= 1
         await self._steps.add_features(source, kind, features.dtype, tap, window=features.window)
         log.info("makes features", source=source, layers=list(kind.layers), width=shape.width, dtype=features.dtype)
 
@@ -58,8 +70,8 @@ class TargetFeatures(FeatureIntake):
         """Lets the engine hand out more features for a drafter."""
         self._steps.sent_features(source, count)
 
-    def _tap(self, kind: FeatureKind, mapping: FeatureMap) -> Tap:
-        width, dtype = mapping.shape.width, self._target.dtype
-        mapping = mapping.to(dtype)
+    def _tap(self, kind: FeatureKind, shape: FeatureShape, weights: bytearray, weights_dtype: torch.dtype) -> Tap:
+        dtype = self._target.dtype
+        mapping = FeatureMap.of(shape, weights, weights_dtype).to(dtype)
         replace_linears(mapping, PackedLinear)
-        return Tap(kind.layers, mapping, SlotStates(self._target.pool.capacity, width, dtype))
+        return Tap(kind.layers, mapping, SlotStates(self._target.pool.capacity, shape.width, dtype))

@@ -12,7 +12,9 @@ for each. In addition:
 - echo: answers each verdict with 63 proposals of a token that was committed long ago, and with nothing else;
 - echo-last: answers each verdict with 63 proposals of the token that was committed last;
 - foreign: sends 40 proposals for sequences that are not open after each verdict;
-- pongs: sends 300 unrequested pongs after each verdict.
+- pongs: sends 300 unrequested pongs after each verdict;
+- map: announces the largest and slowest feature map that a verifier takes;
+- map-silent: does the same, never says that it has caught up, and proposes nothing.
 
 Processor seconds are those of the verifier's process, per token. Gaps are the longest between two tokens of a
 request.
@@ -24,10 +26,13 @@ import argparse
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.faults.hostile_drafter import KINDS, HostileDrafter
+from transformers import AutoConfig
+
+from benchmarks.faults.hostile_drafter import KINDS, HostileDrafter, HostileMap
 from benchmarks.harness.arrangements import turned
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
@@ -114,14 +119,21 @@ async def run(options: argparse.Namespace, services: Services) -> dict[str, Case
         prompts = [(await client.tokenize(text))[: options.prompt_tokens] for text in texts]
         batches = [prompts[start : start + options.batch] for start in range(0, len(prompts), options.batch)]
         vocab_size = (await client.model_info()).vocab_size
+        shape = AutoConfig.from_pretrained(target)
+        maps = [HostileMap(shape.num_hidden_layers, shape.hidden_size, number) for number in range(options.drafters)]
         await client.drafters.attach(honest, HONEST)
         for kind in options.kinds:
             case = cases[kind] = Case()
-            async with HostileDrafter(kind, vocab_size) as hostile:
-                await client.drafters.attach(hostile.address, HOSTILE)
+            async with AsyncExitStack() as running:
+                for name, features in zip(_names(options.drafters), maps, strict=True):
+                    hostile = await running.enter_async_context(HostileDrafter(kind, vocab_size, features))
+                    await client.drafters.attach(hostile.address, name)
                 for number in range(options.runs):
                     for name in turned(list(SPECULATION), number):
-                        await measure(client, verifier.pid, batches, options.max_tokens, case, name)
+                        speculation = SPECULATION[name]
+                        if name == HOSTILE and options.drafters > 1:
+                            speculation = Speculation(drafters=_names(options.drafters))
+                        await measure(client, verifier.pid, batches, options.max_tokens, case, name, speculation)
                         if options.verbose:
                             row = case.rows[name]
                             print(
@@ -131,19 +143,31 @@ async def run(options: argparse.Namespace, services: Services) -> dict[str, Case
                                 flush=True,
                             )
                 case.state = (await drafters(client))[HOSTILE].state
-                await client.drafters.detach(HOSTILE)
+                for name in _names(options.drafters):
+                    await client.drafters.detach(name)
     return cases
 
 
+def _names(count: int) -> list[str]:
+    """Returns the names of so many hostile drafters."""
+    return [HOSTILE, *(f"{HOSTILE}-{number}" for number in range(2, count + 1))]
+
+
 async def measure(
-    client: AsyncClient, pid: int, batches: list[list[list[int]]], max_tokens: int, case: Case, name: str
+    client: AsyncClient,
+    pid: int,
+    batches: list[list[list[int]]],
+    max_tokens: int,
+    case: Case,
+    name: str,
+    speculation: Speculation,
 ) -> None:
     """Runs an arrangement once."""
-    options: BatchOptions = {"max_tokens": max_tokens, "temperature": 0.0}
+    options: BatchOptions = {"max_tokens": max_tokens, "temperature": 0.0, "prefix_cache": False}
     row = case.rows[name]
     nodes = {each.name: each.draft_tokens for each in (await drafters(client)).values()}
     spent, tokens = processor_seconds(pid), row.tokens
-    done = [await run_batch(client, prompts, options, SPECULATION[name]) for prompts in batches]
+    done = [await run_batch(client, prompts, options, speculation) for prompts in batches]
     row.batches.append(done)
     row.processor.append((processor_seconds(pid) - spent) / (row.tokens - tokens))
     if name == BOTH:
@@ -170,8 +194,10 @@ def figures(cases: dict[str, Case], options: argparse.Namespace) -> dict[str, ob
     """Returns the figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompts} prompts of {options.prompt_tokens} tokens, {options.batch} side by side, "
-        f"{options.max_tokens} tokens more, greedy",
+        f"{options.max_tokens} tokens more, greedy, each prompt read anew",
     }
+    if options.drafters > 1:
+        found["hostile drafters"] = f"{options.drafters}, which all draft for each request"
     for kind, case in cases.items():
         plain = case.rows[PLAIN]
         found[f"{kind}: plain, tokens/s"] = Spread.of(plain.rates)
@@ -213,6 +239,7 @@ def main() -> None:
     )
     parser.add_argument("--batch", type=int, default=4, help="number of concurrent requests")
     parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--drafters", type=int, default=1, help="number of hostile drafters")
     add_pair_options(parser)
     add_run_options(parser, prompts=8, max_tokens=96)
     options = parser.parse_args()

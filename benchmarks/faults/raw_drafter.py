@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,10 +12,17 @@ import grpc
 class RawDrafter:
     """A server of Draft at `address` while it is entered; messages are bytes in both directions."""
 
-    def __init__(self, draft: Callable[[Any, Any], Awaitable[None]]) -> None:
-        """draft: the handler of Draft, called with the requests and the context of each call."""
+    def __init__(
+        self,
+        draft: Callable[[Any, Any], Awaitable[None]],
+        weights: Callable[[bytes, Any], AsyncIterator[bytes]] | None = None,
+    ) -> None:
+        """draft: the handler of Draft, called with the requests and the context of each call. weights: the handler of
+        GetFeatureWeights; None for a drafter without features."""
         self._server = grpc.aio.server()
         handlers = {"Draft": grpc.stream_stream_rpc_method_handler(draft)}
+        if weights is not None:
+            handlers["GetFeatureWeights"] = grpc.unary_stream_rpc_method_handler(weights)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("draftwire.v1.DrafterService", handlers),)
         )

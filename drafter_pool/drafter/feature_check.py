@@ -14,9 +14,11 @@ from speculative_engine.engine.feature_streams import FeatureKind
 from speculative_engine.model.features.feature_codec import FEATURE_TYPES, FLOATS
 from speculative_engine.model.features.feature_map import FeatureShape
 
-_MOST_LAYERS = 64
+_MOST_LAYERS = 16
 _WIDEST = 4
 """Most times that a feature may be wider than a hidden state: a verifier keeps one for each KV slot."""
+_LARGEST = 16
+"""Most weights of a map, in matrices of hidden size times hidden size: a verifier holds and multiplies these."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -48,6 +50,8 @@ def check_features(features: FeatureMapMessage, target: TargetShape) -> tuple[Fe
         raise feature_refusal(
             "layers", f"must be 1 to {_MOST_LAYERS} indices up to {target.layers}, the number of layers"
         )
+    if len(set(layers)) < len(layers):
+        raise feature_refusal("layers", "must name each layer once")
     if features.hidden_size != target.hidden_size:
         raise feature_refusal("hidden_size", f"is {features.hidden_size}, but the target's is {target.hidden_size}")
     if features.unmapped and features.width != len(layers) * features.hidden_size:
@@ -57,6 +61,9 @@ def check_features(features: FeatureMapMessage, target: TargetShape) -> tuple[Fe
     widest = _WIDEST * target.hidden_size
     if not 1 <= features.width <= widest:
         raise feature_refusal("width", f"must be 1 to {widest}, got {features.width}")
+    widest = _LARGEST * target.hidden_size // len(layers)
+    if not features.unmapped and features.width > widest:
+        raise feature_refusal("width", f"must be at most {widest} with {len(layers)} layers, got {features.width}")
     for name, value, known in (
         ("dtype", features.dtype, FEATURE_TYPES),
         ("weights_dtype", features.weights_dtype, tuple(FLOATS)),

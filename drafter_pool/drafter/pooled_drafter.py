@@ -209,6 +209,10 @@ class PooledDrafter(ABC):
         self.last_error = draft_messages.bounded(status)
         self._events.drafter_changed(self)
 
+    def charge_features(self, seconds: float) -> None:
+        """Charges the time that the engine's thread took for the features that the drafter reads."""
+        self.pause_policy.charge_features(seconds)
+
     def count_step(self, drafting_seconds: float, seconds: float) -> None:
         """Counts a drafting step. seconds: the time by which the drafter's accepted tokens are divided."""
         self.stats.count_step(drafting_seconds)

@@ -163,14 +163,18 @@ class ServiceDrafter(PooledDrafter):
         assert self._conversation is not None, "only ready drafters open sequences"
         self._standing.count_opening(self.speed)
         self._conversation.open(request, max_tree_nodes)
+        self._tell_pause()
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
         """Sends the verdicts of a step; while the drafter is paused they are held back."""
         if self._conversation is not None:
             self._conversation.send_verdicts(outcomes)
-            if self.sequences and self.pause_policy.paused is not self._paused:
-                self._paused = self.pause_policy.paused
-                self._sink.pause(self.source, paused=self._paused)
+            self._tell_pause()
+
+    def charge_features(self, seconds: float) -> None:
+        """Charges the engine's time for the drafter's features, which may pause it at once."""
+        super().charge_features(seconds)
+        self._tell_pause()
 
     def send_features(self, features: Sequence[SequenceFeatures]) -> None:
         """Sends features on the stream; those of sequences that are not open there are dropped."""
@@ -188,6 +192,12 @@ class ServiceDrafter(PooledDrafter):
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
         """Reports a refused proposal on the stream. Returns False if that opening has already ended."""
         return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
+
+    def _tell_pause(self) -> None:
+        """Tells the sink of a pause that has begun or ended."""
+        if self.sequences and self.pause_policy.paused is not self._paused:
+            self._paused = self.pause_policy.paused
+            self._sink.pause(self.source, paused=self._paused)
 
     @property
     def goes_first(self) -> bool:

@@ -27,6 +27,8 @@ _START_NODES = 64.0
 _START_SHARE = 0.02
 """Initial estimate of what a verdict and its answers cost, as a share of a step, and the value used while a step's time
 is unknown. Cautious: a millisecond of a step of 50 ms."""
+_AT_ONCE = 0.5
+"""Time of features, in steps, that is settled without waiting for a step of the drafter's sequences."""
 _WEIGHT = 1 / 8
 """Weight of a step in the running means."""
 
@@ -50,6 +52,8 @@ class PausePolicy:
         self._step_seconds = 0.0
         self._node_tokens = 0.0
         self._sequences = 1
+        self.sharing = 1
+        """Number of paused drafters that share the allowance for trials."""
         self._nodes = 0
         self._accepted = 0
         self._drafted = 0
@@ -86,8 +90,15 @@ class PausePolicy:
         self._wire_seconds += seconds
 
     def charge_features(self, seconds: float) -> None:
-        """Charges the time that the engine's thread took for the features that the drafter reads."""
+        """Charges the time that the engine's thread took for the features that the drafter reads.
+
+        Much of it is settled at once: passes over prompts may follow each other, and a drafter may never catch up with
+        a sequence, so that no step settles it.
+        """
         self._feature_seconds += seconds
+        if self._step_seconds and self._feature_seconds > _AT_ONCE * self._step_seconds:
+            self._account.stepped(0.0, saved=-self._feature_seconds / self._step_seconds, drafted=False)
+            self._feature_seconds = 0.0
 
     def merged(self, seconds: float, nodes: int) -> None:
         """Charges the processor time in which the engine's thread merged so many nodes."""
@@ -112,7 +123,7 @@ class PausePolicy:
         """
         self._sequences = sequences
         if on_demand and self.paused:
-            self._account.stepped(1.0, drafted=False)
+            self._account.stepped(1.0 / self.sharing, drafted=False)
             self._nodes = self._accepted = self._drafted = 0
             self._wire_seconds = self._feature_seconds = 0.0
             return
@@ -123,7 +134,7 @@ class PausePolicy:
         # The account debits the mean cost of a step; the difference to the measured cost is part of the income.
         expected = 0.0 if paused else self._wire_share.value
         self._account.stepped(
-            1.0 + verification,
+            (1.0 + verification) / (self.sharing if paused else 1),
             saved=self._accepted / sequences - verification + expected - self._wire_cost(expected, paused=paused),
             cost=expected,
             drafted=not paused,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,12 +20,17 @@ MOST_UNSENT = 8 << 20
 """Most bytes of features handed out for a drafter and not yet sent to it. The others stay with the KV slots."""
 MOST_KINDS = 8
 """Most kinds of features at once: each keeps a vector for every KV slot."""
+MOST_WIDTH = 16
+"""Most elements that are kept for a KV slot, in all kinds together, as a multiple of the target's hidden size."""
+MOST_SHARE = 0.5
+"""Most time that all maps together may take of a pass, as a multiple of its time without them. Maps of drafters that
+are worth it take a few hundredths; for others it bounds what they cost until their accounts are empty."""
 MOST_BYTES = 1 << 20
 """Most bytes of one sequence's features handed out in one piece, unless one feature is larger."""
 
 
 class TooManyKinds(Exception):
-    """Raised for one kind of features more than there may be at once."""
+    """Raised for one kind of features more than there may be at once, and for more elements of them."""
 
 
 class FeatureKind(NamedTuple):
@@ -55,11 +61,6 @@ class _Reader:
         """Whether features of a sequence are of use to the drafter now."""
         return not self.paused or sequence.spec.always_draft
 
-    def taps(self, sequence: Sequence) -> bool:
-        """Whether features of a sequence are made for the drafter. Those of prompts are also made during a pause, at a
-        small share of the prompt's cost: without them, the drafter could hardly do well when it is tried again."""
-        return self.takes(sequence) or sequence.pending > 1
-
 
 class FeatureStreams:
     """Holds the taps of drafters outside the engine's thread, and each drafter's place in each sequence.
@@ -68,8 +69,9 @@ class FeatureStreams:
     committed tokens there, and so does one whose sequence began with slots of the prefix cache.
     """
 
-    def __init__(self, running: Mapping[int, Sequence]):
-        """running: the engine's sequences that may hold KV slots."""
+    def __init__(self, running: Mapping[int, Sequence], hidden_size: int):
+        """running: the engine's sequences that may hold KV slots. hidden_size: elements of the target's states."""
+        self._most_width = MOST_WIDTH * hidden_size
         self._running = running
         self._taps: dict[FeatureKind, Tap] = {}
         self._readers: dict[str, _Reader] = {}
@@ -86,6 +88,13 @@ class FeatureStreams:
         """
         if kind not in self._taps and len(self._taps) >= MOST_KINDS:
             raise TooManyKinds(f"{MOST_KINDS} kinds of features are made already")
+        if kind not in self._taps and tap is not None:
+            kept = sum(each.states.width for each in self._taps.values())
+            if kept + tap.states.width > self._most_width:
+                raise TooManyKinds(
+                    f"features of {kept} elements a token are kept already; {tap.states.width} more would exceed "
+                    f"{self._most_width}, {MOST_WIDTH} times the target's hidden size"
+                )
         known = self._taps.setdefault(kind, tap) if tap is not None else self._taps.get(kind)
         if known is None:
             return False
@@ -128,20 +137,34 @@ class FeatureStreams:
         if reader is not None:
             reader.credit = MOST_UNSENT if count is None else min(reader.credit + count, MOST_UNSENT)
 
-    def taps(self, sequences: Iterable[Sequence]) -> list[Tap]:
-        """Returns the taps for a pass over these sequences: those with a drafter that reads one of them. A tap rests if
-        no drafter does so now."""
+    def taps(self, parts: ListLike[tuple[Sequence, range]]) -> list[Tap]:
+        """Returns the taps for a pass: those with a drafter that drafts for one of its sequences.
+
+        parts: the pass's sequences, each with its rows, in their order. A tap reads the rows of those sequences that
+        its drafters draft for. The states of those whose drafters are all paused are held unmapped.
+        """
         if not self._taps:
             return []
-        passing = list(sequences)
-        read: dict[FeatureKind, bool] = {}
+        read: dict[FeatureKind, dict[int, bool]] = {}
         for reader in self._readers.values():
-            reading = [reader.taps(each) for each in passing if each.spec.sequence_id in reader.handed_out]
-            if reading:
-                read[reader.kind] = read.get(reader.kind, False) or any(reading)
-        for kind, now in read.items():
-            self._taps[kind].resting = not now
+            if not reader.handed_out:
+                continue
+            for index, (sequence, _) in enumerate(parts):
+                if sequence.spec.sequence_id in reader.handed_out:
+                    found = read.setdefault(reader.kind, {})
+                    found[index] = found.get(index, False) or reader.takes(sequence)
+        mapping = sum(any(found.values()) for found in read.values())
+        for kind, found in read.items():
+            self._read_rows(self._taps[kind], [(parts[index][1], now) for index, now in sorted(found.items())])
+            self._taps[kind].most_share = MOST_SHARE / max(1, mapping)
         return [tap for kind, tap in self._taps.items() if kind in read]
+
+    @staticmethod
+    def _read_rows(tap: Tap, parts: ListLike[tuple[range, bool]]) -> None:
+        """Sets the rows that a tap reads. parts: rows, and whether they are mapped at once."""
+        tap.rows = np.concatenate([np.arange(rows.start, rows.stop) for rows, _ in parts])
+        resting = np.concatenate([np.full(len(rows), not now) for rows, now in parts])
+        tap.resting = resting if resting.any() and not resting.all() else bool(resting.any())
 
     def tapped(self, batch: PackedBatch) -> None:
         """Settles a pass with its taps: the drafters that read are charged for them, and the slots that others' taps
@@ -150,6 +173,7 @@ class FeatureStreams:
             if tap in batch.taps:
                 seconds = tap.take_seconds()
                 readers = [each for each in self._readers.values() if each.kind == kind and each.handed_out]
+                readers = [each for each in readers if not each.paused] or readers
                 for reader in readers:
                     reader.seconds += seconds / len(readers)
             else:
@@ -173,10 +197,11 @@ class FeatureStreams:
         if start >= end:
             return []
         tap = self._taps[reader.kind]
-        tap.catch_up()
-        began = time.perf_counter()
-        states = tap.states
         slots = sequence.slots.array()[start:end]
+        began = time.perf_counter()
+        tap.catch_up(slots)
+        tap.take_seconds()  # of this reader alone, and part of what is measured here
+        states = tap.states
         known = np.flatnonzero(states.known(slots))
         taken = known[: reader.credit // reader.feature_bytes]
         if len(taken) == len(known):

@@ -102,7 +102,8 @@ class StepResult:
     rows: int
     seconds: float = 0.0
     plain_seconds: float = 0.0
-    """Time of a step for the same sequences without speculation, by the cost model."""
+    """Time of a step for the same sequences without speculation, by the cost model; for one sequence if the step only
+    read prompts."""
     node_tokens: float = 0.0
     """Price of one verified draft token, by the cost model, in tokens: the number that plain decoding generates in the
     time the draft token takes."""

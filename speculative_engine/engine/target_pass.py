@@ -88,13 +88,16 @@ class TargetPass:
         model = self._model
         self._clock.enter("layout")
         builder = BatchBuilder()
+        rows = []
         for job in jobs:
+            first = len(builder)
             job.lay_out(builder, model.pool)
+            rows.append((job.sequence, range(first, len(builder))))
         parts = self._scoring.lay_out(builder, scored)
         prompts = PromptLogProbs(jobs, builder)  # after all others that ask for logits
         batch = builder.build(model.group_size, model.device)
         sequences = [job.sequence for job in jobs]
-        batch.taps = [*self._local.taps(sequences), *self._features.taps(sequences)]
+        batch.taps = [*self._local.taps(sequences), *self._features.taps(rows)]
         editing = EditedLogits(jobs)
         editing.prepare()
         drawing = StepDrawing(jobs, model, edited=bool(editing))

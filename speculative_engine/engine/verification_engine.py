@@ -67,7 +67,7 @@ class VerificationEngine:
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
         self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
-        self.features = FeatureStreams(self._running)
+        self.features = FeatureStreams(self._running, model.hidden_size)
         """Features for drafters outside this thread."""
         self._pass = TargetPass(model, self.clock, self._scoring, self._local, self.features)
         self._settlement = Settlement(model.pool, self.planner, self.clock, self._local, self._probes)
@@ -284,9 +284,9 @@ class VerificationEngine:
 
     def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:
         """Returns `StepResult.plain_seconds` and `StepResult.node_tokens` of a step."""
-        if not sequences:
-            return 0.0, 0.0
         cost = self.planner.cost
+        if not sequences:
+            return cost.seconds(1, 1), 0.0
         return cost.seconds(sequences, sequences), cost.node_tokens(rows, nodes, sequences)
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:

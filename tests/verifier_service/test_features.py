@@ -1,6 +1,8 @@
 """EAGLE-3 in a drafter service, fed with features: no token depends on it, and it drafts as well as in the verifier."""
 
 import asyncio
+import hashlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -200,7 +202,8 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         ("fields", "words"),
         [
-            ({"layers": []}, "features.layers: must be 1 to 64 indices up to 2"),
+            ({"layers": []}, "features.layers: must be 1 to 16 indices up to 2"),
+            ({"layers": [1, 2, 1]}, "features.layers: must name each layer once"),
             ({"layers": [3]}, "features.layers: must be"),
             ({"hidden_size": 64}, "features.hidden_size: is 64, but the target's is 32"),
             ({"width": 0}, "features.width: must be 1 to 128, got 0"),
@@ -228,6 +231,23 @@ class TestWhatIsRefused:
         with pytest.raises(ServiceError, match=words) as caught:
             await verifier.pool.membership.attach("bad:1", "")
         assert caught.value.reason_name == "PROTOCOL_MISMATCH"
+        assert not verifier.engine.features
+
+    async def test_weights_that_are_no_numbers(self, verifier: InProcessVerifier) -> None:
+        weights = torch.full((8, 32), torch.nan).numpy().tobytes()
+        features = FeatureMap(
+            layers=[1],
+            hidden_size=32,
+            width=8,
+            dtype="int8",
+            weights_dtype="float32",
+            weights_sha256=hashlib.sha256(weights).hexdigest(),
+        )
+        drafter = ScriptedDrafter(greeting=hello(capabilities=["features"], features=features))
+        verifier.network.listen("bad:1", drafter.converse)
+        verifier.network.weights["bad:1"] = weights
+        with pytest.raises(ServiceError, match=r"features\.weights_sha256: weights must be finite numbers"):
+            await verifier.pool.membership.attach("bad:1", "")
         assert not verifier.engine.features
 
     async def test_a_checkpoint_whose_target_is_not_named(self, eagle: Path) -> None:
@@ -286,3 +306,45 @@ async def test_a_multi_token_prediction_layer_in_a_service(services: Services, t
             assert verifier.state(REMOTE).draft_tokens > 10
             verifier.engine.drafts_awaited = False
             await verifier.pool.changes.detach(REMOTE)
+
+
+class TestASlowMap:
+    @pytest.fixture(autouse=True)
+    def tireless(self) -> None:
+        """Overrides the fixture that disables pausing."""
+
+    @pytest.mark.parametrize("says_opened", [True, False])
+    async def test_it_is_applied_until_its_drafter_is_paused(
+        self, verifier: InProcessVerifier, says_opened: bool
+    ) -> None:
+        """Even if the drafter never says that it has caught up, and when it returns under another name."""
+        weights = torch.rand(8, 32).numpy().tobytes()
+        features = FeatureMap(
+            layers=[1],
+            hidden_size=32,
+            width=8,
+            dtype="int8",
+            weights_dtype="float32",
+            weights_sha256=hashlib.sha256(weights).hexdigest(),
+        )
+        greeting = hello(capabilities=["features"], features=features)
+        slow = ScriptedDrafter(greeting=greeting, says_opened=says_opened)
+        verifier.network.listen("slow:1", slow.converse)
+        verifier.network.weights["slow:1"] = weights
+        plain = await verifier.plain(order(max_tokens=40))
+        mapped = 0
+
+        def mapping(states: torch.Tensor) -> torch.Tensor:
+            nonlocal mapped
+            mapped += 1
+            time.sleep(0.03)
+            return torch.zeros(len(states), 8)
+
+        for name in ("first", "again"):
+            await verifier.pool.membership.attach("slow:1", name)
+            (tap,) = verifier.engine.features._taps.values()
+            tap.mapping.forward = mapping
+            assert (await verifier.generate(order(max_tokens=40))).token_ids == plain.token_ids
+            assert verifier.state(name).resting
+            await verifier.pool.changes.detach(name)
+        assert 1 <= mapped <= 12

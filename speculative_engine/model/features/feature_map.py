@@ -14,6 +14,13 @@ import torch
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
+_LEAST_WEIGHT = 2.0**-40
+"""Smaller weights are 0: they change no feature, and products with them would be denormal, which processors compute a
+hundred times slower. A product of two such weights, of a norm and of the map, is far from denormal."""
+
+_CHECKED_AT_ONCE = 1 << 20
+"""Weights that are checked at once: each check needs several times their memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class FeatureShape:
@@ -90,13 +97,17 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def of(cls, shape: FeatureShape, weights: bytearray, dtype: torch.dtype) -> FeatureMap:
-        """Makes the map from its weights as `weight_bytes` gives them. Raises ValueError for another number of
-        bytes."""
+        """Makes the map from its weights as `weight_bytes` gives them; tiny ones become 0. Raises ValueError for
+        another number of bytes, and for weights that are not finite."""
         if len(weights) != shape.weights * dtype.itemsize:
             raise ValueError(f"{shape.weights} weights of {dtype} take {shape.weights * dtype.itemsize} bytes")
         with torch.device("meta"):
             made = cls(shape)
-        values, start = torch.frombuffer(weights, dtype=dtype), 0
+        values, start = torch.frombuffer(weights, dtype=dtype) if weights else torch.empty(0, dtype=dtype), 0
+        for part in values.split(_CHECKED_AT_ONCE):
+            if not part.isfinite().all():
+                raise ValueError("weights must be finite numbers")
+            part.masked_fill_(part.abs() < _LEAST_WEIGHT, 0)
         found = {}
         for name, parameter in made.named_parameters():
             found[name] = values[start : start + parameter.numel()].view(parameter.shape)

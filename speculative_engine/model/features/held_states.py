@@ -40,12 +40,18 @@ class HeldStates:
     def forget(self, slots: np.ndarray) -> None:
         """Drops the states of slots, int64 [rows], which now belong to tokens whose states were not read."""
         if self._passes:
-            self._add(_Pass(slots, None))
+            gone = slots[np.isin(slots, np.concatenate([each.slots for each in self._passes]))]
+            if len(gone):
+                self._add(_Pass(gone, None))
 
-    def take(self) -> tuple[np.ndarray, torch.Tensor]:
-        """Returns the slots with a held state, int64 [n], and their latest states [n, width], and holds none of them
-        any more. Some must be held."""
+    def take(self, wanted: np.ndarray | None = None) -> tuple[np.ndarray, torch.Tensor | None]:
+        """Returns the slots with a held state, int64 [n], and their latest states [n, width], None if there are none,
+        and holds these no more. wanted: the only slots to return, int64; None for all."""
+        if not self._passes:
+            return np.empty(0, dtype=np.int64), None
         slots = np.concatenate([each.slots for each in self._passes])
+        if wanted is not None and not np.isin(slots, wanted).any():
+            return np.empty(0, dtype=np.int64), None
         read = np.concatenate([np.full(len(each.slots), each.states is not None) for each in self._passes])
         states = torch.cat([each.states for each in self._passes if each.states is not None])
         self._passes.clear()
@@ -53,8 +59,13 @@ class HeldStates:
         found, from_end = np.unique(slots[::-1], return_index=True)
         latest = len(slots) - 1 - from_end
         there = read[latest]
-        rows = (read.cumsum() - 1)[latest[there]]
-        return found[there], states[torch.from_numpy(rows)]
+        found, rows = found[there], (read.cumsum() - 1)[latest[there]]
+        if wanted is not None:
+            others = ~np.isin(found, wanted)
+            if others.any():
+                self._add(_Pass(found[others], states[torch.from_numpy(rows[others])]))
+            found, rows = found[~others], rows[~others]
+        return found, states[torch.from_numpy(rows)] if len(found) else None
 
     def _add(self, passed: _Pass) -> None:
         self._passes.append(passed)

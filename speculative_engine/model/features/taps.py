@@ -7,6 +7,7 @@ and never read again when the token is rolled back.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from transformers import PreTrainedModel
 
 from speculative_engine.model.features.held_states import HeldStates
 from speculative_engine.model.shallow_model import decoder_layers
+
+_LEAST_ROWS = 16
+"""Rows that are mapped whatever that takes: it is then known what a row takes."""
 
 
 class SlotStates:
@@ -62,31 +66,43 @@ class Tap:
         self.layers = tuple(layers)
         self.mapping = mapping
         self.states = states
-        self.resting = False
-        """Whether all readers of the results are paused: what is read is then held, and mapped at `catch_up`."""
+        self.rows: np.ndarray | None = None
+        """Rows of the next pass that are read, int64, ascending; None for all. The slots of others become unknown."""
+        self.resting: np.ndarray | bool = False
+        """Whether all readers of the results are paused: what is read is then held, and mapped at `catch_up`. An array,
+        bool [rows], says it for each row that is read."""
+        self.most_share = math.inf
+        """Most time that mapping may take, as a multiple of the time of a pass."""
         self._held = HeldStates()
         self._seconds = 0.0
+        self._row_seconds = 0.0
+        """Processor time that a row took when several were last mapped at once; 0 before that."""
+        self._left = math.inf
+        """Seconds that mapping may still take until the next pass."""
 
-    def keep(self, slots: torch.Tensor, read: torch.Tensor) -> None:
-        """Maps what was read, [rows, layers * hidden], and keeps it for slots, int64 [rows]."""
-        if self.resting:
-            self.states.forget(slots.numpy())
-            self._held.hold(slots.numpy(), read)
+    def keep(self, slots: torch.Tensor, read: torch.Tensor, pass_seconds: float = math.inf) -> None:
+        """Maps what was read, [rows, layers * hidden], and keeps it for slots, int64 [rows].
+
+        pass_seconds: processor time of the pass in this thread. Beyond `most_share` of it no rows are mapped, except
+        for the last few; the slots of those that were not are unknown for good.
+        """
+        self._left = math.inf if math.isinf(self.most_share) else self.most_share * pass_seconds
+        if self.resting is True:
+            self._hold(slots.numpy(), read)
             return
-        self.catch_up()
-        started = time.perf_counter()
-        self.states.write(slots, self.mapping(read))
-        self._seconds += time.perf_counter() - started
+        if self.resting is not False:
+            active = torch.from_numpy(~self.resting)
+            self._hold(slots.numpy()[self.resting], read[~active])
+            slots, read = slots[active], read[active]
+        self._held.forget(slots.numpy())  # of earlier tokens in these slots
+        self._map(slots, read)
 
     @torch.inference_mode()
-    def catch_up(self) -> None:
-        """Maps and keeps what was held while it was resting."""
-        if self._held:
-            started = time.perf_counter()
-            slots, read = self._held.take()
-            if len(slots):
-                self.states.write(torch.from_numpy(slots), self.mapping(read))
-            self._seconds += time.perf_counter() - started
+    def catch_up(self, slots: np.ndarray | None = None) -> None:
+        """Maps and keeps what was held while it was resting. slots: the only ones of use, int64; None for all."""
+        found, read = self._held.take(slots)
+        if read is not None:
+            self._map(torch.from_numpy(found), read)
 
     def forget(self, slots: np.ndarray) -> None:
         """Marks slots, int64 [rows], as unknown, because they now belong to tokens whose states were not read."""
@@ -98,19 +114,45 @@ class Tap:
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
+    def _hold(self, slots: np.ndarray, read: torch.Tensor) -> None:
+        self.states.forget(slots)
+        self._held.hold(slots, read)
+
+    def _map(self, slots: torch.Tensor, read: torch.Tensor) -> None:
+        """Maps rows as long as time is left. The last ones come first: drafters need these most."""
+        started, end = time.perf_counter(), len(slots)
+        # Processor time, so that an interruption of this thread costs no features.
+        began = now = time.thread_time()
+        while end and (end == len(slots) or now - began < self._left):
+            count = end
+            if not math.isinf(self._left):
+                count = int((self._left - now + began) / self._row_seconds) if self._row_seconds else 0
+                count = min(end, max(count, _LEAST_ROWS))
+            self.states.write(slots[end - count : end], self.mapping(read[end - count : end]))
+            end -= count
+            before, now = now, time.thread_time()
+            if count >= _LEAST_ROWS:
+                self._row_seconds = (now - before) / count
+        if end:
+            self.forget(slots[:end].numpy())
+        self._left = max(0.0, self._left - now + began)
+        self._seconds += time.perf_counter() - started
+
 
 class TapReading:
-    """What taps read in one forward pass."""
+    """What taps read in one forward pass, made when it begins."""
 
     def __init__(self, taps: Sequence[Tap], rows: int, width: int, dtype: torch.dtype):
         """rows: of the pass. width, dtype: of the model's hidden states."""
-        self._read: list[tuple[Tap, torch.Tensor]] = []
-        self._places: dict[int, list[torch.Tensor]] = {}
+        self._began = time.thread_time()
+        self._read: list[tuple[Tap, torch.Tensor | None, torch.Tensor]] = []
+        self._places: dict[int, list[tuple[torch.Tensor | None, torch.Tensor]]] = {}
         for tap in taps:
-            whole = torch.empty(rows, len(tap.layers) * width, dtype=dtype)
-            self._read.append((tap, whole))
+            which = None if tap.rows is None or len(tap.rows) == rows else torch.from_numpy(tap.rows)
+            whole = torch.empty(rows if which is None else len(which), len(tap.layers) * width, dtype=dtype)
+            self._read.append((tap, which, whole))
             for layer, part in zip(tap.layers, whole.split(width, dim=1), strict=True):
-                self._places.setdefault(layer, []).append(part)
+                self._places.setdefault(layer, []).append((which, part))
 
     @property
     def layers(self) -> Collection[int]:
@@ -120,8 +162,8 @@ class TapReading:
     def take(self, layer: int, hidden: torch.Tensor) -> None:
         """Copies the states that enter a layer, [1, rows, width], if a tap reads there. The copy is needed: layers may
         overwrite their input."""
-        for place in self._places.get(layer, ()):
-            place.copy_(hidden[0])
+        for which, place in self._places.get(layer, ()):
+            place.copy_(hidden[0] if which is None else hidden[0].index_select(0, which))
 
     @contextmanager
     def hooked(self, model: PreTrainedModel) -> Iterator[None]:
@@ -142,8 +184,13 @@ class TapReading:
 
     def keep(self, slots: torch.Tensor) -> None:
         """Gives each tap what it has read. slots: those of the rows, int64 [rows]."""
-        for tap, read in self._read:
-            tap.keep(slots, read)
+        seconds = time.thread_time() - self._began
+        for tap, which, read in self._read:
+            if which is None:
+                tap.keep(slots, read, seconds)
+            else:
+                tap.forget(slots.numpy())
+                tap.keep(slots[which], read, seconds)
 
     def _entering(self, layer: int) -> Any:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -203,6 +203,24 @@ def test_features_are_charged_as_measured_and_messages_with_what_is_not_timed() 
     assert steps[0] == steps[1]
 
 
+def test_features_of_prompts_are_paid_for_though_no_step_settles_them() -> None:
+    policy, passes = priced(), 0
+    while not policy.paused:
+        policy.charge_features(0.01)  # a third of a step
+        passes += 1
+    assert 9 <= passes <= 10
+    policy.charge_features(30.0)
+    assert steps_until_trial(policy) > 90_000
+
+
+def test_paused_drafters_share_what_trials_may_take() -> None:
+    alone, shared = priced(), priced()
+    shared.sharing = 8
+    for policy in (alone, shared):
+        steps_until_pause(policy)
+    assert steps_until_trial(shared) == pytest.approx(8 * steps_until_trial(alone), rel=0.05)
+
+
 def test_what_takes_long_to_read_is_paid_for() -> None:
     assert steps_until_pause(priced(), timed=9e-3) < steps_until_pause(priced(), timed=TIMED) / 9
 

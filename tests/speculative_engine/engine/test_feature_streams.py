@@ -222,28 +222,98 @@ def pause_and_go_on(engine: VerificationEngine, reader: Reader, steps: int) -> l
     return text + result.outcomes[0].tokens
 
 
-def test_what_is_computed_during_a_pause_is_mapped_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, reader = engine_with_tap(), Reader()
-    mapped = 0
+class Counted(nn.Module):
+    """A map that counts its rows."""
 
-    def mapping(states: torch.Tensor) -> torch.Tensor:
-        nonlocal mapped
-        mapped += len(states)
+    rows = 0
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        self.rows += len(states)
         return states
 
+
+def counted(engine: VerificationEngine) -> Counted:
     tap = engine.features._taps[KIND]
-    monkeypatch.setattr(tap.mapping, "forward", mapping)
+    tap.mapping = mapping = Counted()
+    return mapping
+
+
+def test_what_is_computed_during_a_pause_is_mapped_when_it_ends() -> None:
+    engine, reader = engine_with_tap(), Reader()
+    mapping = counted(engine)
     engine.add(SPECS[0])
     engine.attach(0, "far")
     first = engine.step()
     reader.take(first.features)
     prompt = len(SPECS[0].tokens)
-    assert mapped == prompt
+    assert mapping.rows == prompt
     text = pause_and_go_on(engine, reader, steps=5)
-    assert mapped == prompt + 6
+    assert mapping.rows == prompt + 6
     text[prompt:prompt] = first.outcomes[0].tokens
     reader.check(0, text, range(prompt + 6))
     assert reader.twice == 0
+
+
+def test_nothing_is_mapped_of_what_the_drafter_does_not_draft_for() -> None:
+    engine, reader = engine_with_tap(), Reader()
+    mapping = counted(engine)
+    engine.add(SPECS[0])
+    engine.attach(0, "far")
+    engine.add(SPECS[2])
+    text = list(SPECS[0].tokens)
+    for _ in range(5):
+        result = engine.step()
+        reader.take(result.features)
+        text += result.outcomes[0].tokens
+    assert mapping.rows == len(SPECS[0].tokens) + 4
+    reader.check(0, text, range(len(text) - 1))
+
+
+def test_nothing_is_mapped_during_a_pause_of_prompts_either() -> None:
+    engine = engine_with_tap()
+    mapping = counted(engine)
+    engine.features.pause("far", paused=True)
+    for spec in SPECS:
+        engine.add(spec)
+        engine.attach(spec.sequence_id, "far")
+    for _ in range(5):
+        assert engine.step().features == []
+    assert mapping.rows == 0
+
+
+def test_of_two_drafters_of_a_kind_one_is_paused() -> None:
+    """Each drafts for one sequence; what is held for the paused one is mapped when it is tried again."""
+    engine = engine_with_tap()
+    assert engine.features.add("other", KIND, "float32")
+    mapping = counted(engine)
+    for spec, source in zip(SPECS, ("far", "other"), strict=False):
+        engine.add(spec)
+        engine.attach(spec.sequence_id, source)
+    engine.pause("other", paused=True)
+    texts = {spec.sequence_id: list(spec.tokens) for spec in SPECS[:2]}
+    readers = {"far": Reader("far"), "other": Reader("other")}
+    for number in range(6):
+        if number == 4:
+            assert mapping.rows == len(SPECS[0].tokens) + 3
+            engine.pause("other", paused=False)
+        result = engine.step()
+        for outcome in result.outcomes:
+            texts[outcome.sequence_id] += outcome.tokens
+        for reader in readers.values():
+            reader.take(result.features)
+    readers["far"].check(0, texts[0], range(len(texts[0]) - 1))
+    readers["other"].check(1, texts[1], range(len(texts[1]) - 1))
+
+
+def test_elements_are_limited() -> None:
+    engine = engine_with_tap()
+    width = len(LAYERS) * WIDTH
+    for number in range(1, 4):
+        wide = Tap(LAYERS, nn.Identity(), SlotStates(engine.model.pool.capacity, 4 * WIDTH, torch.float32))
+        assert engine.features.add(f"wide {number}", KIND._replace(layers=(number,)), "float32", wide)
+    with pytest.raises(feature_streams.TooManyKinds, match=f"of {width + 12 * WIDTH} elements a token are kept"):
+        engine.features.add("one more", KIND._replace(layers=(0,)), "float32", wide)
+    assert engine.features.add("narrow", KIND._replace(layers=(0,)), "float32", tap_of(engine))
 
 
 def test_prompts_are_read_for_a_paused_drafter_and_handed_out_when_it_is_tried_again() -> None:
@@ -260,8 +330,8 @@ def test_of_a_long_pause_the_last_tokens_have_features(monkeypatch: pytest.Monke
     engine.add(SPECS[0])
     engine.attach(0, "far")
     text = pause_and_go_on(engine, reader, steps=9)
-    prompt, computed = len(SPECS[0].tokens), len(text) - 1
-    assert sorted(reader.found[0]) == [*range(prompt), *range(computed - 5, computed)]
+    computed = len(text) - 1
+    assert sorted(reader.found[0]) == list(range(computed - 5, computed))
 
 
 def test_rejected_nodes_of_a_pause_are_not_mistaken_for_the_tokens_that_follow() -> None:

@@ -1,7 +1,11 @@
 """Feature maps compute the same from their weights' bytes, and refuse other numbers of bytes."""
 
+import math
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speculative_engine.model.features.feature_map import FeatureMap, FeatureShape
 
@@ -56,6 +60,31 @@ def test_each_norm_is_applied_in_its_place() -> None:
     each = torch.cat([normed(states[:, :4], made.fc_norm[0].weight), normed(states[:, 4:], made.fc_norm[1].weight)], 1)
     expected = normed(each @ made.fc.weight.T, made.output_norm.weight)
     torch.testing.assert_close(made(states), expected)
+
+
+@given(
+    weights=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=8, max_size=8),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+)
+def test_no_weight_is_denormal(weights: list[float], dtype: torch.dtype) -> None:
+    """Nor a product of two with a state of the usual size."""
+    shape = FeatureShape(1, 8, 8, unmapped=True, norm_features=True)
+    given = torch.tensor(weights).clamp(-1e4, 1e4).to(dtype)
+    made = FeatureMap.of(shape, bytearray(given.view(torch.uint8).numpy().tobytes()), dtype)
+    assert made.output_norm is not None
+    found = made.output_norm.weight.float()
+    kept = found != 0
+    assert torch.equal(found[kept], given.float()[kept])
+    assert (given[~kept].float().abs() < 1e-12).all()
+    assert (found[kept].square() * 1e-6 > torch.finfo(torch.float32).tiny).all()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_no_numbers_are_refused(wrong: float) -> None:
+    weights = torch.randn(SHAPES[0].weights)
+    weights[70] = wrong
+    with pytest.raises(ValueError, match="weights must be finite numbers"):
+        FeatureMap.of(SHAPES[0], bytearray(weights.numpy().tobytes()), torch.float32)
 
 
 def test_what_is_refused() -> None:

@@ -10,6 +10,12 @@ from speculative_engine.model.features import held_states
 from speculative_engine.model.features.held_states import HeldStates
 
 
+def taken(held: HeldStates, wanted: np.ndarray | None = None) -> dict[int, float]:
+    """Takes states, the first elements by slot."""
+    slots, states = held.take(wanted)
+    return {} if states is None else dict(zip(slots.tolist(), states[:, 0].tolist(), strict=True))
+
+
 def test_the_latest_of_each_slot_is_found() -> None:
     held = HeldStates()
     assert not held
@@ -18,8 +24,7 @@ def test_the_latest_of_each_slot_is_found() -> None:
     held.hold(np.array([3, 4]), torch.tensor([[3.0], [4.0]]))
     held.hold(np.array([4, 9]), torch.tensor([[14.0], [19.0]]))
     held.forget(np.array([3, 7]))
-    slots, states = held.take()
-    assert dict(zip(slots.tolist(), states[:, 0].tolist(), strict=True)) == {4: 14.0, 9: 19.0}
+    assert taken(held) == {4: 14.0, 9: 19.0}
     assert not held
 
 
@@ -28,9 +33,7 @@ def test_a_pass_with_more_rows_than_are_held(monkeypatch: pytest.MonkeyPatch) ->
     held = HeldStates()
     held.hold(np.array([1]), torch.ones(1, 2))
     held.hold(np.arange(2, 7), torch.arange(2.0, 7).unsqueeze(1).expand(5, 2))
-    slots, states = held.take()
-    assert slots.tolist() == [4, 5, 6]
-    assert states[:, 1].tolist() == [4.0, 5.0, 6.0]
+    assert taken(held) == {4: 4.0, 5: 5.0, 6: 6.0}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -47,10 +50,11 @@ def test_against_a_dictionary(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
             values = [number * 100.0 + slot for slot in slots]
             held.hold(np.array(slots), torch.tensor(values).unsqueeze(1))
             expected |= dict(zip(slots, values, strict=True))
-        if drawn.random() < 0.1 and held:
-            found, states = held.take()
-            assert dict(zip(found.tolist(), states[:, 0].tolist(), strict=True)) == expected
+        if drawn.random() < 0.2:
+            some = np.array(drawn.sample(range(12), drawn.randint(0, 12)), dtype=np.int64)
+            assert taken(held, some) == {slot: expected.pop(slot) for slot in some.tolist() if slot in expected}
+        if drawn.random() < 0.1:
+            assert taken(held) == expected
             expected.clear()
-    if held:
-        found, states = held.take()
-        assert dict(zip(found.tolist(), states[:, 0].tolist(), strict=True)) == expected
+    assert taken(held) == expected
+    assert taken(held) == {}

@@ -1,5 +1,7 @@
 """Hidden states between the layers: the library's own, in every kind of pass, and no bit of the logits changes."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -84,3 +86,42 @@ def test_what_is_known() -> None:
     states.forget(np.array([3]))
     assert states.known(np.array([2, 3])).tolist() == [True, False]
     assert states.read(np.array([4]))[0].tolist() == [8, 9, 10, 11]
+
+
+class SlowMap(nn.Module):
+    """A map that takes a second for each row."""
+
+    now = 0.0
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        self.now += len(states)
+        return states
+
+
+@pytest.mark.parametrize(("share", "mapped"), [(0.0, 16), (0.32, 32), (0.5, 50), (2.0, 100)])
+def test_mapping_takes_a_share_of_the_pass_and_the_last_rows_come_first(
+    monkeypatch: pytest.MonkeyPatch, share: float, mapped: int
+) -> None:
+    mapping = SlowMap()
+    monkeypatch.setattr(time, "thread_time", lambda: mapping.now)
+    tap = Tap([0], mapping, SlotStates(200, 4, torch.float32))
+    tap.most_share = share
+    slots, read = np.arange(1, 101), torch.rand(100, 4)
+    for _ in range(2):  # at first it is not known what a row takes
+        tap.keep(torch.from_numpy(slots), read, pass_seconds=100.0)
+        assert np.flatnonzero(tap.states.known(slots)).tolist() == list(range(100 - mapped, 100))
+        assert torch.equal(tap.states.read(slots[-mapped:]), read[-mapped:])
+
+
+def test_what_was_held_is_mapped_within_the_same_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping = SlowMap()
+    monkeypatch.setattr(time, "thread_time", lambda: mapping.now)
+    tap = Tap([0], mapping, SlotStates(200, 4, torch.float32))
+    tap.most_share, tap.resting = 0.5, True
+    slots = np.arange(1, 101)
+    tap.keep(torch.from_numpy(slots), torch.rand(100, 4), pass_seconds=100.0)
+    assert mapping.now == 0
+    tap.catch_up(slots[:80])
+    assert mapping.now == 50
+    tap.catch_up(slots)
+    assert mapping.now == 66, "none of the share is left"
