@@ -10,6 +10,7 @@ from draftwire._messages.methods import RECEIPT
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from service_runtime.rpc.grpc_stream import accept_call
+from service_runtime.rpc.stream_meter import StreamMeter
 from service_runtime.security.caller import peer_name
 from verifier_service.reading.score import read_score
 from verifier_service.running.request_call import request_call
@@ -38,7 +39,7 @@ class VerifierServicer(VerifierServiceServicer):
     async def Verify(self, _: Any, context: Any) -> None:
         """Runs a request whose caller drafts for it, over a stream in both directions."""
         await context.send_initial_metadata(RECEIPT)
-        async with accept_call(context) as stream:
+        async with accept_call(context, StreamMeter()) as stream:
             peer, metadata = peer_name(context.peer()), context.invocation_metadata() or ()
             await VerifyConversation(stream, self._verifier, peer, metadata, context.time_remaining()).run()
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
 from drafter_pool.drafter.feature_weights import FetchWeights
-from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
+from drafter_pool.drafter.proposal_sink import ProposalFault
 from drafter_pool.drafter.service_drafter import Connect
 from drafter_pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
@@ -31,7 +31,7 @@ from speculative_engine.model.ranks.rank_group import RankLostError
 from speculative_engine.planning.acceptance_model import AcceptanceModel
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.text.tokenizer import Tokenizer
-from speculative_engine.tree.proposal import Proposal, ProposalError
+from speculative_engine.tree.proposal import ProposalError
 from verifier_service.admission.admission import Admission
 from verifier_service.admission.expected_wait import ExpectedWait
 from verifier_service.admission.peer_limits import PeerLimits
@@ -44,6 +44,7 @@ from verifier_service.reading.chat import chat_format_message
 from verifier_service.reading.request import GenerateOrder, RequestReader
 from verifier_service.reading.text_pool import TextPool
 from verifier_service.reading.tokenizing import Tokenizing
+from verifier_service.running.caller_drafting import CallerDrafting
 from verifier_service.running.request_call import RequestCall
 from verifier_service.running.running_request import RunningRequest
 from verifier_service.running.scores import Scores
@@ -125,8 +126,8 @@ class Verifier:
         self._requests: dict[int, RunningRequest] = {}
         self._reading = 0
         """Number of requests being read."""
-        # Callbacks for callers that draft for their own request, by source; called when a proposal is refused.
-        self._callers: dict[str, Callable[[ProposalError], None]] = {}
+        self._callers: dict[int, CallerDrafting] = {}
+        """Callers that draft for their own request, by sequence id."""
         self._predictions = AcceptanceModel()
         """Acceptance statistics of the predictions of all requests."""
         self.acceptance_counts = AcceptanceCounts()
@@ -271,19 +272,19 @@ class Verifier:
     @contextmanager
     def caller_drafts(
         self, request: RunningRequest, refused: Callable[[ProposalError], None]
-    ) -> Iterator[Callable[[Proposal], None]]:
-        """Yields the function by which a running request's own caller submits proposals.
+    ) -> Iterator[CallerDrafting]:
+        """Yields what a running request's own caller submits proposals to.
 
-        The function may raise TooManyCommands. `refused` is called with a proposal that contradicts itself; no later
-        proposal is accepted.
+        `refused` is called with a proposal that contradicts itself; no later proposal is accepted.
         """
         source = request_source(CALLER, request.sequence_id)
-        self._callers[source] = refused
+        drafting = CallerDrafting(self._steps, request.sequence_id, source, refused)
+        self._callers[request.sequence_id] = drafting
         try:
             self._steps.attach(request.sequence_id, source)
-            yield lambda proposal: self._steps.propose(source, [SequenceProposal(request.sequence_id, 0, proposal)])
+            yield drafting
         finally:
-            del self._callers[source]
+            del self._callers[request.sequence_id]
             self._steps.forget(source)
 
     def status(self) -> EngineStatus:
@@ -327,6 +328,10 @@ class Verifier:
             self.pool.send_features(result.features)  # first, so that a drafter can go on as soon as it has the verdict
         if committed:
             self.pool.send_verdicts(committed)
+        if self._callers:
+            going_on = {outcome.sequence_id: outcome for outcome in committed}
+            for sequence_id, drafting in self._callers.items():
+                drafting.stepped(result, going_on.get(sequence_id))
         # Last, because drafters give the places of these requests to others, which open with the tokens of this step.
         for request in ended:
             self._end(request)
@@ -340,9 +345,9 @@ class Verifier:
         self.pool.send_features(features)
 
     def _on_proposal_fault(self, fault: ProposalFault) -> None:
-        refused = self._callers.get(fault.source)
-        if refused is not None:
-            refused(fault.error)
+        drafting = self._callers.get(fault.sequence_id)
+        if drafting is not None and drafting.source == fault.source:
+            drafting.refused(fault.error)
         else:
             self.pool.refuse(fault)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
 from dataclasses import replace
 
 from drafter_pool.drafter.draft_messages import proposal_error, tell_sampling
 from drafter_pool.drafter.source import CALLER
+from drafter_pool.standing.flood_limit import FloodLimit
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
@@ -18,6 +19,7 @@ from service_runtime.process.engine_thread import TooManyCommands
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.message_stream import MessageStream
 from speculative_engine.tree.proposal import Proposal, ProposalError, ProposalFault
+from verifier_service.running.caller_drafting import CallerDrafting
 from verifier_service.running.request_call import Metadata, RequestCall, request_call
 from verifier_service.running.running_request import RunningRequest
 from verifier_service.verifier import Verifier
@@ -27,12 +29,18 @@ log = get_logger(__name__)
 _START_SECONDS = 10.0
 """Time limit for a caller to send its request."""
 _RETRY_SECONDS = 1.0
+_LONGEST = 0.01
+"""Maximum processor time charged for handling a message, in seconds; any more is due to something else, such as garbage
+collection."""
 
 _Stream = MessageStream[pb.VerifyResponse, pb.VerifyRequest]
 
 
 class VerifyConversation:
     """Runs one caller's request: passes its proposals to the engine, and verdicts and events back.
+
+    A caller that drafts is bounded as a drafter of the pool is: it may send as much as its verdicts ask for, and what
+    its messages take is charged to its account. Whoever sends more loses the stream, with CREDIT_EXCEEDED.
 
     A verdict holds the tokens of the chunk that follows it. Chunks that a slow caller has not read are joined, and so
     are their verdicts. So what waits for a caller is bounded by its request's length.
@@ -56,6 +64,9 @@ class VerifyConversation:
         self._request_id = ""
         self._refused: ServiceError | None = None
         self._refusal_sent = False
+        self._flood_limit = FloodLimit(asyncio.get_running_loop().time, "the caller")
+        self._credit = 0
+        """Maximum live nodes of the request's tree."""
 
     async def run(self) -> None:
         """Converses until the request is finished.
@@ -79,10 +90,10 @@ class VerifyConversation:
             order = replace(order, speculate=False)
         async with self._verifier.run(order, self._peer, call, self._remaining) as request:
             if not speculates or request.finished:
-                await self._converse(request, 0, self._refuse_unasked)
+                await self._converse(request, 0, None)
                 return
-            with self._verifier.caller_drafts(request, self._refuse_proposal) as propose:
-                await self._converse(request, self._verifier.limits.max_tree_nodes, propose)
+            with self._verifier.caller_drafts(request, self._refuse_proposal) as drafting:
+                await self._converse(request, self._verifier.limits.max_tree_nodes, drafting)
 
     async def _start(self) -> pb.VerifyStart:
         try:
@@ -95,11 +106,11 @@ class VerifyConversation:
             raise _start_expected(f"the first message must be start, got {kind}")
         return first.start
 
-    async def _converse(
-        self, request: RunningRequest, max_tree_nodes: int, propose: Callable[[Proposal], None]
-    ) -> None:
+    async def _converse(self, request: RunningRequest, max_tree_nodes: int, drafting: CallerDrafting | None) -> None:
+        self._credit = max_tree_nodes
+        self._flood_limit.opened(max_tree_nodes)
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(self._read(request, propose), name="caller-reader")
+            reading = tasks.create_task(self._read(request, drafting), name="caller-reader")
             await self._stream.write(pb.VerifyResponse(opened=self._opened(request, max_tree_nodes)))
             await self._tell(request)
             reading.cancel()
@@ -115,20 +126,34 @@ class VerifyConversation:
 
     # Messages from the caller.
 
-    async def _read(self, request: RunningRequest, propose: Callable[[Proposal], None]) -> None:
-        """Takes proposals until the caller ends its side; that ends its drafting, not its request."""
+    async def _read(self, request: RunningRequest, drafting: CallerDrafting | None) -> None:
+        """Takes proposals until the caller ends its side; that ends its drafting, not its request.
+
+        drafting: None if the request gives no credit. Raises ServiceError for a caller that sends more than it was
+        asked for.
+        """
         async for message in self._stream:
+            began = time.thread_time()
             kind = message.WhichOneof("message")
+            self._flood_limit.spend_proposals([message.proposal] if kind == "proposal" else (), message.ByteSize())
             if kind == "proposal":
-                self._take(request, message.proposal, propose)
+                self._take(request, message.proposal, drafting)
             elif kind == "start":
                 raise _start_expected("a second start on the stream")
             else:  # a kind of message that only newer callers know
                 log.debug("message passed over", bytes=message.ByteSize())
+            if drafting is not None:
+                seconds = min(time.thread_time() - began, _LONGEST) + self._stream.take_seconds()
+                refusal = drafting.charge(seconds)
+                if refusal is not None:
+                    self._refuse(refusal)
 
-    def _take(self, request: RunningRequest, message: ProposalMessage, propose: Callable[[Proposal], None]) -> None:
+    def _take(self, request: RunningRequest, message: ProposalMessage, drafting: CallerDrafting | None) -> None:
         if self._refused is not None:  # the caller could not know yet
             request.count_stale(len(message.token_ids))
+            return
+        if drafting is None:
+            self._refuse_unasked()
             return
         entries = max(len(message.token_ids), len(message.parent_ids), len(message.log_probs))
         most = self._verifier.limits.max_tree_nodes
@@ -145,14 +170,15 @@ class VerifyConversation:
             last=message.last,
         )
         try:
-            propose(proposal)
+            if not drafting.propose(proposal):
+                request.count_stale(len(proposal.token_ids))
         except TooManyCommands as error:
             self._refuse(at_capacity(f"the verifier is too far behind the caller's messages: {error}", _RETRY_SECONDS))
 
     def _refuse_proposal(self, error: ProposalError) -> None:
         self._refuse(proposal_error(error))
 
-    def _refuse_unasked(self, proposal: Proposal) -> None:
+    def _refuse_unasked(self) -> None:
         """Refuses a proposal for a request that asked for no speculation or is complete."""
         self._refuse_proposal(
             ProposalError(ProposalFault.CREDIT_EXCEEDED, "token_ids", "the request was opened without credit for nodes")
@@ -179,6 +205,7 @@ class VerifyConversation:
                     token_ids=event.chunk.token_ids,
                     accepted=sum(source > 0 for source in event.chunk.sources),
                 )
+                self._flood_limit.told(self._credit)
                 await self._stream.write(pb.VerifyResponse(verdict=verdict))
             await self._stream.write(pb.VerifyResponse(event=event))
 

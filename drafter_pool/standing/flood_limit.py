@@ -1,15 +1,15 @@
-"""The flood limit: a drafter may send only as much as the verifier's messages can call for."""
+"""The flood limit: drafters, and callers that draft, may send only as much as the verifier's messages can call for."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import grpc
 
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.v1.proposal_pb2 import ProposalBatch
+from draftwire.v1.proposal_pb2 import Proposal
 from service_runtime.errors import ServiceError
 
 _SLACK = 1024
@@ -33,8 +33,9 @@ class FloodLimit:
     message. Anything beyond that is a flood and ends the stream, and so does an unsolicited pong.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """now: a clock in seconds with any origin."""
+    def __init__(self, now: Callable[[], float], sender: str = "the drafter") -> None:
+        """now: a clock in seconds with any origin. sender: who sends the messages, for the error."""
+        self._sender = sender
         self._left = self._most = _SLACK
         self._pings = 0
         """Number of unanswered pings."""
@@ -66,35 +67,37 @@ class FloodLimit:
         if kind == "pong":
             self._pings -= 1
             if self._pings < 0:
-                raise _flood()
+                raise self._flood()
             return
-        batch = message.proposals if kind == "proposals" else None
+        self.spend_proposals(message.proposals.proposals if kind == "proposals" else (), size)
+
+    def spend_proposals(self, proposals: Sequence[Proposal], size: int) -> None:
+        """Deducts a received message of `size` bytes with some proposals, or none. Raises ServiceError as `spend`."""
         # A message may hold a million entries: their number is checked before they are read.
-        if batch is not None and len(batch.proposals) > self._left:
-            raise _flood()
-        self._left -= 1 + size // _MESSAGE_BYTES + (0 if batch is None else _entries(batch))
+        if len(proposals) > self._left:
+            raise self._flood()
+        self._left -= 1 + size // _MESSAGE_BYTES + _entries(proposals)
         if self._left < 0:
-            raise _flood()
+            raise self._flood()
 
     def _add(self, entries: int) -> None:
         while self._closed and self._now() - self._closed[0][0] > _LATE_SECONDS:
             self._most -= self._closed.popleft()[1]
         self._left = min(self._left + entries, self._most)
 
+    def _flood(self) -> ServiceError:
+        return ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
+            f"{self._sender} sends more than it was asked for",
+        )
+
 
 def _room(max_tree_nodes: int) -> int:
     return _OPENING + 2 * max_tree_nodes * _VERDICTS
 
 
-def _entries(batch: ProposalBatch) -> int:
-    """Returns the number of a message's nodes, or of entries that take as long to read. Draft distributions are as long
+def _entries(proposals: Sequence[Proposal]) -> int:
+    """Returns the number of proposals' nodes, or of entries that take as long to read. Draft distributions are as long
     as the vocabulary if the acceptance rule needs them, so they count only by their bytes."""
-    return sum(max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs)) for each in batch.proposals)
-
-
-def _flood() -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
-        "the drafter sends more than it was asked for",
-    )
+    return sum(max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs)) for each in proposals)

@@ -46,9 +46,12 @@ async def open_call(
 
 
 @asynccontextmanager
-async def accept_call(context: "_Context") -> AsyncIterator[MessageStream[Any, Any]]:
-    """Yields the server's side of a call: `async with accept_call(context) as stream`, inside its handler."""
-    stream: ServerStream[Any, Any] = ServerStream(context)
+async def accept_call(
+    context: "_Context", meter: StreamMeter[Any] | None = None
+) -> AsyncIterator[MessageStream[Any, Any]]:
+    """Yields the server's side of a call: `async with accept_call(context) as stream`, inside its handler. `meter`
+    measures what reading takes."""
+    stream: ServerStream[Any, Any] = ServerStream(context, meter)
     try:
         yield stream
     finally:
@@ -201,9 +204,10 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
 class ServerStream(_GrpcStream[SendT, RecvT]):
     """The server's side of a grpc.aio call, made by `accept_call`."""
 
-    def __init__(self, context: "_Context") -> None:
+    def __init__(self, context: "_Context", meter: StreamMeter[Any] | None = None) -> None:
         super().__init__()
         self._context = context
+        self._meter = meter
         self._aborted = False
 
     async def close(self, error: ServiceError | None = None) -> None:
@@ -214,9 +218,13 @@ class ServerStream(_GrpcStream[SendT, RecvT]):
                 await abort_call(self._context, error)
         self._closed = True
 
+    def take_seconds(self) -> float:
+        return 0.0 if self._meter is None else self._meter.take_seconds()
+
     async def _receive(self) -> RecvT | None:
+        reading = self._context.read()
         try:
-            message = await self._context.read()
+            message = await (reading if self._meter is None else self._meter.timed(reading))
         except grpc.aio.BaseError as error:
             raise _gone(error) from error
         return None if message is grpc.aio.EOF else message

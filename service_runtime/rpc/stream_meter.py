@@ -26,13 +26,13 @@ class StreamMeter(Generic[MessageT]):
 
     def __init__(
         self,
-        decode: Callable[[bytes], MessageT],
-        on_message: Callable[[int], None],
+        decode: Callable[[bytes], MessageT] | None = None,
+        on_message: Callable[[int], None] = lambda size: None,
         *,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        """on_message: called with the size in bytes of each received message. spent: seconds of processor time of the
-        calling thread."""
+        """decode: None where the stream decodes its messages itself. on_message: called with the size in bytes of each
+        message decoded here. spent: seconds of processor time of the calling thread."""
         self._decode = decode
         self._on_message = on_message
         self._spent = spent
@@ -42,6 +42,7 @@ class StreamMeter(Generic[MessageT]):
     def __call__(self, raw: bytes) -> MessageT:
         self._bytes += len(raw)
         self._on_message(len(raw))
+        assert self._decode is not None, "it was made as a decoder"
         return self._decode(raw)
 
     @types.coroutine

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -19,6 +20,7 @@ from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, InProce
 from tests.harness.stand_ins.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, right
 from tests.harness.verifier.verify_call import call
+from verifier_service.running.caller_drafting import CallerDrafting
 
 
 async def verify(
@@ -164,6 +166,136 @@ async def test_late_proposals_are_counted(verifier: InProcessVerifier) -> None:
     assert not caller.refusals
     assert finished.speculation.stale_nodes > 0
     assert finished.speculation.accepted_tokens == 0
+
+
+STALE = Proposal(committed_length=1, first_node_id=1, token_ids=[3] * 8, parent_ids=[0] * 8)
+"""Nodes below a token that was followed by another one long ago."""
+
+
+@pytest.mark.parametrize("speculation", [{}, {"enabled": False}], ids=["drafting", "without credit"])
+@pytest.mark.parametrize(
+    "message",
+    [pb.VerifyRequest(proposal=STALE), pb.VerifyRequest(), pb.VerifyRequest(proposal=Proposal())],
+    ids=["stale", "of no known kind", "empty"],
+)
+async def test_a_flood_ends_the_stream(
+    verifier: InProcessVerifier, message: pb.VerifyRequest, speculation: dict[str, Any]
+) -> None:
+    request = order(max_tokens=200, speculation=speculation)
+    plain = await verifier.plain(order())
+    read = 0
+    take = conversation_module.VerifyConversation._take
+
+    def counted(*args: Any) -> None:
+        nonlocal read
+        read += 1
+        take(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversation_module.VerifyConversation, "_take", counted)
+        verifier.engine.hold(1)
+        async with asyncio.timeout(PATIENCE), call(verifier) as stream:
+            await stream.write(pb.VerifyRequest(start=pb.VerifyStart(request=request)))
+            with pytest.raises(StreamBroken, match="the caller sends more than it was asked for") as caught:
+                for _ in range(2000):
+                    await stream.write(message)
+                while await stream.read() is not None:
+                    pass
+    assert caught.value.reason_name == "CREDIT_EXCEEDED"
+    assert read <= 1200
+    verifier.engine.go_on()
+    await left_nothing(verifier)
+    assert (await verifier.generate(order())).token_ids == plain.token_ids
+
+
+async def test_all_that_verdicts_ask_for_may_be_sent_one_by_one(verifier: InProcessVerifier) -> None:
+    """As many nodes as the request's credit after each verdict, in messages of their own."""
+    request = order(max_tokens=60)
+
+    def one_by_one(opening: Opening) -> Sequence[Proposal]:
+        credit = verifier.verifier.limits.max_tree_nodes
+        return [opening.proposal([token], parent_ids=[0]) for token in range(3, 3 + credit)]
+
+    caller = ScriptedCaller(one_by_one)
+    await verify(verifier, caller, request)
+    assert not caller.refusals
+
+
+class TestAnAccount:
+    @pytest.fixture(autouse=True)
+    def tireless(self) -> None:
+        """Overrides the fixture that disables pausing."""
+
+    async def test_a_caller_whose_messages_cost_more_than_they_save(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is passed over at first; if that does not silence it, it is refused."""
+        now = 0.0
+
+        def spent() -> float:
+            nonlocal now
+            now += 0.01  # for each message: a fifth of a step
+            return now
+
+        monkeypatch.setattr(conversation_module, "time", Mock(thread_time=spent))
+        passed = 0
+        propose = CallerDrafting.propose
+
+        def noted(drafting: CallerDrafting, proposal: Any) -> bool:
+            nonlocal passed
+            taken = propose(drafting, proposal)
+            passed += not taken
+            return taken
+
+        monkeypatch.setattr(CallerDrafting, "propose", noted)
+        request = order(max_tokens=80)
+        lie = lying(await text(verifier, request))
+        caller = ScriptedCaller(lambda opening: () if caller.refusals else lie(opening))
+        finished = await verify(verifier, caller, request)
+        assert passed > 3
+        (refused,) = caller.refusals
+        assert reason(refused) == "CREDIT_EXCEEDED"
+        assert refused.message == "the caller's proposals cost the verifier more time than they save"
+        assert finished.speculation.draft_tokens < 60
+
+    async def test_a_caller_that_goes_on_after_its_refusal_loses_the_stream(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = 0.0
+
+        def spent() -> float:
+            nonlocal now
+            now += 0.01
+            return now
+
+        monkeypatch.setattr(conversation_module, "time", Mock(thread_time=spent))
+        request = order(max_tokens=200)
+
+        def stubborn(opening: Opening) -> Sequence[Proposal]:
+            return [STALE] * 3
+
+        with pytest.raises(StreamBroken, match="cost the verifier more time than they save") as caught:
+            await verify(verifier, ScriptedCaller(stubborn), request)
+        assert caught.value.reason_name == "CREDIT_EXCEEDED"
+        await left_nothing(verifier)
+
+    async def test_a_caller_that_is_right_is_never_passed_over(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = 0.0
+
+        def spent() -> float:
+            nonlocal now
+            now += 0.005
+            return now
+
+        monkeypatch.setattr(conversation_module, "time", Mock(thread_time=spent))
+        verifier.engine.drafts_awaited = True
+        request = order(max_tokens=80)
+        caller = ScriptedCaller(knowing(await text(verifier, request)))
+        finished = await verify(verifier, caller, request)
+        assert not caller.refusals
+        assert finished.speculation.accepted_tokens > 50
 
 
 async def test_a_caller_that_does_not_read(verifier: InProcessVerifier) -> None:
