@@ -79,6 +79,25 @@ class DrafterSettings(RankSettings):
     feature_window: int = Field(default=0, ge=0)
     """Last tokens of a text whose features the drafter reads when it begins; 0 for all that it can use."""
 
+    @property
+    def cpu_only(self) -> str:
+        """The flags given here that need a CPU; empty if there is none."""
+        return "--mtp" if self.mtp else f"--kv-dtype {self.kv_dtype}" if self.kv_dtype != "auto" else ""
+
+    def check_device(self) -> None:
+        """Checks the settings that depend on the device.
+
+        Raises:
+            ValueError: the device cannot do it; the message begins with the flag.
+        """
+        super().check_device()
+        if self.mtp and self.device != "cpu":
+            raise ValueError("--mtp: requires --device cpu, without --medusa-heads and --tensor-parallel")
+        if self.kv_dtype != "auto" and self.device != "cpu":
+            raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
+        if self.weights == "int4" and self.device == "cpu":
+            raise ValueError("--weights: int4 requires --device cuda, got cpu")
+
     def with_hub_models(self) -> Self:
         """Returns these settings for a model that the operator names, which may always be a hub id."""
         return self.model_copy(update={"allow_hub_models": True})
@@ -104,7 +123,7 @@ class DrafterSettings(RankSettings):
             raise ValueError(f"--kv-slots: must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
         if 0 < self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
-        if self.mtp and (self.medusa_heads or self.tensor_parallel > 1 or self.device != "cpu"):
+        if self.mtp and (self.medusa_heads or self.tensor_parallel > 1):
             raise ValueError("--mtp: requires --device cpu, without --medusa-heads and --tensor-parallel")
         if self.medusa_heads and self.weights != "checkpoint":
             raise ValueError(f"--weights: {self.weights} applies to draft models, not to --medusa-heads")
@@ -112,13 +131,9 @@ class DrafterSettings(RankSettings):
             raise ValueError(f"--weights: {self.weights} requires --dtype bfloat16, got {self.dtype}")
         if self.kv_dtype != "auto" and self.medusa_heads:
             raise ValueError(f"--kv-dtype: {self.kv_dtype} applies to draft models, not to --medusa-heads")
-        if self.kv_dtype != "auto" and self.device != "cpu":
-            raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
         if self.tensor_parallel > 1:
             if self.medusa_heads:
                 raise ValueError("--tensor-parallel: --medusa-heads cannot be split")
             if self.weights != "checkpoint":
                 raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
-        if self.weights == "int4" and self.device == "cpu":
-            raise ValueError("--weights: int4 requires --device cuda, got cpu")
         return self

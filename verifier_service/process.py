@@ -6,20 +6,21 @@ from service_runtime.process.code_pages import release_code_pages
 from service_runtime.process.follower import run_follower
 from service_runtime.process.interpreter import share_interpreter
 from service_runtime.process.lifecycle import Shutdown, run_service
-from service_runtime.process.settings import load_settings
+from service_runtime.process.rank_settings import load_rank_settings
 from service_runtime.process.startup_error import startup_errors
 from service_runtime.process.unneeded_packages import without_unneeded_packages
 from service_runtime.rpc.server import ServiceServer
 from speculative_engine.checkpoint.checkpoint import ModelLoadError, check_source
+from speculative_engine.device_choice import device_here
 from verifier_service.settings import VerifierSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the service until a signal ends it; returns the exit status."""
-    settings = load_settings(VerifierSettings, argv)
+    settings, device = load_rank_settings(VerifierSettings, device_here, argv)
     if settings.rank:
         return run_follower(lambda loaded: _follow(settings, loaded), settings)
-    return run_service(lambda shutdown: _run(settings, shutdown), settings)
+    return run_service(lambda shutdown: _run(settings, shutdown), settings, device=device)
 
 
 def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:

@@ -93,11 +93,20 @@ class VerifierSettings(RankSettings):
             raise ValueError(f"--kv-slots: must be 0 or at least {LEAST_SLOTS}, got {self.kv_slots}")
         return self
 
-    @model_validator(mode="after")
-    def _kv_dtype_is_possible(self) -> Self:
+    @property
+    def cpu_only(self) -> str:
+        """The flags given here that need a CPU; empty if there is none."""
+        return f"--kv-dtype {self.kv_dtype}" if self.kv_dtype != "auto" else ""
+
+    def check_device(self) -> None:
+        """Checks the settings that depend on the device.
+
+        Raises:
+            ValueError: the device cannot do it; the message begins with the flag.
+        """
+        super().check_device()
         if self.kv_dtype != "auto" and self.device != "cpu":
             raise ValueError(f"--kv-dtype: {self.kv_dtype} requires --device cpu, got {self.device}")
-        return self
 
     @model_validator(mode="after")
     def _steps_hold_all_sequences(self) -> Self:

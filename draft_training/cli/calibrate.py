@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
+from draft_training.cli.options import device_of
 from draftwire._program.installation import how_to_install
 from draftwire._program.prompt_file import read_prompt_file
 from draftwire.cli.failure import Failure
@@ -32,11 +34,6 @@ class _Dtype(enum.Enum):
     auto = "auto"
 
 
-class _Device(enum.Enum):
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 @calibrate.callback()
 def _calibrate() -> None:
     """Measure which settings fit a model on this machine."""
@@ -52,13 +49,15 @@ def early_exit(
     tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate after each text.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of the requests.")] = 0.0,
     dtype: Annotated[_Dtype, typer.Option(help="Weight type, as for the verifier.")] = _Dtype.auto,
-    device: Annotated[_Device, typer.Option(help="Device the model runs on.")] = _Device.cpu,
+    device: Annotated[
+        str, typer.Option(help="Device the model runs on: auto (a GPU if torch can use one), cpu, cuda or cuda:N.")
+    ] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of a forward pass.")] = None,
     as_json: Json = False,
 ) -> None:
     """Find the best number of layers for local:early_exit, if it pays at all."""
     texts = [entry.text for entry in read_prompt_file(prompts, "--prompts", by_line=True)]
-    found = _measure(model, texts, tokens, temperature, dtype.value, device.value, threads)
+    found = _measure(model, texts, tokens, temperature, dtype.value, device, threads)
     best = found.best
     if as_json:
         print(json.dumps(dataclasses.asdict(found) | {"best_layers": best.layers if best else None}))
@@ -93,6 +92,8 @@ def _measure(
             f"calibration runs a model in this process and needs the serving libraries; {error.name} is "
             f"missing: {how_to_install('serve')}"
         ) from error
+    console = Console(stderr=True, highlight=False)
+    device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     if threads is not None:
         set_cpu_threads(threads)
     try:

@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from draft_training.cli.options import Device, Draft, LearningRate, Seed, Threads, Top, check_training_installed
+from draft_training.cli.options import (
+    Device,
+    Draft,
+    LearningRate,
+    Seed,
+    Threads,
+    Top,
+    check_training_installed,
+    device_of,
+)
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
@@ -55,7 +64,7 @@ def distill(
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 100,
     seed: Seed = 0,
     threads: Threads = 0,
-    device: Device = "cpu",
+    device: Device = "auto",
     as_json: Json = False,
     *,
     connection: Connection,
@@ -82,6 +91,7 @@ def distill(
     if threads:
         torch.set_num_threads(threads)
     console = Console(stderr=True, highlight=False)
+    device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     teacher: Teacher
     try:
         model = DraftModel(draft, device=device)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from draft_training.cli.options import check_training_installed
+from draft_training.cli.options import Device, check_training_installed, device_of
 from draftwire.cli.failure import Failure
 
 
@@ -49,7 +49,7 @@ def eagle3(
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of the continuations.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the continuations and of the training.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default as many as torch finds.")] = None,
-    device: Annotated[str, typer.Option(help="Device to train on: cpu or cuda.")] = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Train an EAGLE-3 drafter on a frozen target; attach it as local:eagle3?model=DIR."""
     check_training_installed()
@@ -72,7 +72,7 @@ def eagle3(
         temperature=temperature,
         seed=seed,
         threads=threads,
-        device=device,
+        device=device_of(device, lambda line: print(line, flush=True)),
     )
     try:
         run(order, lambda line: print(line, flush=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -13,9 +15,12 @@ Top = Annotated[int, typer.Option(min=1, max=256, help="Likeliest tokens to lear
 LearningRate = Annotated[float, typer.Option(min=0.0, help="Highest learning rate.")]
 Seed = Annotated[int, typer.Option(help="Seed for the order of the examples.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")]
-Device = Annotated[str, typer.Option(help="Device to train on: cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str, typer.Option(help="Device to train on: auto (a GPU if torch can use one), cpu, cuda or cuda:N.")
+]
 
 
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 NEEDED = ("torch", "transformers")
 
 
@@ -26,3 +31,18 @@ def check_training_installed() -> None:
         Failure: a package is not installed.
     """
     check_installed("training", NEEDED)
+
+
+def device_of(asked: str, tell: Callable[[str], None]) -> str:
+    """Returns the device for ``--device`` and tells it. Needs torch.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    from speculative_engine.device_choice import device_here
+
+    if not _DEVICE.fullmatch(asked):
+        raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {asked!r}")
+    chosen = device_here(asked)
+    tell(f"device: {chosen.about}")
+    return chosen.device

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from draft_training.cli.options import Device, LearningRate, Threads, Top, check_training_installed
+from draft_training.cli.options import Device, LearningRate, Threads, Top, check_training_installed, device_of
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share
@@ -58,7 +58,7 @@ def refresh(
     nice: Annotated[
         int, typer.Option(min=0, max=19, help="How far the training yields to other processes (niceness).")
     ] = 10,
-    device: Device = "cpu",
+    device: Device = "auto",
     target: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +93,7 @@ def refresh(
     out.mkdir(parents=True, exist_ok=True)
     standing = read_standing(out) or Standing(0, draft, drafter, canary)
     console = Console(highlight=False)
+    device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     training = TrainingOptions(steps, batch_size, learning_rate)
     teacher = VerifierTeacher(verifier, **connection.options())
 

@@ -133,8 +133,13 @@ def reading_network(
 
 def _check(settings: DrafterSettings) -> None:
     """Raises StartupError for settings of draft models."""
+    if settings.asked_device not in ("auto", "cpu"):
+        raise StartupError(
+            f"--device: {settings.device} does not apply to {settings.model}, which drafts from features"
+        )
+    if settings.device != "cpu":
+        log.info("drafting on the CPU, since drafters that read features run there only", model=settings.model)
     for name, given, allowed in (
-        ("device", settings.device, "cpu"),
         ("layers", settings.layers, None),
         ("target-tokenizer", settings.target_tokenizer, None),
         ("tensor-parallel", settings.tensor_parallel, 1),

@@ -71,8 +71,8 @@ class Shutdown:
         return [thread for thread in self._left_behind if thread.is_alive() or thread.ident is None]
 
 
-def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings: ServiceSettings) -> int:
-    """Runs a service in its one event loop and returns the process's exit status.
+def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings: ServiceSettings, **about: str) -> int:
+    """Runs a service in its one event loop and returns the process's exit status. about: more for the first log line.
 
     The status is 0 after a graceful end and 1 after a fault: a StartupError is logged as one line, anything else with
     its traceback. SIGTERM and SIGINT request a shutdown; a second signal exits immediately with 128 + its number.
@@ -82,7 +82,7 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     that waits for a lost rank would be waited for.
     """
     configure_logs(settings.log_format, settings.log_level)
-    log_start(settings)
+    log_start(settings, **about)
     # Verifier and drafter often share a host's cores, and an OpenMP thread that spins while waiting for work takes time
     # from the other service. The variable must be set before the library that uses OpenMP is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -103,9 +103,12 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     return status
 
 
-def log_start(settings: ProcessSettings) -> None:
-    """Logs the build and its settings before any slow work, and warns of variables that nothing reads."""
-    log.info("starting", build=f"draftwire {__version__}", settings=settings.given)
+def log_start(settings: ProcessSettings, **about: str) -> None:
+    """Logs the build and its settings before any slow work, and warns of variables that nothing reads.
+
+    about: more to say first.
+    """
+    log.info("starting", **about, build=f"draftwire {__version__}", settings=settings.given)
     for name, meant in unknown_variables(os.environ):
         log.warning("unknown variable; it has no effect", variable=name, did_you_mean=meant)
 

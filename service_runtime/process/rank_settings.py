@@ -1,11 +1,14 @@
 """Settings of services that run a model: where it runs, and among how many processes it is split."""
 
 import os
-from typing import Annotated, Any, Self
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Protocol, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
-from service_runtime.process.settings import ServiceSettings
+from draftwire._program.flag_parser import program_name
+from service_runtime.process.settings import ServiceSettings, load_settings
 
 _LAUNCHED = "TORCHELASTIC_RUN_ID"
 """Variable that torchrun sets for each process that it starts, beside RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."""
@@ -14,8 +17,9 @@ _LAUNCHED = "TORCHELASTIC_RUN_ID"
 class RankSettings(ServiceSettings):
     """Settings of a service with a model that may be split among ranks."""
 
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
-    """Device of the model: cpu, cuda or cuda:N."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    """Device of the model: auto, cpu, cuda or cuda:N. auto is a GPU if torch can use one, otherwise the CPU; the first
+    line of the log names it."""
     kv_slots: int = Field(default=32768, ge=0)
     """Tokens that fit into the KV cache, over all sequences; 0, on GPUs, as many as there is memory for. The log says
     how much memory that is."""
@@ -31,6 +35,38 @@ class RankSettings(ServiceSettings):
     tensor_parallel_timeout_seconds: float = Field(default=60.0, ge=1)
     """Longest that a rank waits for another one in a step, in seconds; then the service ends."""
 
+    _asked_device: str | None = PrivateAttr(default=None)
+
+    @property
+    def asked_device(self) -> str:
+        """The device as it was given, auto included."""
+        return self._asked_device or self.device
+
+    @property
+    def cpu_only(self) -> str:
+        """The flags given here that need a CPU; empty if there is none."""
+        return ""
+
+    def on(self, device: str) -> Self:
+        """Returns these settings for a device in place of auto.
+
+        Raises:
+            ValueError: another setting does not go with it; the message begins with its flag.
+        """
+        settings = self.model_copy(update={"device": device})
+        settings._asked_device = self.asked_device
+        settings.check_device()
+        return settings
+
+    def check_device(self) -> None:
+        """Checks the settings that depend on the device, once it is known.
+
+        Raises:
+            ValueError: the device cannot do it; the message begins with the flag.
+        """
+        if not self.kv_slots and self.device == "cpu":
+            raise ValueError("--kv-slots: 0, as many as there is memory for, requires --device cuda, got cpu")
+
     @property
     def rank(self) -> int:
         """Rank of this process; rank 0 serves."""
@@ -45,13 +81,13 @@ class RankSettings(ServiceSettings):
     @model_validator(mode="after")
     def _ranks_have_devices(self) -> Self:
         if self.tensor_parallel > 1 and ":" in self.device:
-            raise ValueError(f"--device: must be cpu or cuda with --tensor-parallel, got {self.device}")
+            raise ValueError(f"--device: must be auto, cpu or cuda with --tensor-parallel, got {self.device}")
         return self
 
     @model_validator(mode="after")
-    def _slots_can_be_counted(self) -> Self:
-        if not self.kv_slots and self.device == "cpu":
-            raise ValueError("--kv-slots: 0, as many as there is memory for, requires --device cuda, got cpu")
+    def _device_can_do_it(self) -> Self:
+        if self.device != "auto":
+            self.check_device()
         return self
 
     @model_validator(mode="after")
@@ -68,3 +104,35 @@ class RankSettings(ServiceSettings):
                 f"--tensor-parallel: all ranks must be on one machine, but only {here} of {launched} are on this one"
             )
         return self
+
+
+class Device(Protocol):
+    """A device that was chosen."""
+
+    @property
+    def device(self) -> str:
+        """cpu, cuda or cuda:N."""
+
+    @property
+    def about(self) -> str:
+        """The device for people."""
+
+
+SettingsT = TypeVar("SettingsT", bound=RankSettings)
+
+
+def load_rank_settings(
+    cls: type[SettingsT], choose: Callable[[str, str], Device], argv: Sequence[str] | None = None
+) -> tuple[SettingsT, str]:
+    """Reads settings as `load_settings` does, and decides the device. Returns the settings, and the device for people.
+
+    choose: returns the device for the given one and the flags that need a CPU; raises ValueError. Raises SystemExit as
+    `load_settings` does.
+    """
+    settings = load_settings(cls, argv)
+    try:
+        chosen = choose(settings.device, settings.cpu_only)
+        return settings.on(chosen.device), chosen.about
+    except ValueError as error:
+        print(f"{program_name()}: {error}", file=sys.stderr)
+        raise SystemExit(2) from error

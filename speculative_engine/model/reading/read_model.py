@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -17,6 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import is_accelerate_available, logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.device_choice import AUTO, device_here, gpus_of
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
 from speculative_engine.model.linear.row_exact import can_pack
 from speculative_engine.model.ranks.rank_group import RankGroup
@@ -75,14 +75,11 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def usable_device(name: str) -> torch.device:
     """The device that a `--device` setting selects. Raises ModelLoadError if this machine cannot use it."""
+    if name == AUTO:
+        name = device_here(name).device
     device = torch.device(name)
-    if device.type == "cuda":
-        with warnings.catch_warnings(record=True) as told:  # such as that the driver is too old
-            warnings.simplefilter("always")
-            available = torch.cuda.is_available()
-        if not available:
-            reason = "".join(f": {' '.join(str(each.message).split())}" for each in told[:1])
-            raise ModelLoadError(f"device {name}: this build of torch sees no CUDA device{reason}")
+    if device.type == "cuda" and (problem := gpus_of(torch.cuda).problem):
+        raise ModelLoadError(f"device {name}: {problem}")
     if device.type == "cpu":
         try:
             library()

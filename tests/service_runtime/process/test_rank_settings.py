@@ -1,8 +1,10 @@
 """Ranks, from the settings and torchrun's variables."""
 
+from dataclasses import dataclass
+
 import pytest
 
-from service_runtime.process.rank_settings import RankSettings
+from service_runtime.process.rank_settings import RankSettings, load_rank_settings
 from service_runtime.process.settings import load_settings
 
 
@@ -43,3 +45,41 @@ def test_ranks_on_several_machines_are_refused(
     with pytest.raises(SystemExit):
         load_settings(RankSettings, [])
     assert "--tensor-parallel: all ranks must be on one machine, but only 2 of 4 are on" in capsys.readouterr().err
+
+
+@dataclass
+class Device:
+    """Stands in for a choice of a device."""
+
+    device: str
+    about: str = "a device"
+
+
+def test_the_device_is_decided_when_the_settings_are_read() -> None:
+    asked = []
+
+    def choose(device: str, cpu_only: str) -> Device:
+        asked.append((device, cpu_only))
+        return Device("cuda")
+
+    settings, about = load_rank_settings(RankSettings, choose, ["--kv-slots", "0"])
+    assert (settings.device, settings.asked_device, about) == ("cuda", "auto", "a device")
+    assert settings.given == {"kv_slots": 0}
+    assert asked == [("auto", "")]
+
+
+def test_what_the_decided_device_cannot_do_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        load_rank_settings(RankSettings, lambda device, cpu_only: Device("cpu"), ["--kv-slots", "0"])
+    assert caught.value.code == 2
+    assert "--kv-slots: 0, as many as there is memory for, requires --device cuda" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def choose(device: str, cpu_only: str) -> Device:
+        raise ValueError(f"--device: {device} cannot be used")
+
+    with pytest.raises(SystemExit) as caught:
+        load_rank_settings(RankSettings, choose, ["--device", "cuda"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(": --device: cuda cannot be used\n")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from draftwire.cli.serve.device import device_here
 from draftwire.cli.serve.gateway_process import MODULE
 from draftwire.cli.serve.plan import Plan, plan_of
 from draftwire.cli.serve.running import Serving, serving
@@ -37,14 +38,23 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Compute threads of all processes together; by default one a core.")
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            envvar="DRAFTWIRE_DEVICE",
+            help="Device of the models: auto (a GPU if torch can use one), cpu, cuda or cuda:N.",
+        ),
+    ] = "auto",
     log: Annotated[Path, typer.Option(metavar="FILE", help="One log of all processes; lines are added.")] = Path(
         "draftwire.log"
     ),
 ) -> None:
     """Serve a model faster: verifier, drafters, OpenAI-compatible gateway and console, until Ctrl-C."""
     check_services_installed("draftwire serve", MODULE, "fastapi", "uvicorn", extra="serve,gateway")
-    plan = plan_of(model, draft or (), threads, chat_template)
     console = Console(highlight=False)
+    place = device_here(device)
+    console.print(f"{'device':9} {place.about}", soft_wrap=True)
+    plan = plan_of(model, draft or (), threads, chat_template, place)
     try:
         with serving(plan, _with_port(listen), _with_port(verifier_listen), log, console) as running:
             _tell(plan, running, log, console)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from draftwire.cli.serve.device import Device
+
 LOCAL = "local:"
 LOOKUP = "local:ngram"
 """The drafter that needs no model: it looks the text up in itself."""
@@ -25,11 +27,12 @@ class Plan:
     verifier_threads: int
     drafter_threads: int
     """Compute threads of each drafter service."""
+    device: Device
     chat_template: Path | None = None
     """File with the chat template to use in place of the model's own."""
 
 
-def plan_of(model: str, drafts: Sequence[str], threads: int | None, chat_template: Path | None = None) -> Plan:
+def plan_of(model: str, drafts: Sequence[str], threads: int | None, chat_template: Path | None, device: Device) -> Plan:
     """Returns the plan for a target and its drafters: draft models, and addresses of drafters in the verifier.
 
     Without any, the text is looked up in itself. Each draft model gets a quarter of the threads, at least one; the
@@ -40,6 +43,7 @@ def plan_of(model: str, drafts: Sequence[str], threads: int | None, chat_templat
         drafts: draft models and ``local:`` addresses.
         threads: compute threads of all processes together; None for one for each core of this process.
         chat_template: file with a chat template.
+        device: device of the models.
 
     Raises:
         ValueError: a draft is named twice, or there is no such file.
@@ -52,7 +56,7 @@ def plan_of(model: str, drafts: Sequence[str], threads: int | None, chat_templat
     local = tuple(each for each in drafts if each.startswith(LOCAL)) or (() if models else (LOOKUP,))
     total = threads or _cores()
     drafter = max(1, total // 4)
-    return Plan(model, models, local, max(1, total - drafter * len(models)), drafter, chat_template)
+    return Plan(model, models, local, max(1, total - drafter * len(models)), drafter, device, chat_template)
 
 
 def _cores() -> int:

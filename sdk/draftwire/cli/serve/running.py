@@ -102,10 +102,13 @@ def _started(
     drafters = []
     for number, model in enumerate(plan.drafts, 1):
         name = "drafter" if len(plan.drafts) == 1 else f"drafter-{number}"
-        drafters.append(Service(name, DRAFTER, model, scratch, threads=plan.drafter_threads))
+        drafters.append(
+            Service(name, DRAFTER, model, scratch, "--device", plan.device.drafts, threads=plan.drafter_threads)
+        )
         begin(drafters[-1], f"loading {model}")
     addresses = [*(each.address for each in drafters), *plan.local]
-    flags = [part for address in addresses for part in ("--drafter", address)]
+    flags = ["--device", plan.device.target]
+    flags += [part for address in addresses for part in ("--drafter", address)]
     if plan.chat_template is not None:
         flags += ["--chat-template", str(plan.chat_template.resolve())]
     verifier = Service(

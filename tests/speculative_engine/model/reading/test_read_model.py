@@ -60,5 +60,5 @@ def test_why_a_gpu_cannot_be_used(reason: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "is_available", available)
     with pytest.raises(ModelLoadError) as caught:
         usable_device("cuda")
-    expected = "device cuda: this build of torch sees no CUDA device"
+    expected = "device cuda: torch sees no GPU that it can use"
     assert str(caught.value) == expected + (reason and f": {reason}").replace("\n", " ")
