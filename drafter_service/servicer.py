@@ -1,12 +1,15 @@
 """draftwire.v1.DrafterService over gRPC."""
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from drafter_service.models.model_changes import ModelChanges
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc, features_pb2
-from service_runtime.errors import at_capacity, invalid_field, shutting_down
+from service_runtime.errors import ServiceError, at_capacity, invalid_field, shutting_down
+from service_runtime.process.logs import get_logger
 from service_runtime.rpc.grpc_stream import accept_call
+from service_runtime.rpc.handshake import incompatible
 from service_runtime.rpc.message_stream import MessageStream
 from service_runtime.security.caller import current_caller, peer_name
 from service_runtime.security.roles import Role
@@ -16,7 +19,11 @@ if TYPE_CHECKING:
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
+log = get_logger(__name__)
+
 _PART_BYTES = 1 << 20
+_MOST_REFUSED = 64
+"""Most verifiers whose refusals are remembered."""
 _RETRY_SECONDS = 5.0
 """Retry delay for a verifier when too many streams are open: streams last long."""
 
@@ -29,6 +36,8 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         self._changes = changes
         self._max_streams = max_streams
         self._ending = False
+        self._refused: OrderedDict[str, str] = OrderedDict()
+        """Why verifiers were last refused, by their names."""
 
     async def Draft(self, _: Any, context: "_Context") -> None:
         """Drafts for one verifier."""
@@ -77,7 +86,22 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             raise shutting_down()
         if self._changes.streams >= self._max_streams:
             raise at_capacity(f"all {self._max_streams} Draft streams are in use", _RETRY_SECONDS)
-        await self._changes.serving.converse(stream, verifier)
+        try:
+            await self._changes.serving.converse(stream, verifier)
+        except ServiceError as error:
+            if incompatible(error.code, error.reason_name):
+                self._tell_refused(verifier, error)
+            raise
+
+    def _tell_refused(self, verifier: str, error: ServiceError) -> None:
+        """Logs why a verifier was refused: once, though it keeps trying."""
+        if self._refused.get(verifier) == error.message:
+            return
+        self._refused[verifier] = error.message
+        self._refused.move_to_end(verifier)
+        if len(self._refused) > _MOST_REFUSED:
+            self._refused.popitem(last=False)
+        log.warning("verifier refused", verifier=verifier, reason=error.message)
 
     async def end_sessions(self) -> None:
         """Ends all streams cleanly and refuses new ones; returns when the last has ended."""

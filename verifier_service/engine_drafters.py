@@ -11,6 +11,7 @@ from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
+from service_runtime.rpc.handshake import incompatible
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
@@ -56,7 +57,10 @@ class EngineDrafter(PooledDrafter):
             drafter = await asyncio.to_thread(self._make)
         except ServiceError as error:
             log.warning("drafter cannot be made", drafter=self.name, address=self.address, reason=str(error))
-            self._set_state(DrafterState.DRAFTER_STATE_UNREACHABLE)
+            refused = incompatible(error.code, error.reason_name)
+            self._set_state(
+                DrafterState.DRAFTER_STATE_INCOMPATIBLE if refused else DrafterState.DRAFTER_STATE_UNREACHABLE
+            )
             self.show_error(error)
             self._contact_failed(error)
             await self._released.wait()

@@ -29,6 +29,8 @@ from service_runtime.rpc.handshake import (
     CAPABILITY_DISTRIBUTIONS,
     CAPABILITY_FEATURES,
     CAPABILITY_HIDDEN_STATES,
+    incompatible,
+    printable,
     shown,
 )
 from service_runtime.rpc.message_stream import StreamBroken
@@ -40,6 +42,11 @@ log = get_logger(__name__)
 
 Connect = Callable[[], AbstractAsyncContextManager[DraftCall]]
 
+_OUT = (
+    DrafterState.DRAFTER_STATE_UNREACHABLE,
+    DrafterState.DRAFTER_STATE_SUSPENDED,
+    DrafterState.DRAFTER_STATE_INCOMPATIBLE,
+)
 _STEADY_SECONDS = 1.0
 """Minimum duration of a stable conversation, after which the reconnect backoff is reset."""
 
@@ -80,6 +87,8 @@ class ServiceDrafter(PooledDrafter):
         self._retry_seconds = 0.0
         """Pause that the drafter requested when the last conversation ended."""
         self._released = False
+        self._lost = DrafterState.DRAFTER_STATE_UNREACHABLE
+        """State after the conversation that ended last."""
 
     @property
     def draws(self) -> bool:
@@ -146,7 +155,7 @@ class ServiceDrafter(PooledDrafter):
                 pause = self._standing.breaker.take_pause()
                 log.warning("drafter suspended", drafter=self.name, address=self.address, seconds=pause)
             else:
-                self._set_state(DrafterState.DRAFTER_STATE_UNREACHABLE)
+                self._set_state(self._lost)
                 await asyncio.sleep(max(backoff.next_delay(), self._retry_seconds))
 
     def release(self) -> bool:
@@ -263,12 +272,19 @@ class ServiceDrafter(PooledDrafter):
 
     def _note(self, error: Exception) -> None:
         """Shows an error, counts it if it breaks the protocol, and logs it if the drafter was reachable before."""
+        self._lost = DrafterState.DRAFTER_STATE_UNREACHABLE
         if isinstance(error, TooManyFaults):
             return  # each fault was noted when it occurred
         if not isinstance(error, ServiceError | StreamBroken):
             error = StreamBroken.of(grpc.StatusCode.UNAVAILABLE, str(error))
         self._retry_seconds = draft_messages.retry_seconds(error, 0.0)
-        if self._state not in (DrafterState.DRAFTER_STATE_UNREACHABLE, DrafterState.DRAFTER_STATE_SUSPENDED):
+        if incompatible(error.code, error.reason_name):
+            self._lost = DrafterState.DRAFTER_STATE_INCOMPATIBLE
+            if self._state != self._lost:
+                log.warning(
+                    "drafter incompatible", drafter=self.name, address=self.address, reason=printable(str(error))
+                )
+        elif self._state not in _OUT:
             log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))
         self.show_error(error)
         if draft_messages.breaks_protocol(error):

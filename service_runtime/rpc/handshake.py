@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import grpc
+
 from draftwire._types.quoting import shortened
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
@@ -20,6 +22,7 @@ CAPABILITY_DISTRIBUTIONS = "distributions"
 """A drafter with it samples its tokens and reports their distributions, for sequences with the rejection rule."""
 CAPABILITY_FEATURES = "features"
 """A drafter with it drafts from features of the target's hidden states; a verifier with it sends them."""
+_INCOMPATIBLE = ("TOKENIZER_MISMATCH", "PROTOCOL_MISMATCH", "UNSUPPORTED_DRAFTER")
 _TEXTS = ("capabilities", "target_architectures")
 """Repeated fields of texts."""
 _MOST_SHOWN = 128
@@ -62,6 +65,12 @@ def unprintable_field(peer: PeerInfo) -> str | None:
     return None
 
 
+def incompatible(code: grpc.StatusCode, reason: str | None) -> bool:
+    """Whether an error says that a drafter cannot draft for a target, so that only another model helps. reason: its
+    published name."""
+    return code is grpc.StatusCode.FAILED_PRECONDITION and reason in _INCOMPATIBLE
+
+
 def check_peer(own: PeerInfo, other: PeerInfo) -> None:
     """Raises ServiceError (FAILED_PRECONDITION) if the two sides cannot work together.
 
@@ -81,7 +90,8 @@ def check_peer(own: PeerInfo, other: PeerInfo) -> None:
         their_id, their_hash = shown(theirs.model_id), shown(theirs.tokenizer_sha256)
         raise failed_precondition(
             ErrorReason.ERROR_REASON_TOKENIZER_MISMATCH,
-            f"the tokenizer of {their_id} ({their_hash}) is not that of {ours.model_id} ({ours.tokenizer_sha256})",
+            f"{their_id} has another tokenizer than {ours.model_id}; start the drafter with --target-tokenizer and the "
+            f"target's model, so that it translates (tokenizers {their_hash} and {ours.tokenizer_sha256})",
             own_model=ours.model_id,
             own_tokenizer_sha256=ours.tokenizer_sha256,
             other_model=their_id,

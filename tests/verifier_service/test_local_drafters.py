@@ -168,7 +168,7 @@ class TestInThePool:
         assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
         assert verifier.pool.describe() == []
         verifier.pool.membership.add(NGRAM)
-        await verifier.until(lambda: verifier.state(NGRAM).state == DrafterState.DRAFTER_STATE_UNREACHABLE)
+        await verifier.until(lambda: verifier.state(NGRAM).state == DrafterState.DRAFTER_STATE_INCOMPATIBLE)
         assert "nothing fits" in verifier.state(NGRAM).last_error.message
         assert (await verifier.generate(order())).finished.speculation.steps > 0
 

@@ -11,10 +11,11 @@ from draftwire._types.model import ModelInfo, read_model_info
 from draftwire.errors import DraftwireError, from_status
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 
-DrafterState = Literal["connecting", "ready", "draining", "unreachable", "suspended", "unknown"]
+DrafterState = Literal["connecting", "ready", "draining", "unreachable", "suspended", "incompatible", "unknown"]
 """State of a drafter: ``"connecting"`` (handshake in progress), ``"ready"`` (it drafts), ``"draining"`` (no new
 sequences; released once its last one has moved), ``"unreachable"`` (connection lost; the verifier keeps trying),
-``"suspended"`` (too many protocol violations; no sequences for a while)."""
+``"suspended"`` (too many protocol violations; no sequences for a while), ``"incompatible"`` (it cannot draft for this
+target, for example because of another tokenizer; ``last_error`` says why)."""
 
 _STATES: dict[int, DrafterState] = {
     pb.DRAFTER_STATE_CONNECTING: "connecting",
@@ -22,6 +23,7 @@ _STATES: dict[int, DrafterState] = {
     pb.DRAFTER_STATE_DRAINING: "draining",
     pb.DRAFTER_STATE_UNREACHABLE: "unreachable",
     pb.DRAFTER_STATE_SUSPENDED: "suspended",
+    pb.DRAFTER_STATE_INCOMPATIBLE: "incompatible",
 }
 
 

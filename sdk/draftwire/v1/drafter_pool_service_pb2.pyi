@@ -21,6 +21,7 @@ class DrafterState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DRAFTER_STATE_DRAINING: _ClassVar[DrafterState]
     DRAFTER_STATE_UNREACHABLE: _ClassVar[DrafterState]
     DRAFTER_STATE_SUSPENDED: _ClassVar[DrafterState]
+    DRAFTER_STATE_INCOMPATIBLE: _ClassVar[DrafterState]
 
 class RolloutState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -34,6 +35,7 @@ DRAFTER_STATE_READY: DrafterState
 DRAFTER_STATE_DRAINING: DrafterState
 DRAFTER_STATE_UNREACHABLE: DrafterState
 DRAFTER_STATE_SUSPENDED: DrafterState
+DRAFTER_STATE_INCOMPATIBLE: DrafterState
 ROLLOUT_STATE_UNSPECIFIED: RolloutState
 ROLLOUT_STATE_RUNNING: RolloutState
 ROLLOUT_STATE_PROMOTED: RolloutState

@@ -16,6 +16,7 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
+from service_runtime.rpc.handshake import check_peer
 from service_runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 from tests.harness.stand_ins.drafter_answers import MALFORMED, changed, fault
@@ -31,6 +32,7 @@ from tests.harness.stand_ins.scripted_drafter import (
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY
+INCOMPATIBLE = DrafterState.DRAFTER_STATE_INCOMPATIBLE
 SUSPENDED = DrafterState.DRAFTER_STATE_SUSPENDED
 
 
@@ -61,6 +63,24 @@ class TestHandshake:
         error = await refused(verifier, refuse)
         assert (error.code, error.reason_name) == (grpc.StatusCode.FAILED_PRECONDITION, reason)
         assert "mine is not yours" in error.message
+
+    @pytest.mark.parametrize("by", ["verifier", "drafter"])
+    async def test_an_incompatible_drafter_is_shown_as_such_with_the_remedy(
+        self, verifier: InProcessVerifier, by: str
+    ) -> None:
+        model = ModelInfo(model_id="foreign", tokenizer_sha256="beef")
+
+        async def refuse(stream: Stream) -> None:
+            request = await stream.read()
+            check_peer(hello(model=model).hello, request.hello)
+
+        drafter = refuse if by == "drafter" else ScriptedDrafter(greeting=hello(model=model)).converse
+        verifier.network.listen("bad:1", drafter)
+        verifier.pool.membership.add("bad:1")
+        await verifier.until(lambda: verifier.state("bad:1").state == INCOMPATIBLE)
+        assert "--target-tokenizer" in verifier.state("bad:1").last_error.message
+        verifier.network.listen("bad:1", ScriptedDrafter().converse)  # another model is loaded there
+        await verifier.until(lambda: verifier.state("bad:1").state == READY)
 
     async def test_another_protocol_revision(self, verifier: InProcessVerifier) -> None:
         greeting = hello(protocol_revision=9, min_protocol_revision=8)

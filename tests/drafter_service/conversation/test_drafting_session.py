@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 import torch
 from google.rpc import error_details_pb2
 from transformers import AutoModelForCausalLM
@@ -89,6 +90,17 @@ class TestHandshake:
         for part in ("their-model", "their-hash", drafter.model.name.rpartition("/")[2], "our-hash"):
             assert part in fault.status.message
         assert detail(fault.status, error_details_pb2.PreconditionFailure).violations[0].type == "TOKENIZER_MISMATCH"
+
+    async def test_the_reason_of_a_refusal_is_logged_once(self, drafter: InProcessDrafter) -> None:
+        theirs = model_info_pb2.ModelInfo(model_id="their-model", tokenizer_sha256="their-hash")
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                async with in_process_call(lambda stream: drafter.servicer.converse(stream, "them")) as stream:
+                    await stream.write(Request(hello=model_info_pb2.PeerInfo(protocol_revision=1, model=theirs)))
+                    await broken(stream)
+        (told,) = (each for each in logs if each["event"] == "verifier refused")
+        assert told["verifier"] == "them"
+        assert "--target-tokenizer" in told["reason"]
 
     async def test_a_verifier_that_leaves_before_the_hello_is_no_fault(self, drafter: InProcessDrafter) -> None:
         async with in_process_call(drafter.servicer.converse) as stream:

@@ -55,7 +55,7 @@ def _by_itself(drafter: Drafter) -> str:
 def _why(drafter: Drafter) -> str:
     if drafter.state == "draining" and drafter.sequences:
         return f", {drafter.sequences} sequences move"
-    if drafter.state in ("unreachable", "suspended") and drafter.last_error is not None:
+    if drafter.state in ("unreachable", "suspended", "incompatible") and drafter.last_error is not None:
         return f": {drafter.last_error}"
     return ""
 
