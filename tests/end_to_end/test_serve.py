@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -118,7 +120,7 @@ def test_a_model_with_a_draft_model(tmp_path: Path, number: int) -> None:
             assert b"<html" in page.read().lower()
         with Client(command.line("verifier").partition(" ")[0], timeout=PATIENCE) as client:
             (drafter,) = client.drafters.list()
-            assert drafter.state == "ready"
+            assert (drafter.name, drafter.state) == ("draft", "ready")
             plain = client.generate("def read_config(path):\n", max_tokens=40, temperature=0.0)
         assert plain.text == text
         children = command.children()
@@ -141,6 +143,45 @@ def test_the_loss_of_a_drafter_is_told_and_serving_goes_on(tmp_path: Path) -> No
         eventually(lambda: "serving goes on without it" in command.told(), "it is told")
         assert complete(command.line("endpoint"))
         assert command.end() == 0
+
+
+def test_a_drafter_that_cannot_draft_for_the_target_is_told_with_the_remedy(tmp_path: Path) -> None:
+    draft = shutil.copytree(MODELS / "draft", tmp_path / "foreign")
+    text = (draft / "tokenizer.json").read_text(encoding="utf-8")
+    changed = json.loads(text)
+    vocabulary = changed["model"]["vocab"]
+    first, second = list(vocabulary)[-2:]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (draft / "tokenizer.json").write_text(json.dumps(changed), encoding="utf-8")
+    command = Command(tmp_path, "--model", str(MODELS / "target"), "--draft", str(draft), "--listen", "127.0.0.1:0")
+    assert command.process.wait(LONG_PATIENCE) == 1
+    assert SERVING not in command.told()
+    last = command.told().splitlines()[-1]
+    assert last.startswith(f"draftwire: --draft {draft}: target has another tokenizer than foreign")
+    assert "--target-tokenizer" in last
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = Command(tmp_path, "--model", str(MODELS / "target"), "--listen", address)
+        assert command.process.wait(PATIENCE) == 1
+    assert command.told() == (
+        f"draftwire: --listen: cannot listen on {address}: another process listens there; "
+        "choose another address, or port 0 for a free one\n"
+    )
+
+
+def test_a_verifier_that_is_killed_is_told_in_a_line(tmp_path: Path) -> None:
+    with serving(tmp_path, "--model", str(MODELS / "target"), "--listen", "127.0.0.1:0") as command:
+        (verifier,) = (
+            pid for pid in command.children() if "verifier_service" in Path(f"/proc/{pid}/cmdline").read_text()
+        )
+        os.kill(verifier, signal.SIGKILL)
+        assert command.process.wait(PATIENCE) == 1
+        assert command.told().splitlines()[-1] == (
+            "draftwire: verifier was killed (signal 9); out of memory is the usual cause"
+        )
 
 
 def test_what_cannot_be_served_leaves_nothing_behind(tmp_path: Path) -> None:

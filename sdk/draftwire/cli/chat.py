@@ -18,7 +18,7 @@ NEW, HELP, QUIT = "/new", "/help", "/quit"
 COMMANDS = {
     NEW: "starts a new conversation",
     HELP: "shows this help",
-    QUIT: "ends the chat; so does the end of the input",
+    QUIT: "ends the chat; so do Ctrl-C at the prompt and the end of the input. Ctrl-C during an answer ends the answer",
 }
 """Commands, with their descriptions."""
 _LEAST_CHAT_PARAMETERS = 100_000_000
@@ -57,9 +57,11 @@ def chat(
                 _note(f"unknown command {quoted(command)}; {HELP} shows the commands")
             elif command:
                 said.append({"role": "user", "content": line})
-                said.append(
-                    {"role": "assistant", "content": _answer(client, said, max_tokens, temperature, top_p, seed)}
-                )
+                answer = _answer(client, said, max_tokens, temperature, top_p, seed)
+                if answer:
+                    said.append({"role": "assistant", "content": answer})
+                else:  # interrupted before its first word: two turns of the user in a row would be refused
+                    said.pop()
 
 
 def introduce(client: Client) -> None:
@@ -101,12 +103,19 @@ def _answer(
     top_p: float | None,
     seed: int | None,
 ) -> str:
-    with client.stream_chat(said, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed) as stream:
-        try:
-            for chunk in stream:
-                print(chunk.text, end="", flush=True)
-        finally:
-            print()
+    """Prints an answer as it arrives, and returns it: what there is of it, if Ctrl-C ends it."""
+    told = []
+    try:
+        with client.stream_chat(said, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed) as stream:
+            try:
+                for chunk in stream:
+                    told.append(chunk.text)
+                    print(chunk.text, end="", flush=True)
+            finally:
+                print()
+    except KeyboardInterrupt:
+        _note("the answer was stopped; Ctrl-C again ends the chat")
+        return "".join(told)
     result = stream.result
     if sys.stderr.isatty():
         length = result.speculation.acceptance_length

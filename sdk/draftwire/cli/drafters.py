@@ -12,6 +12,7 @@ import typer
 from draftwire._sync.client import Client
 from draftwire._types.drafter import Drafter
 from draftwire._types.drafter_service import ModelLoad
+from draftwire._types.quoting import shortened
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
@@ -151,15 +152,17 @@ def _show(found: list[Drafter], as_json: bool) -> None:
     sys.stdout.flush()
 
 
-# A name or an address is never cut, to be copied whole; where they have their usual lengths, a line has 80 columns.
-_HEADINGS = ("NAME", "ADDRESS", "STATE", "REQS", "DRAFTED", "ACCEPTED", "MS/STEP", "ACC/S", "LABELS")
-_ALIGN = "<<<>>>>><"
+# A name or an address is never cut, to be copied whole.
+_LONGEST_MODEL = 40
+_HEADINGS = ("NAME", "ADDRESS", "MODEL", "STATE", "REQS", "DRAFTED", "ACCEPTED", "MS/STEP", "ACC/S", "LABELS")
+_ALIGN = "<<<<>>>>><"
 
 
 def _row(drafter: Drafter) -> tuple[str, ...]:
     return (
         drafter.name,
         drafter.address,
+        shortened(drafter.model.model_id, _LONGEST_MODEL) if drafter.model is not None else "-",
         drafter.state,
         str(drafter.sequences),
         str(drafter.draft_tokens),

@@ -1,4 +1,4 @@
-"""Waiting for child processes, with a bar for each."""
+"""Waiting for child processes, with a bar for each on a terminal and lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from draftwire.cli.failure import Failure
 from draftwire.cli.service import Job
 
 START_SECONDS = 300.0
+_LINE_SECONDS = 15.0
+"""Interval of lines about what is not ready yet."""
 
 
 def bars(console: Console) -> Progress:
@@ -22,26 +24,36 @@ def bars(console: Console) -> Progress:
 
 
 class Loading:
-    """A bar for each child until it is ready."""
+    """A bar for each child until it is ready; elsewhere than on a terminal, lines at its beginning, now and then, and
+    when it is ready."""
 
     def __init__(self, console: Console, seconds: float = START_SECONDS) -> None:
         """Draws on a console. seconds: in which all children have to be ready."""
+        self._console = console
         self._bars = bars(console)
         self._waiting: dict[Job, TaskID] = {}
+        self._begun: dict[Job, tuple[str, float]] = {}
+        """Text and time of the beginning of each child, for lines."""
+        self._told = time.monotonic()
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
 
     def __enter__(self) -> Self:
         """Begins to draw."""
-        self._bars.start()
+        if self._console.is_terminal:
+            self._bars.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Stops drawing."""
-        self._bars.stop()
+        if self._console.is_terminal:
+            self._bars.stop()
 
     def show(self, child: Job, text: str) -> None:
-        """Draws a bar for a child."""
+        """Draws a bar for a child, or writes a line."""
+        self._begun[child] = text, time.monotonic()
+        if not self._console.is_terminal:
+            self._console.print(f"{text} ...", soft_wrap=True)
         self._waiting[child] = self._bars.add_task(text, total=None)
 
     def wait(self, *children: Job) -> None:
@@ -55,10 +67,21 @@ class Loading:
                 if child.is_ready():
                     self._bars.update(task, total=1, completed=1)
                     del self._waiting[child]
+                    self._tell(child, "ready")
             if time.monotonic() > self._deadline:
                 names = ", ".join(child.name for child in self._waiting)
                 raise Failure(f"not ready after {self._seconds:.0f} s: {names}")
+            if time.monotonic() - self._told > _LINE_SECONDS:
+                for child in self._waiting:
+                    self._tell(child, "not ready yet")
             time.sleep(0.05)
+
+    def _tell(self, child: Job, state: str) -> None:
+        """Writes how far a child is, where there are no bars."""
+        self._told = time.monotonic()
+        text, begun = self._begun[child]
+        if not self._console.is_terminal:
+            self._console.print(f"{text}: {state} after {self._told - begun:.0f} s", soft_wrap=True)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import grpc
 
+from draftwire.cli.end_reason import end_reason
 from draftwire.cli.failure import Failure, check_installed
 
 VERIFIER, DRAFTER = "verifier_service", "drafter_service"
 _NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)
 _CHECK = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse(status=SERVING); its stubs are not a dependency of the SDK
-_LOG_TAIL = 8  # lines
 _PATIENCE = 5.0  # seconds a child has to stop in
 
 
@@ -82,9 +82,8 @@ class Job:
         return self._process.poll()
 
     def failure(self, code: int) -> Failure:
-        """Returns the error of its end with an exit status, with the last lines of its log."""
-        tail = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL:]
-        return Failure("\n".join([f"{self.name} ended with code {code}:", *(f"    {line}" for line in tail)]))
+        """Returns the error of its end with an exit status: the reason that its log gives."""
+        return Failure(end_reason(self.name, code, self.log.read_text(errors="replace")))
 
 
 class Service(Job):

@@ -72,6 +72,7 @@ class TestHandshake:
 
         async def refuse(stream: Stream) -> None:
             request = await stream.read()
+            assert request is not None
             check_peer(hello(model=model).hello, request.hello)
 
         drafter = refuse if by == "drafter" else ScriptedDrafter(greeting=hello(model=model)).converse

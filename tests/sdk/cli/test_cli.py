@@ -1,6 +1,7 @@
 """The command line, run in process and against a verifier without a model."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
 import draftwire
-from draftwire import Client
+from draftwire import Chunk, Client
+from draftwire._sync.client import GenerationStream
 from draftwire.cli.chat import introduce
 from draftwire.cli.failure import Failure
 from draftwire.v1 import drafter_service_pb2 as drafting
@@ -348,3 +350,30 @@ def test_version(command: Command) -> None:
     from draftwire import __version__
 
     assert command("--version").out.strip() == __version__
+
+
+def test_ctrl_c_ends_an_answer_and_not_the_conversation(
+    command: Command, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = GenerationStream.__iter__
+
+    def interrupted(stream: GenerationStream) -> Iterator[Chunk]:
+        monkeypatch.setattr(GenerationStream, "__iter__", whole)
+        yield next(whole(stream))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GenerationStream, "__iter__", interrupted)
+    done = command("chat", "--max-tokens", "8", "--seed", "5", stdin="hello\nand then?\n")
+    first, second = done.out.splitlines()
+    assert done.code == 0
+    assert "the answer was stopped" in done.err
+    assert len(second) == 8 > len(first)
+    said = [(each.role, each.content) for each in verifier.requests[1].messages.messages]
+    assert said == [("user", "hello"), ("assistant", first), ("user", "and then?")]
+
+
+def test_drafters_are_listed_with_their_models(command: Command) -> None:
+    command("drafters", "attach", "here:1")
+    heading, row, *_ = command("drafters", "list").out.splitlines()
+    assert heading.split()[:4] == ["NAME", "ADDRESS", "MODEL", "STATE"]
+    assert row.split()[3] == "ready"

@@ -8,11 +8,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from draftwire._types.address import is_loopback
 from draftwire.cli.serve.device import device_here
 from draftwire.cli.serve.gateway_process import MODULE
-from draftwire.cli.serve.plan import Plan, plan_of
+from draftwire.cli.serve.plan import LOOKUP, Options, Plan, plan_of
+from draftwire.cli.serve.ports import USUAL_VERIFIER, listen_address, reachable, verifier_address
 from draftwire.cli.serve.running import Serving, serving
-from draftwire.cli.service import check_services_installed, free_address
+from draftwire.cli.service import check_services_installed
+
+NOTE = "local:ngram speeds up text that repeats itself; for all text add --draft MODEL"
+"""What the default drafter is for."""
 
 
 def serve(
@@ -30,8 +35,33 @@ def serve(
         str, typer.Option(metavar="HOST:PORT", help="Address of the OpenAI-compatible endpoint and the console.")
     ] = "127.0.0.1:8000",
     verifier_listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Address of the verifier (gRPC). Port 0 picks a free one.")
-    ] = "127.0.0.1:0",
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address of the verifier (gRPC); by default 127.0.0.1:50051, where the other commands "
+            "look for it, or a free port if that one is taken.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Allow unencrypted traffic beyond this machine, for --listen 0.0.0.0:8000."),
+    ] = False,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the endpoint (PEM), to serve HTTPS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key of --tls-cert (PEM).")] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File with the keys that requests must have, one a line. Also: DRAFTWIRE_API_KEYS."
+        ),
+    ] = None,
+    target_tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Directory or hub id of the target's tokenizer, for draft models with another one."
+        ),
+    ] = None,
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Chat template (Jinja) to use in place of the model's own.")
     ] = None,
@@ -52,36 +82,56 @@ def serve(
     """Serve a model faster: verifier, drafters, OpenAI-compatible gateway and console, until Ctrl-C."""
     check_services_installed("draftwire serve", MODULE, "fastapi", "uvicorn", extra="serve,gateway")
     console = Console(highlight=False)
+    flags = _gateway_flags(insecure, tls_cert, tls_key, api_key_file)
+    endpoint = listen_address("--listen", listen)
+    verifier_at = verifier_address(verifier_listen)
+    if not is_loopback(verifier_at):
+        raise ValueError(
+            f"--verifier-listen: {verifier_at} is open to other machines; draftwire serve keeps the verifier on this "
+            "one. Start the services one by one to serve it with TLS (docs/getting-started.md)"
+        )
     place = device_here(device)
-    console.print(f"{'device':9} {place.about}", soft_wrap=True)
-    plan = plan_of(model, draft or (), threads, chat_template, place)
+    _line(console, "device", place.about)
+    _line(console, "log", str(log.resolve()))
+    plan = plan_of(model, draft or (), threads, Options(place, chat_template, target_tokenizer, flags))
+    running = None
     try:
-        with serving(plan, _with_port(listen), _with_port(verifier_listen), log, console) as running:
-            _tell(plan, running, log, console)
+        with serving(plan, endpoint, verifier_at, log, console) as running:
+            _tell(plan, running, console)
             running.watch()
     except KeyboardInterrupt:
+        if running is not None:
+            running.tell_gain()
         console.print("stopped")
 
 
-def _with_port(address: str) -> str:
-    """Returns an address with a free port in place of port 0: the processes have to know each other's ports."""
-    host, _, port = address.rpartition(":")
-    return free_address(host) if port == "0" else address
+def _gateway_flags(
+    insecure: bool, tls_cert: Path | None, tls_key: Path | None, api_key_file: Path | None
+) -> tuple[str, ...]:
+    """Returns the gateway's flags for those given here, which have the same names."""
+    files = {"--tls-cert": tls_cert, "--tls-key": tls_key, "--api-key-file": api_key_file}
+    given = [part for flag, file in files.items() if file is not None for part in (flag, str(file.resolve()))]
+    return (*given, "--insecure") if insecure else tuple(given)
 
 
-def _tell(plan: Plan, running: Serving, log: Path, console: Console) -> None:
+def _line(console: Console, name: str, text: str) -> None:
+    console.print(f"{name:9} {text}", soft_wrap=True)
+
+
+def _tell(plan: Plan, running: Serving, console: Console) -> None:
     """Says what is served, and where."""
     threads = f"{plan.verifier_threads} threads"
     if plan.drafts:
         threads += f", drafters {plan.drafter_threads}"
-    lines = {
-        "model": f"{plan.model} ({threads})",
-        "drafters": ", ".join((*plan.drafts, *plan.local)),
-        "endpoint": f"http://{running.gateway.address}/v1",
-        "console": f"http://{running.gateway.address}/",
-        "verifier": f"{running.verifier.address} (gRPC)",
-        "log": str(log.resolve()),
-    }
-    for name, text in lines.items():
-        console.print(f"{name:9} {text}", soft_wrap=True)
+    _line(console, "model", f"{plan.model} ({threads})")
+    _line(console, "drafters", ", ".join((*plan.drafts, *plan.local)))
+    url = f"{plan.options.scheme}://{reachable(running.gateway.address)}"
+    _line(console, "endpoint", f"{url}/v1")
+    _line(console, "console", f"{url}/")
+    address = running.verifier.address
+    _line(console, "verifier", f"{address} (gRPC)")
+    if address != USUAL_VERIFIER:
+        _line(console, "", f"for other commands: export DRAFTWIRE_VERIFIER={address}")
+    if not plan.drafts and plan.local == (LOOKUP,):
+        _line(console, "note", NOTE)
     console.print("serving; Ctrl-C stops it")

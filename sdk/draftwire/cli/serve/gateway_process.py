@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+from draftwire.cli.serve.ports import reachable
 from draftwire.cli.service import Job
 
 MODULE = "gateway"
@@ -13,13 +16,29 @@ _SECONDS = 2.0
 
 
 class GatewayProcess(Job):
-    """A child process that serves HTTP, ready when it and its verifier are healthy."""
+    """A child process that serves HTTP. It listens before the verifier serves, and is ready when that does."""
 
-    def __init__(self, address: str, verifier: str, logs: Path) -> None:
-        """Starts it. address: to listen on. verifier: address of the verifier."""
+    def __init__(self, address: str, verifier: str, logs: Path, *flags: str, scheme: str = "http") -> None:
+        """Starts it. address: to listen on. verifier: its address. scheme: http, or https with flags of TLS."""
         self.address = address
-        flags = ["--listen", address, "--verifier", verifier, "--log-format", "console"]
-        super().__init__("gateway", ["-m", MODULE, *flags], logs)
+        self._scheme = scheme
+        listen = ["--listen", address, "--verifier", verifier, "--log-format", "console"]
+        super().__init__("gateway", ["-m", MODULE, *listen, *flags], logs)
+
+    def is_listening(self) -> bool:
+        """Returns whether it accepts connections.
+
+        Raises:
+            Failure: it has ended.
+        """
+        if self.ended is not None:
+            raise self.failure(self.ended)
+        host, _, port = reachable(self.address).rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _SECONDS):
+                return True
+        except OSError:
+            return False
 
     def is_ready(self) -> bool:
         """Returns whether it serves.
@@ -29,10 +48,11 @@ class GatewayProcess(Job):
         """
         if self.ended is not None:
             raise self.failure(self.ended)
-        host, _, port = self.address.rpartition(":")
-        local = "127.0.0.1" if host in ("0.0.0.0", "[::]", "") else host
+        # Whether it lives is asked here, not who it is; its certificate need not name this address.
+        context = ssl._create_unverified_context() if self._scheme == "https" else None
         try:
-            with urllib.request.urlopen(f"http://{local}:{port}/health", timeout=_SECONDS) as answer:
+            place = f"{self._scheme}://{reachable(self.address)}/health"
+            with urllib.request.urlopen(place, timeout=_SECONDS, context=context) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

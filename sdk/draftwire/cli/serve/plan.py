@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from draftwire.cli.serve.device import Device
@@ -15,24 +15,40 @@ LOOKUP = "local:ngram"
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """What the flags of the command say beside models and threads."""
+
+    device: Device
+    chat_template: Path | None = None
+    """File with the chat template to use in place of the model's own."""
+    target_tokenizer: str | None = None
+    """Directory or hub id of the target's tokenizer, for draft models with another one."""
+    gateway_flags: tuple[str, ...] = ()
+    """Flags for the gateway, such as those of TLS."""
+
+    @property
+    def scheme(self) -> str:
+        """Scheme of the endpoint's address."""
+        return "https" if "--tls-cert" in self.gateway_flags else "http"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The processes of one served model."""
 
     model: str
     """The target: a directory, a GGUF file or a hub id."""
-    drafts: tuple[str, ...]
-    """Draft models, each served by a process of its own."""
+    drafts: dict[str, str]
+    """Draft models, each served by a process of its own, by the names of their drafters."""
     local: tuple[str, ...]
     """Addresses of drafters in the verifier."""
     verifier_threads: int
     drafter_threads: int
     """Compute threads of each drafter service."""
-    device: Device
-    chat_template: Path | None = None
-    """File with the chat template to use in place of the model's own."""
+    options: Options = field(repr=False)
 
 
-def plan_of(model: str, drafts: Sequence[str], threads: int | None, chat_template: Path | None, device: Device) -> Plan:
+def plan_of(model: str, drafts: Sequence[str], threads: int | None, options: Options) -> Plan:
     """Returns the plan for a target and its drafters: draft models, and addresses of drafters in the verifier.
 
     Without any, the text is looked up in itself. Each draft model gets a quarter of the threads, at least one; the
@@ -42,21 +58,40 @@ def plan_of(model: str, drafts: Sequence[str], threads: int | None, chat_templat
         model: the target.
         drafts: draft models and ``local:`` addresses.
         threads: compute threads of all processes together; None for one for each core of this process.
-        chat_template: file with a chat template.
-        device: device of the models.
+        options: what else was given.
 
     Raises:
-        ValueError: a draft is named twice, or there is no such file.
+        ValueError: a draft is named twice, a file does not exist, or a flag has nothing to apply to.
     """
     if len(set(drafts)) < len(drafts):
         raise ValueError("--draft: the same draft is given twice")
-    if chat_template is not None and not chat_template.is_file():
-        raise ValueError(f"--chat-template: there is no file {chat_template}")
-    models = tuple(each for each in drafts if not each.startswith(LOCAL))
+    if options.chat_template is not None and not options.chat_template.is_file():
+        raise ValueError(f"--chat-template: there is no file {options.chat_template}")
+    models = [each for each in drafts if not each.startswith(LOCAL)]
+    if options.target_tokenizer is not None and not models:
+        raise ValueError("--target-tokenizer: applies to draft models (--draft), and none is given")
     local = tuple(each for each in drafts if each.startswith(LOCAL)) or (() if models else (LOOKUP,))
     total = threads or _cores()
     drafter = max(1, total // 4)
-    return Plan(model, models, local, max(1, total - drafter * len(models)), drafter, device, chat_template)
+    return Plan(model, _named(models), local, max(1, total - drafter * len(models)), drafter, options)
+
+
+def name_of(model: str) -> str:
+    """Returns the name of a model for people: the last part of its path or hub id, without .gguf."""
+    name = Path(model).resolve().name if Path(model).exists() else model.rstrip("/").rpartition("/")[2]
+    return name.removesuffix(".gguf") or model
+
+
+def _named(models: Sequence[str]) -> dict[str, str]:
+    """Returns the models by their names, which a number tells apart where they are the same."""
+    found: dict[str, str] = {}
+    for model in models:
+        name, number = name_of(model), 1
+        while name in found:
+            number += 1
+            name = f"{name_of(model)}-{number}"
+        found[name] = model
+    return found
 
 
 def _cores() -> int:

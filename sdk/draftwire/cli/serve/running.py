@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import tempfile
@@ -12,16 +13,25 @@ from pathlib import Path
 
 from rich.console import Console
 
+from draftwire._sync.client import Client
+from draftwire._types.drafter import Drafter
 from draftwire.cli.failure import Failure
 from draftwire.cli.loading import Loading, interrupt
+from draftwire.cli.serve.gain import Gain
 from draftwire.cli.serve.gateway_process import GatewayProcess
 from draftwire.cli.serve.one_log import OneLog
-from draftwire.cli.serve.plan import Plan
+from draftwire.cli.serve.plan import LOCAL, Plan, name_of
+from draftwire.cli.serve.ports import reachable
 from draftwire.cli.service import DRAFTER, VERIFIER, Job, Service
+from draftwire.errors import DraftwireError
 
 START_SECONDS = 3600.0
 """Time in which all must serve: large models are read for minutes, and may have to be fetched first."""
 _POLL_SECONDS = 0.2
+_GAIN_SECONDS = 5.0
+"""Interval of readings of the gain."""
+_ANSWER_SECONDS = 5.0
+_ATTACH_SECONDS = 600.0
 _STOP_SECONDS = 20.0
 """Time that each process has to end, requests in flight included."""
 
@@ -29,27 +39,53 @@ _STOP_SECONDS = 20.0
 class Serving:
     """Running processes: the gateway, the verifier, and the drafter services."""
 
-    def __init__(self, gateway: GatewayProcess, verifier: Service, drafters: list[Service], console: Console) -> None:
+    def __init__(
+        self,
+        gateway: GatewayProcess,
+        verifier: Service,
+        drafters: dict[str, Service],
+        client: Client,
+        plan: Plan,
+        console: Console,
+    ) -> None:
+        """drafters: by name. client: of the verifier."""
         self.gateway, self.verifier, self.drafters = gateway, verifier, drafters
+        self._client = client
         self._console = console
+        self._gain = Gain(client, plan)
 
     def watch(self) -> None:
-        """Watches until interrupted. The loss of a drafter is reported, and serving goes on.
+        """Watches until interrupted. The loss of a drafter is reported, and serving goes on; so is the gain, now and
+        then.
 
         Raises:
             Failure: the gateway or the verifier has ended.
             KeyboardInterrupt: on Ctrl-C and SIGTERM.
         """
-        left = list(self.drafters)
+        left = dict(self.drafters)
+        due = time.monotonic() + _GAIN_SECONDS
         while True:
             for child in (self.gateway, self.verifier):
                 if child.ended is not None:
                     raise child.failure(child.ended)
-            for drafter in [each for each in left if each.ended is not None]:
-                left.remove(drafter)
-                assert drafter.ended is not None
-                self._console.print(f"{drafter.failure(drafter.ended)}\nserving goes on without it", soft_wrap=True)
+            for name, drafter in list(left.items()):
+                if drafter.ended is not None:
+                    del left[name]
+                    why = drafter.failure(drafter.ended)
+                    self._console.print(f"{why}\nserving goes on without it", soft_wrap=True)
+            if time.monotonic() > due:
+                with contextlib.suppress(DraftwireError):  # busy or ending, which the loop above finds
+                    self._say(self._gain.news())
+                due = time.monotonic() + _GAIN_SECONDS
             time.sleep(_POLL_SECONDS)
+
+    def tell_gain(self) -> None:
+        """Says what drafting has gained, as far as it is known."""
+        self._say(self._gain.line())
+
+    def _say(self, gain: str | None) -> None:
+        if gain is not None:
+            self._console.print(f"{'gain':9} {gain}", soft_wrap=True)
 
 
 @contextmanager
@@ -57,16 +93,18 @@ def serving(plan: Plan, listen: str, verifier_listen: str, log: Path, console: C
     """Runs what a plan says. Within the block everything serves; at its end everything has ended.
 
     Raises:
-        Failure: something cannot be started.
+        Failure: something cannot be started, or a drafter cannot draft for the target.
     """
     scratch = Path(tempfile.mkdtemp(prefix="draftwire-serve-"))
     children: list[Job] = []
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with _opened(log) as one_log:
+        with _opened(log) as one_log, Client(reachable(verifier_listen), timeout=_ANSWER_SECONDS) as client:
             try:
                 with Loading(console, START_SECONDS) as loading:
-                    started = _started(plan, listen, verifier_listen, scratch, children, one_log, loading, console)
+                    started = _started(
+                        plan, listen, verifier_listen, scratch, children, one_log, loading, client, console
+                    )
                 yield started
             finally:
                 _stop(children)
@@ -90,6 +128,7 @@ def _started(
     children: list[Job],
     log: OneLog,
     loading: Loading,
+    client: Client,
     console: Console,
 ) -> Serving:
     """Starts everything and waits until it serves; `children` gets each process as soon as it runs."""
@@ -99,27 +138,63 @@ def _started(
         log.follow(child)
         loading.show(child, text)
 
-    drafters = []
-    for number, model in enumerate(plan.drafts, 1):
-        name = "drafter" if len(plan.drafts) == 1 else f"drafter-{number}"
-        drafters.append(
-            Service(name, DRAFTER, model, scratch, "--device", plan.device.drafts, threads=plan.drafter_threads)
-        )
-        begin(drafters[-1], f"loading {model}")
-    addresses = [*(each.address for each in drafters), *plan.local]
-    flags = ["--device", plan.device.target]
-    flags += [part for address in addresses for part in ("--drafter", address)]
-    if plan.chat_template is not None:
-        flags += ["--chat-template", str(plan.chat_template.resolve())]
+    options = plan.options
+    gateway = GatewayProcess(listen, reachable(verifier_listen), scratch, *options.gateway_flags, scheme=options.scheme)
+    children.append(gateway)
+    log.follow(gateway)
+    deadline = time.monotonic() + START_SECONDS
+    while (
+        not gateway.is_listening() and time.monotonic() < deadline
+    ):  # else all would load, and then find the port taken
+        time.sleep(_POLL_SECONDS)
+    drafters = {}
+    for name, model in plan.drafts.items():
+        flags = ["--device", options.device.drafts]
+        if options.target_tokenizer is not None:
+            flags += ["--target-tokenizer", options.target_tokenizer]
+        process = "drafter" if len(plan.drafts) == 1 else f"drafter-{name}"
+        drafters[name] = Service(process, DRAFTER, model, scratch, *flags, threads=plan.drafter_threads)
+        begin(drafters[name], f"loading {name}")
+    flags = ["--device", options.device.target]
+    flags += [part for address in plan.local for part in ("--drafter", address)]
+    if options.chat_template is not None:
+        flags += ["--chat-template", str(options.chat_template.resolve())]
     verifier = Service(
         "verifier", VERIFIER, plan.model, scratch, *flags, threads=plan.verifier_threads, address=verifier_listen
     )
-    begin(verifier, f"loading {plan.model}")
-    loading.wait(verifier, *drafters)
-    gateway = GatewayProcess(listen, verifier.address, scratch)
-    begin(gateway, "starting the gateway")
+    begin(verifier, f"loading {name_of(plan.model)}")
+    loading.wait(verifier, *drafters.values())
+    _attach(client, drafters, plan)
+    loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
-    return Serving(gateway, verifier, drafters, console)
+    return Serving(gateway, verifier, drafters, client, plan, console)
+
+
+def _attach(client: Client, drafters: dict[str, Service], plan: Plan) -> None:
+    """Attaches the drafter services under their names, and waits for the drafters in the verifier.
+
+    Raises:
+        Failure: one cannot draft for the target.
+    """
+    for name, service in drafters.items():
+        try:
+            client.drafters.attach(service.address, name, timeout=_ATTACH_SECONDS)
+        except DraftwireError as error:
+            raise Failure(f"--draft {plan.drafts[name]}: {error}") from error
+    deadline = time.monotonic() + _ATTACH_SECONDS
+    while True:
+        local = [each for each in client.drafters.list() if each.address.startswith(LOCAL)]
+        if all(each.state != "connecting" for each in local) or time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    for drafter in local:
+        if drafter.state != "ready":
+            raise Failure(f"--draft {drafter.address}: {_why(drafter)}")
+
+
+def _why(drafter: Drafter) -> str:
+    """Returns why a drafter does not draft."""
+    return str(drafter.last_error) if drafter.last_error is not None else f"it is {drafter.state}"
 
 
 def _stop(children: list[Job]) -> None:

@@ -1,0 +1,56 @@
+"""What `draftwire serve` is to run."""
+
+from pathlib import Path
+
+import pytest
+
+from draftwire.cli.serve.device import Device, device_here
+from draftwire.cli.serve.plan import Options, Plan, name_of, plan_of
+
+OPTIONS = Options(Device("cpu", "auto", "cpu"))
+
+
+def plan(*drafts: str, threads: int = 8, options: Options = OPTIONS) -> Plan:
+    return plan_of("target", drafts, threads, options)
+
+
+def test_the_text_is_looked_up_in_itself_by_default() -> None:
+    assert (plan().drafts, plan().local) == ({}, ("local:ngram",))
+    assert plan("small").local == ()
+
+
+def test_drafters_are_named_after_their_models(tmp_path: Path) -> None:
+    here = tmp_path / "tiny"
+    here.mkdir()
+    made = plan("Qwen/Qwen3-0.6B", "lab/files/draft-q4.gguf", "other/Qwen3-0.6B", str(here))
+    assert list(made.drafts) == ["Qwen3-0.6B", "draft-q4", "Qwen3-0.6B-2", "tiny"]
+    assert name_of("Qwen/Qwen3-8B") == "Qwen3-8B"
+
+
+def test_threads_are_divided() -> None:
+    assert (plan("a", "b").verifier_threads, plan("a", "b").drafter_threads) == (4, 2)
+    assert (plan("a", "b", threads=1).verifier_threads, plan("a", "b", threads=1).drafter_threads) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "options", "message"),
+    [
+        (("a", "a"), OPTIONS, "the same draft is given twice"),
+        ((), Options(OPTIONS.device, chat_template=Path("/no/such")), "--chat-template: there is no file"),
+        (("local:mtp",), Options(OPTIONS.device, target_tokenizer="t"), "--target-tokenizer: applies to draft models"),
+    ],
+)
+def test_what_is_wrong(drafts: tuple[str, ...], options: Options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan(*drafts, options=options)
+
+
+def test_a_device_that_is_none() -> None:
+    with pytest.raises(ValueError, match="--device: expected auto, cpu, cuda or cuda:N, got 'gpu'"):
+        device_here("gpu")
+
+
+@pytest.mark.processes
+def test_the_device_is_found_out() -> None:
+    found = device_here("cpu")
+    assert (found.target, found.drafts, found.about) == ("cpu", "cpu", "cpu")

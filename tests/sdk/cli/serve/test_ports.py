@@ -1,0 +1,40 @@
+"""The addresses to serve on."""
+
+import socket
+
+import pytest
+
+from draftwire.cli.failure import Failure
+from draftwire.cli.serve import ports
+from draftwire.cli.serve.ports import listen_address, reachable, verifier_address
+
+
+def test_an_address_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(Failure, match=f"--listen: cannot listen on {address}: another process listens there"):
+            listen_address("--listen", address)
+    assert listen_address("--listen", address) == address
+
+
+def test_port_0_is_a_free_one() -> None:
+    assert listen_address("--listen", "127.0.0.1:0") != "127.0.0.1:0"
+
+
+@pytest.mark.parametrize("address", ["", "8000", "localhost", "localhost:", "localhost:http", "127.0.0.1:70000"])
+def test_no_address(address: str) -> None:
+    with pytest.raises(ValueError, match="--listen: expected HOST:PORT"):
+        listen_address("--listen", address)
+
+
+def test_the_verifier_is_where_commands_look_for_it_unless_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        usual = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setattr(ports, "USUAL_VERIFIER", usual)
+        assert verifier_address(None) != usual
+    assert verifier_address(None) == usual
+
+
+def test_how_this_machine_reaches_it() -> None:
+    assert reachable("0.0.0.0:8000") == reachable("[::]:8000") == "127.0.0.1:8000"
+    assert reachable("192.0.2.1:8000") == "192.0.2.1:8000"
