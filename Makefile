@@ -29,7 +29,7 @@ PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --di
 # An environment of its own for tools that look at what is installed here.
 TOOLS := $(VENV)/tools
 
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup version demo test test-quick test-slow test-all durations test-vllm lint format docs protos contract publish-contract wheels licences sbom audit clean
@@ -44,8 +44,10 @@ version: $(VERSION) ## Print the version, which is taken from git
 
 # torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
 $(READY): pyproject.toml constraints.txt hatch_build.py speculative_engine/kernels/build.py $(wildcard speculative_engine/kernels/csrc/*.[ch] speculative_engine/kernels/csrc/*/*.[ch]) | $(HATCHLING)
-	@echo "Setting up $(VENV) (once, a few minutes)"
+	@echo "Setting up $(VENV): once, 4 to 8 minutes"
+	@echo "1 of 2: torch, the largest package"
 	@$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
+	@echo "2 of 2: everything else, and the compiled kernels"
 	@$(PIP_INSTALL) -e ".[serve,gateway,tracing,docs,dev]"
 	@touch $@
 
@@ -53,7 +55,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py speculative_engine/kerne
 $(HATCHLING):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("draftwire needs Python 3.11 or newer: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP_INSTALL) hatchling hatch-vcs
+	@$(PIP_INSTALL) --quiet hatchling hatch-vcs
 
 # The installation wrote the version once; git may have moved on since.
 $(VERSION): $(HATCHLING) $(GIT_LOG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from speculative_engine.engine.engine_limits import EngineLimits
@@ -56,11 +56,16 @@ class EarlyExitCalibration:
 
 
 def calibrate_early_exit(
-    model: PackedModel, prompts: Iterable[Sequence[int]], tokens: int, temperature: float
+    model: PackedModel,
+    prompts: Iterable[Sequence[int]],
+    tokens: int,
+    temperature: float,
+    tell: Callable[[str], None] = lambda part: None,
 ) -> EarlyExitCalibration:
     """Continues each prompt with the target by `tokens` tokens, and counts which of them its first layers guess.
 
-    The layers guess as in service: the likeliest token under the request's own noise. Raises FieldError.
+    The layers guess as in service: the likeliest token under the request's own noise. tell: called with the name
+    of each part as it begins. Raises FieldError.
     """
     if model.layers < 2:
         raise FieldError("model", "has only one layer, so none can be left out")
@@ -74,11 +79,14 @@ def calibrate_early_exit(
         SequenceSpec(index, prompt, len(prompt) + tokens, SamplingParams(temperature=temperature, seed=index))
         for index, prompt in enumerate(cut)
     ]
+    tell(f"{len(cut)} texts continued by {tokens} tokens each")
     engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits(max_tree_nodes=0))  # it plans nothing
     texts = [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(engine, specs), strict=True)]
+    tell("time of a step")
     step = measure_step_cost(model)
     exits: list[EarlyExit] = []
     for layers in range(1, model.layers):
+        tell(f"exit after {layers} of {model.layers} layers")
         view = model.first_layers(layers)
         drafting = measure_step_cost(view)
         agreeing = sum(_agreeing(view, spec, text) for spec, text in zip(specs, texts, strict=True))

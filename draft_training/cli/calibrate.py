@@ -16,6 +16,7 @@ from draftwire._program.installation import how_to_install
 from draftwire._program.prompt_file import read_prompt_file
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
+from draftwire.cli.progress import status
 from draftwire.cli.table import print_table
 
 if TYPE_CHECKING:
@@ -96,10 +97,12 @@ def _measure(
     device = device_of(device, lambda line: console.print(line, soft_wrap=True))
     if threads is not None:
         set_cpu_threads(threads)
+    console.print(f"loading {model}", soft_wrap=True)
     try:
         checkpoint = Checkpoint.find(model)
         tokenizer = Tokenizer.load(checkpoint)
         loaded = PackedModel.load(checkpoint, slots=_SLOTS, dtype=dtype, device=device)
     except ModelLoadError as error:
         raise Failure(str(error)) from error
-    return calibrate_early_exit(loaded, [tokenizer.encode(text) for text in texts], tokens, temperature)
+    with status(console, "calibrating") as shown:
+        return calibrate_early_exit(loaded, [tokenizer.encode(text) for text in texts], tokens, temperature, shown)

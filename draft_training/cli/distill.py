@@ -113,6 +113,8 @@ def distill(
             teacher.close()
     except (ModelLoadError, DatasetError, TrainingStateError) as error:
         raise Failure(str(error)) from error
+    if result.worse:
+        console.print(f"warning: {result.worse}", style="yellow", soft_wrap=True)
     if as_json:
         print(json.dumps(_as_json(result)))
     else:
@@ -122,6 +124,7 @@ def distill(
 def _as_json(result: Any) -> dict[str, Any]:
     return {
         "draft": str(result.directory),
+        "worse": result.worse or None,
         "examples": result.examples,
         "held_out": result.held_out,
         "steps": result.steps,

@@ -63,6 +63,25 @@ class Distillation:
     after: Acceptance
     """Held-out acceptance after the training."""
 
+    @property
+    def worse(self) -> str:
+        """What the training has made worse, in a sentence; empty if nothing."""
+        kinds = {
+            "sampled": (self.before.coupled, self.after.coupled),
+            "greedy": (self.before.agreement, self.after.agreement),
+        }
+        fell = [
+            f"{kind} from {100 * before:.1f} % to {100 * after:.1f} %"
+            for kind, (before, after) in kinds.items()
+            if after < before
+        ]
+        if not fell:
+            return ""
+        return (
+            f"the training made the draft worse: held-out acceptance fell, {' and '.join(fell)}. Keep the draft "
+            "that it began with, or train on more prompts or with a lower --learning-rate"
+        )
+
 
 @dataclass
 class Distiller:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from draft_training.data.dataset import DatasetError
 from draft_training.data.example import Example
 from draft_training.data.prompts import read_prompts
+from draft_training.distillation.acceptance import Acceptance
 from draft_training.distillation.distiller import CollectionOptions, Distillation, Distiller
 from draft_training.distillation.draft import Draft
 from draft_training.distillation.trainer import TrainingOptions
@@ -157,3 +158,20 @@ def test_the_replay_set_keeps_the_newest_and_never_learns_what_it_measures(targe
     learned, held_out = ([int(example.tokens[0]) - 3 for example in part] for part in (replay.learned, replay.held_out))
     assert held_out == list(range(0, 60, 5))[-8:]
     assert learned == [number for number in range(60) if number % 5][-20:]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ((0.5, 0.6), (0.5, 0.6), []),
+        ((0.5, 0.6), (0.7, 0.8), []),
+        ((0.5, 0.6), (0.4, 0.8), ["worse", "sampled from 50.0 % to 40.0 %"]),
+        ((0.5, 0.6), (0.4, 0.3), ["sampled from 50.0 % to 40.0 % and greedy from 60.0 % to 30.0 %"]),
+    ],
+)
+def test_a_draft_that_became_worse_is_said_to_be(
+    before: tuple[float, float], after: tuple[float, float], words: list[str], tmp_path: Path
+) -> None:
+    result = Distillation(tmp_path, 10, 2, 5, Acceptance(*before, 100), Acceptance(*after, 100))
+    assert bool(result.worse) == bool(words)
+    assert all(word in result.worse for word in words)

@@ -29,6 +29,7 @@ from draftwire.cli.bench.services import Services, drafter_names, started
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
+from draftwire.cli.progress import CountedLines
 from draftwire.cli.service import check_services_installed
 
 _CALL_SECONDS = 600.0
@@ -164,9 +165,14 @@ async def _measure(
         about = machine() | _about(await client.model_info(), plan, services.threads)
         async with methods(client, wanted, plan.predicted) as found:
             columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-            with Progress(*columns, console=console, transient=True) as bars:
-                bar = bars.add_task("", total=len(plan.slots(found)))
-                turns: list[Turn] = await plan.measure(client, found, lambda: bars.advance(bar))
+            total = len(plan.slots(found))
+            turns: list[Turn]
+            if console.is_terminal:
+                with Progress(*columns, console=console, transient=True) as bars:
+                    bar = bars.add_task("", total=total)
+                    turns = await plan.measure(client, found, lambda: bars.advance(bar))
+            else:
+                turns = await plan.measure(client, found, CountedLines(console, "measuring", total).advance)
         return Report(about, figures(turns), services.memory())
 
 

@@ -26,6 +26,7 @@ from draftwire.cli.check.summary import print_summary
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
+from draftwire.cli.progress import status
 
 _CALL_SECONDS = 600.0
 
@@ -144,8 +145,8 @@ def check(
         box = BlackBoxCheck.of(
             openai, reference, model, api_key_file, plain_field, read, max_tokens, seed, minutes, command
         )
-        with console.status("comparing") as shown:
-            certificate = box.run(lambda name: shown.update(f"comparing: {name}"))
+        with status(console, "comparing") as shown:
+            certificate = box.run(shown)
     files.write(certificate)
     print_summary(certificate)
     if not certificate.passed:
@@ -156,5 +157,5 @@ async def _run(native: NativeCheck, services: Services, console: Console, option
     async with AsyncClient(services.verifier, timeout=_CALL_SECONDS, **options) as client:
         for name, drafter in services.drafters.items():
             await client.drafters.attach(drafter.address, name, trusted=True)  # started here, from a model named here
-        with console.status("comparing") as shown:
-            return await native.run(client, lambda name: shown.update(f"comparing: {name}"))
+        with status(console, "comparing") as shown:
+            return await native.run(client, shown)
