@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from draftwire import ChatFormat, GenerateOptions
+from gateway.answers.answer_form import AnswerForm
 from gateway.answers.call_grammar import call_grammar, names
 from gateway.answers.parsers import answer_parser, needs_special_tokens
 from gateway.answers.part import AnswerParser
@@ -23,7 +24,9 @@ class AnswerPlan:
     chat_format: ChatFormat | None
     use: ToolUse
     reasoning: bool
-    """Whether reasoning is told apart from the answer."""
+    """Whether reasoning is told apart from the answer, unless the form of output is that of the whole answer."""
+    form: AnswerForm = field(default_factory=AnswerForm)
+    """Form of an answer without calls."""
 
     @property
     def plain(self) -> bool:
@@ -32,13 +35,19 @@ class AnswerPlan:
         if told is None:
             return True
         has_reasoning = bool(told.reasoning_end) or told.tool_calls == "harmony"
-        return not self.use.offered and not (self.reasoning and has_reasoning)
+        return not self.use.offered and not (self._splits_reasoning and has_reasoning)
+
+    @property
+    def _splits_reasoning(self) -> bool:
+        """Whether reasoning is told apart. A form without tools is that of the whole output, which has no reasoning."""
+        return self.reasoning and (bool(self.use.offered) or not self.form)
 
     def options(self) -> GenerateOptions:
-        """Returns what the verifier is asked for besides the request's own options.
+        """Returns what the verifier is asked for besides the request's own options, the form of the output included.
 
         Raises:
-            GatewayError: the model cannot call tools, or a schema is nested too deeply.
+            GatewayError: the model cannot call tools, a schema is nested too deeply, or the form cannot be combined
+                with tools.
         """
         told = self.chat_format
         if self.use.offered and (told is None or told.tool_calls is None):
@@ -50,16 +59,18 @@ class AnswerPlan:
         options: GenerateOptions = {}
         if not self.plain and needs_special_tokens(told):
             options["special_tokens"] = True
-        if self.use.enforced and told is not None:
+        if not self.use.offered:
+            return options | self.form.options
+        if told is not None and (self.use.enforced or self.form):
             try:
-                options["grammar"] = call_grammar(told, self.use)
+                options["grammar"] = call_grammar(told, self.use, self.form)
             except RecursionError as error:
                 raise GatewayError("tools: is nested too deeply", param="tools", code="invalid_value") from error
         return options
 
     def parser(self) -> AnswerParser:
         """Returns the parser of one answer."""
-        return answer_parser(self.chat_format, names(self.use.callable), reasoning=self.reasoning)
+        return answer_parser(self.chat_format, names(self.use.callable), reasoning=self._splits_reasoning)
 
     def call_id(self, answer: str, index: int) -> str:
         """Returns the id of an answer's call. answer: id of the answer."""

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from draftwire import ChatFormat
 from gateway.answers import harmony, hermes, mistral
+from gateway.answers.answer_form import SPACING, AnswerForm
 from gateway.answers.tool import Tool, ToolUse
 
-_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space as templates and Python write it, so that models cannot loop in it."""
 
-
-def call_grammar(chat_format: ChatFormat, use: ToolUse) -> str:
-    """Returns the grammar of the whole answer, reasoning included.
+def call_grammar(chat_format: ChatFormat, use: ToolUse, form: AnswerForm) -> str:
+    """Returns the grammar of the whole answer, reasoning included. form: that of an answer without calls.
 
     Raises:
         RecursionError: a schema is nested too deeply.
+        GatewayError: the form cannot be combined with tools.
     """
-    return _Grammar(chat_format, use).text()
+    return _Grammar(chat_format, use, form).text()
 
 
 class _Grammar:
     """Rules of one grammar."""
 
-    def __init__(self, chat_format: ChatFormat, use: ToolUse) -> None:
+    def __init__(self, chat_format: ChatFormat, use: ToolUse, form: AnswerForm) -> None:
         self._format = chat_format
+        self._form = form
         self._tools = use.callable
         self._required = use.mode == "required"
         self._several = use.parallel and use.only is None
@@ -47,15 +48,15 @@ class _Grammar:
     def _hermes(self) -> str:
         body = self._choice(lambda tool: self._object(tool, "arguments"))
         self._rules.append(f'call: "\\n" {body} "\\n" {self._marker(hermes.END)}')
-        if self._required:
-            begin = self._marker(hermes.BEGIN)
-            return f'{begin} call ("\\n" {begin} call)*' if self._several else f"{begin} call"
-        return self._auto(hermes.BEGIN, "call")
+        begin = self._marker(hermes.BEGIN)
+        calls = f'{begin} call ("\\n" {begin} call)*' if self._several else f"{begin} call"
+        return self._answer(calls) or self._auto(hermes.BEGIN, "call")
 
     def _llama(self) -> str:
-        body = self._choice(lambda tool: self._object(tool, "parameters"))
-        if self._required:
-            return body
+        spell = self._schema_object if self._form.schema() is not None else self._object
+        body = self._choice(lambda tool: spell(tool, "parameters"))
+        if (answer := self._answer(body)) is not None:
+            return answer
         self._rules.append("PLAIN: /([ \\n]*[^{ \\n](.|\\n)*)?/")
         return f"({body} | PLAIN)"
 
@@ -63,18 +64,16 @@ class _Grammar:
         self._rules.append("item: " + self._choice(lambda tool: self._object(tool, "arguments")))
         items = 'item (", " item)*' if self._several else "item"
         self._rules.append(f'call: " "? "[" {items} "]"')
-        if self._required:
-            return f"{self._marker(mistral.CALLS)} call"
-        return self._auto(mistral.CALLS, "call", last=True)
+        calls = f"{self._marker(mistral.CALLS)} call"
+        return self._answer(calls) or self._auto(mistral.CALLS, "call", last=True)
 
     def _mistral_args(self) -> str:
         arguments = self._marker(mistral.ARGUMENTS)
         call = self._choice(lambda tool: f"{_literal(tool.name)} {arguments} {_schema(tool)}")
         self._rules.append(f"call: {call}")
-        if self._required:
-            begin = self._marker(mistral.CALLS)
-            return f"({begin} call)+" if self._several else f"{begin} call"
-        return self._auto(mistral.CALLS, "call")
+        begin = self._marker(mistral.CALLS)
+        calls = f"({begin} call)+" if self._several else f"{begin} call"
+        return self._answer(calls) or self._auto(mistral.CALLS, "call")
 
     def _harmony(self) -> str:
         channel, message = self._marker(harmony.CHANNEL), self._marker(harmony.MESSAGE)
@@ -88,7 +87,16 @@ class _Grammar:
         else:
             self._rules.append(f"analysis_end[lazy]: TEXT {_literal(harmony.END)}")
             self._rules.append(f'analysis: {channel} "analysis" {message} analysis_end {start} "assistant"')
-        return f"analysis? {call}" if self._required else f'analysis? ({call} | {channel} "final" {message} TEXT)'
+        if self._required:
+            return f"analysis? {call}"
+        final = self._form.lark() if self._form else "TEXT"
+        return f'analysis? ({call} | {channel} "final" {message} {final})'
+
+    def _answer(self, calls: str) -> str | None:
+        """Returns the answer that consists of calls alone, or of calls or the form; None if text is free."""
+        if self._required:
+            return calls
+        return f"({calls} | {self._form.lark()})" if self._form else None
 
     def _auto(self, marker: str, call: str, *, last: bool = False) -> str:
         """Returns text with calls after the marker; at most one if only one is allowed, or if calls come last."""
@@ -123,10 +131,23 @@ class _Grammar:
         begin = f'{{"name": {json.dumps(tool.name)}, "{key}": '
         return f"{_literal(begin)} {_schema(tool)} {_literal('}')}"
 
+    @staticmethod
+    def _schema_object(tool: Tool, key: str) -> str:
+        """Returns a call as a schema: beside a form that is JSON, too, both have to consist of the same lexemes."""
+        schema = dict(tool.schema)
+        shared = {name: schema.pop(name) for name in ("$defs", "definitions") if name in schema}
+        call = {"name": {"const": tool.name}, key: schema}
+        whole = {"type": "object", "properties": call, "required": list(call), "additionalProperties": False}
+        return _json(whole | shared, tool)
+
 
 def _schema(tool: Tool) -> str:
-    spacing = _SPACING if tool.strict else _SPACING | {"lenient": True}
-    return "%json " + json.dumps(tool.schema | {"x-guidance": spacing})
+    return _json(tool.schema, tool)
+
+
+def _json(schema: dict[str, Any], tool: Tool) -> str:
+    spacing = SPACING if tool.strict else SPACING | {"lenient": True}
+    return "%json " + json.dumps(schema | {"x-guidance": spacing})
 
 
 def _literal(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from draftwire import ChatFormat
+from gateway.answers.answer_form import AnswerForm
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import ToolUse
 from gateway.http.errors import GatewayError
@@ -70,14 +71,11 @@ class ChatRequest(GenerationRequest):
         if self.modalities is not None and self.modalities != ["text"]:
             raise GatewayError("modalities: only text is supported", param="modalities", code="unsupported_parameter")
         check_messages(self.messages)
-        if self._tool_use().offered and (form := self.form_name()) is not None:
-            message = f"{form}: cannot be combined with tools unless tool_choice is none"
-            raise GatewayError(message, param=form, code="invalid_value")
 
     def plan(self, chat_format: ChatFormat | None) -> AnswerPlan:
         """Returns how the answers are made and read. chat_format: that of the served model."""
-        reasoning = self.separate_reasoning is not False and self.form_name() is None
-        return AnswerPlan(chat_format, self._tool_use(), reasoning)
+        form = AnswerForm(self.form_name(), self.form())
+        return AnswerPlan(chat_format, self._tool_use(), self.separate_reasoning is not False, form)
 
     def _tool_use(self) -> ToolUse:
         tools = [tool.to_tool() for tool in self.tools or ()]

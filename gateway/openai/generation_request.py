@@ -156,7 +156,7 @@ class GenerationRequest(FormFields):
         return [(first + index) % _UINT64_END for index in range(self.choices_each)]
 
     def options(self, max_tokens: int | None, seconds: float) -> GenerateOptions:
-        """Returns the SDK's options except seed and log-probabilities. seconds: time limit of the request.
+        """Returns the SDK's options except seed, form and log-probabilities. seconds: time limit of the request.
 
         Raises:
             GatewayError: fields contradict each other.
@@ -186,7 +186,7 @@ class GenerationRequest(FormFields):
             "timeout": seconds,
             "speculation": (self.speculation or SpeculationOptions()).to_sdk(prediction),
         }
-        return options | self.form()
+        return options
 
     def _bias(self) -> dict[int, float] | None:
         if self.logit_bias is None:

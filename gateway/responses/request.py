@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import ChatFormat, GenerateOptions
+from gateway.answers.answer_form import AnswerForm
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import Tool, ToolUse
 from gateway.http.errors import GatewayError
@@ -158,13 +159,10 @@ class ResponsesRequest(GenerationRequest):
         for name in _REFUSED:
             if (self.model_extra or {}).get(name) or (name in type(self).model_fields and getattr(self, name)):
                 raise GatewayError(f"{name}: is not supported", param=name, code="unsupported_parameter")
-        if self._use().offered and (form := self.form_name()) is not None:
-            message = f"{form}: cannot be combined with tools unless tool_choice is none"
-            raise GatewayError(message, param=form, code="invalid_value")
 
     def plan(self, chat_format: ChatFormat | None) -> AnswerPlan:
         """Returns how the answer is made and read. chat_format: that of the served model."""
-        return AnswerPlan(chat_format, self._use(), self.form_name() is None)
+        return AnswerPlan(chat_format, self._use(), True, AnswerForm(self.form_name(), self.form()))
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for the contract's fields."""

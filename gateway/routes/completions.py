@@ -36,7 +36,7 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     state.responder.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
     head = await state.head("cmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
-    options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo)}
+    options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo)} | asked.form()
     if asked.echo and asked.logprobs is not None and asked.prompt_logprobs is None:
         options |= {"prompt_logprobs": asked.logprobs}
     orders = [

@@ -1,5 +1,6 @@
 """Grammars of answers with calls: what they allow, and that parsers read what they allow."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from draftwire import ChatFormat
 from draftwire._types.chat_format import read_chat_format
 from gateway.answers.answer import Answer, Call
+from gateway.answers.answer_form import AnswerForm
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import Tool, ToolUse
+from gateway.http.errors import GatewayError
 from speculative_engine.logits.grammar import FormKind, Grammar
 from speculative_engine.logits.grammar_compiler import GrammarCompiler
 from speculative_engine.text.tokenizer import Tokenizer
@@ -95,9 +98,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Tokenize
     return found
 
 
+COMPILERS: dict[str, GrammarCompiler] = {}
+"""By tokenizer: the grammar of several answers is compiled once."""
+
+
 def taken(tokenizer: Tokenizer, plan: AnswerPlan, text: str) -> bool:
     """Whether the plan's grammar allows the text as a whole answer."""
-    compiler = GrammarCompiler(tokenizer.to_json, 4096)
+    compiler = COMPILERS.setdefault(tokenizer.sha256, GrammarCompiler(tokenizer.to_json, 4096))
     form = compiler.form(Grammar(FormKind.LARK, str(plan.options()["grammar"])), [0])
     ids = tokenizer.encode(text, add_special_tokens=False)
     if not form.allows(ids):
@@ -123,6 +130,59 @@ def test_an_answer_that_is_not_allowed(
 ) -> None:
     tokenizer, chat_format = models[name]
     assert not taken(tokenizer, AnswerPlan(chat_format, use, reasoning=True), text)
+
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+FORMS = {
+    "schema": AnswerForm("response_format", {"json_schema": json.dumps(PERSON | {"additionalProperties": False})}),
+    "object": AnswerForm("response_format", {"json_object": True}),
+    "regex": AnswerForm("guided_regex", {"regex": "^[a-z/]+$"}),
+    "choice": AnswerForm("guided_choice", {"choice": ["yes", 'say "no"']}),
+    "grammar": AnswerForm("guided_grammar", {"grammar": "start: WORD\nWORD: /[a-z]+/\n"}),
+}
+CALLING = {
+    "hermes": _HERMES_CLOCK,
+    "qwen": f"<think>\nHm\n</think>\n\n{_HERMES_CLOCK}",
+    "llama": '{"name": "clock", "parameters": {}}',
+    "mistral": '[TOOL_CALLS] [{"name": "clock", "arguments": {}}]',
+    "mistral args": "[TOOL_CALLS]clock[ARGS]{}",
+    "harmony": "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{}",
+}
+FORMED = {"schema": '{"name": "Bob"}', "object": '{"a": [1]}', "regex": "a/b", "choice": 'say "no"', "grammar": "word"}
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [*((name, "schema") for name in CALLING), *(("hermes", form) for form in FORMS)]
+)
+def test_an_answer_is_a_call_or_of_the_form(
+    models: dict[str, tuple[Tokenizer, ChatFormat]], name: str, form: str
+) -> None:
+    tokenizer, chat_format = models[name]
+    plan = AnswerPlan(chat_format, AUTO, reasoning=True, form=FORMS[form])
+    frame = "<|channel|>final<|message|>{}" if name == "harmony" else "{}"
+    assert taken(tokenizer, plan, CALLING[name])
+    assert Answer.read(plan.parser(), CALLING[name]).calls == [CLOCK]
+    for shape, text in FORMED.items():
+        fits = shape == form or (form, shape) in {("object", "schema"), ("regex", "grammar")}
+        assert taken(tokenizer, plan, frame.format(text)) == fits, text
+        if fits:
+            assert Answer.read(plan.parser(), frame.format(text)) == Answer(text, "", [])
+    assert not taken(tokenizer, plan, frame.format("It is WARM."))
+    required = AnswerPlan(chat_format, REQUIRED, reasoning=True, form=FORMS[form])
+    assert taken(tokenizer, required, CALLING[name])
+    assert not taken(tokenizer, required, frame.format(FORMED[form]))
+
+
+def test_without_tools_to_call_the_form_is_alone() -> None:
+    plan = AnswerPlan(ChatFormat("hermes", "<think>", "</think>"), ToolUse(TOOLS, "none"), True, FORMS["object"])
+    assert plan.options() == {"json_object": True} and plan.plain
+
+
+def test_a_form_that_cannot_be_combined_with_tools_is_named() -> None:
+    form = AnswerForm("guided_grammar", {"ebnf": 'root ::= "a"'})
+    with pytest.raises(GatewayError, match="guided_grammar: a grammar in GBNF cannot be combined with tools"):
+        AnswerPlan(ChatFormat("hermes"), AUTO, True, form).options()
+    assert "lark" not in AnswerPlan(ChatFormat("hermes"), REQUIRED, True, form).options()
 
 
 def test_without_a_need_there_is_no_grammar() -> None:

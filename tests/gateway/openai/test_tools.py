@@ -123,6 +123,39 @@ async def test_a_choice_is_enforced_by_a_grammar(
     assert len(sent.messages.tools) == 2
 
 
+FORM: Any = {
+    "type": "json_schema",
+    "json_schema": {"name": "it", "schema": {"type": "object", "properties": {"temperature": {"type": "integer"}}}},
+}
+
+
+@pytest.mark.parametrize("answer", ['{"temperature": 3}', TWO.removeprefix("Let me see.\n")])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_call_or_an_answer_of_the_form(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier, answer: str, streams: bool
+) -> None:
+    fake.answer = answer
+    if streams:
+        async with client.chat.completions.stream(**ASKED, response_format=FORM) as stream:
+            done = (await stream.get_final_completion()).choices[0]
+    else:
+        done = (await client.chat.completions.create(**ASKED, response_format=FORM)).choices[0]
+    calls = done.finish_reason == "tool_calls"
+    assert calls == (answer in TWO) and (done.message.content or None) == (None if calls else answer)
+    if calls:
+        assert calls_of(done.message) == [("weather", '{"city": "Rome"}'), ("clock", "{}")]
+    lark = fake.requests[0].structured_output.lark
+    assert '"temperature"' in lark and '\\"weather\\"' in lark
+
+
+async def test_a_form_and_a_choice(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    await client.chat.completions.create(**ASKED, response_format=FORM, tool_choice="required")
+    await client.chat.completions.create(**ASKED, response_format=FORM, tool_choice="none")
+    required, none = (request.structured_output for request in fake.requests)
+    assert "temperature" not in required.lark and "weather" in required.lark
+    assert "temperature" in none.json_schema
+
+
 async def test_no_choice_leaves_the_tools_out(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
     done = await client.chat.completions.create(**ASKED, tool_choice="none")
     assert done.choices[0].message.content == TWO and not fake.requests[0].messages.tools
@@ -187,7 +220,7 @@ async def test_whatever_a_model_has_written_can_be_sent_back(
         ({"tool_choice": "maybe"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "rm"}}}, "tool_choice"),
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"guided_grammar": 'root ::= "a"'}, "guided_grammar"),
         ({"parallel_tool_calls": 3}, "parallel_tool_calls"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
         ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),

@@ -104,6 +104,20 @@ async def test_a_form(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> Non
     assert fake.requests[0].structured_output.json_schema == '{"type": "object"}'
 
 
+async def test_a_form_and_tools(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> None:
+    form: Any = {"format": {"type": "json_schema", "name": "it", "schema": {"type": "object", "title": "Answer"}}}
+    fake.answer = '<think>\nHm\n</think>\n\n{"a": 1}'
+    done = await client.responses.create(**ASKED, text=form)
+    assert told(done.output) == [("reasoning", "Hm", "completed"), ("message", '{"a": 1}', "completed")]
+    async with client.responses.stream(**ASKED, text=form) as stream:
+        assert told((await stream.get_final_response()).output) == told(done.output)
+    fake.answer = ANSWER.replace("Let me see.\n", "")
+    done = await client.responses.create(**ASKED, text=form)
+    assert told(done.output) == [EXPECTED[0], EXPECTED[2]]
+    for request in fake.requests:
+        assert "Answer" in request.structured_output.lark and "weather" in request.structured_output.lark
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -117,7 +131,6 @@ async def test_a_form(client: openai.AsyncOpenAI, fake: ScriptedVerifier) -> Non
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"n": 2}, "n"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
         ({"tools": [], "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ],
 )
