@@ -25,6 +25,7 @@ from gateway.http.disconnect import ClientLeft
 from gateway.http.errors import GatewayError, from_draftwire, from_validation
 from gateway.http.host_check import HostCheck, allowed_hosts
 from gateway.http.json_body import BodyReader
+from gateway.http.left_out import HEADER
 from gateway.http.origin_check import OriginCheck
 from gateway.http.request_body import BodyLimit
 from gateway.http.request_log import RequestLog
@@ -98,7 +99,7 @@ def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> S
         allow_origins=settings.allowed_origin,
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after"],
+        expose_headers=["x-request-id", "retry-after", HEADER],
     )
     return [
         Middleware(RequestLog, metrics=metrics),

@@ -60,8 +60,14 @@ class VerifierServicer(VerifierServiceServicer):
             limits=verifier.limits,
             engine=verifier.status(),
             started_at=verifier.started_at,
-            chat_format=verifier.chat_format if verifier.tokenizer.has_chat_template else None,
+            chat_format=await self._chat_format(request, context) if verifier.tokenizer.has_chat_template else None,
         )
+
+    async def _chat_format(self, request: pb.GetModelInfoRequest, context: Any) -> pb.ChatFormat:
+        verifier = self._verifier
+        if not request.chat_template_kwargs:
+            return verifier.chat_format
+        return await verifier.reader.texts.chat_format(request.chat_template_kwargs, peer_name(context.peer()))
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> AsyncIterator[pb.ScoreResponse]:
         """Streams the scores of a text."""

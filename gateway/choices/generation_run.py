@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +32,8 @@ class Order:
     messages: Sequence[dict[str, Any]] = ()
     tools: Sequence[dict[str, Any]] = ()
     """Tools that the model is told about, with a conversation."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """The SDK's parameters of the rendering of a conversation."""
     names: FieldNames = FIELD_NAMES
     """Names that the request uses for the fields that an error of this choice may name."""
     prompt_alone: bool = False
@@ -40,7 +42,7 @@ class Order:
     def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Starts generating the choice."""
         if self.prompt is None:
-            return client.stream_chat(self.messages, tools=self.tools, **self.options)
+            return client.stream_chat(self.messages, tools=self.tools, **self.template, **self.options)
         return client.stream(self.prompt, **self.options)
 
 

@@ -10,6 +10,9 @@ from draftwire import DraftwireError
 _DEFAULT = {
     "include_stop": "include_stop_str_in_output",
     "log_probs": "logprobs",
+    "messages.add_generation_prompt": "add_generation_prompt",
+    "messages.chat_template_kwargs": "chat_template_kwargs",
+    "messages.continue_final_message": "continue_final_message",
     "messages.messages": "messages",
     "prompt_log_probs": "prompt_logprobs",
     "speculation.drafter_names": "speculation.drafters",

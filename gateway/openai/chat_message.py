@@ -50,6 +50,8 @@ class ChatMessage(BaseModel):
     """The call whose result a tool's message is."""
     reasoning_content: str | None = None
     """The assistant's reasoning before its text, for templates that render it."""
+    prefix: bool | None = None
+    """Of the last message, the assistant's: whether the answer continues it."""
 
 
 def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
@@ -85,6 +87,8 @@ def check_messages(messages: Sequence[ChatMessage]) -> None:
             if (message.model_extra or {}).get(name):
                 param = f"{place}.{name}"
                 raise GatewayError(f"{param}: is not supported", param=param, code="unsupported_parameter")
+        if message.prefix and not (message.role == "assistant" and index == len(messages) - 1):
+            _refuse(f"{place}.prefix", "only the last message can be continued, and only the assistant's")
         if message.tool_calls and message.role != "assistant":
             _refuse(f"{place}.tool_calls", "only messages of the assistant have calls")
         if message.content is None and not message.tool_calls:

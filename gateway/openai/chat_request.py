@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,12 +15,23 @@ from gateway.http.errors import GatewayError
 from gateway.openai.bounds import MOST_MESSAGES, Strings, at_most
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
 from gateway.openai.generation_request import GenerationRequest
+from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
 from gateway.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
 from gateway.openai.whole_numbers import TokenLimit, Whole, limit_of
 
 
-class ChatRequest(GenerationRequest):
+class ChatRequest(TemplateFields, GenerationRequest):
     """A request for chat completions."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        "prompt": "is messages here",
+        "input": "is messages here",
+        "suffix": "insertion before a suffix is not supported",
+        "echo": "is not supported; continue_final_message continues a message",
+        "best_of": "is not supported; n is",
+        "reasoning": "is reasoning_effort here",
+        "add_special_tokens": "the chat template writes the special tokens itself",
+    }
 
     messages: Annotated[list[ChatMessage], at_most(MOST_MESSAGES, least=1)]
     """The conversation, oldest message first."""
@@ -39,6 +51,12 @@ class ChatRequest(GenerationRequest):
     """Whether there may be several calls; default true."""
     separate_reasoning: bool | None = None
     """Whether reasoning is reported as `reasoning_content`, apart from the content; default true."""
+
+    reasoning_effort: Effort | None = None
+    """How much the model reasons, as far as its chat template knows: the variable `reasoning_effort`, or
+    `enable_thinking`, which `none` turns off."""
+    verbosity: Literal["low", "medium", "high"] | None = None
+    """The variable `verbosity` of chat templates that read it."""
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
@@ -71,6 +89,16 @@ class ChatRequest(GenerationRequest):
         if self.modalities is not None and self.modalities != ["text"]:
             raise GatewayError("modalities: only text is supported", param="modalities", code="unsupported_parameter")
         check_messages(self.messages)
+
+    def template(self, chat_format: ChatFormat | None) -> TemplateUse:
+        """Returns how the messages are rendered. Raises GatewayError."""
+        return template_use(
+            self,
+            chat_format,
+            effort=("reasoning_effort", self.reasoning_effort),
+            verbosity=("verbosity", self.verbosity),
+            continues=bool(self.messages[-1].prefix),
+        )
 
     def plan(self, chat_format: ChatFormat | None) -> AnswerPlan:
         """Returns how the answers are made and read. chat_format: that of the served model."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -11,6 +12,7 @@ from gateway.http.errors import GatewayError
 from gateway.http.field_names import FieldNames
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.speculation_options import one_of
+from gateway.openai.template_options import TemplateFields
 from gateway.openai.token_ids import TokenIds
 from gateway.openai.whole_numbers import LimitOrNone, Whole, limit_of
 
@@ -19,8 +21,19 @@ _DEFAULT_TOKENS = 16
 """OpenAI's default."""
 
 
+_OF_CHAT = "only a conversation has it, at /v1/chat/completions"
+
+
 class CompletionRequest(GenerationRequest):
     """A request for completions."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("messages", "tools", "tool_choice", *TemplateFields.model_fields), _OF_CHAT),
+        **dict.fromkeys(("reasoning_effort", "reasoning", "verbosity"), _OF_CHAT),
+        "suffix": "insertion before a suffix is not supported",
+        "top_logprobs": "is logprobs here",
+        "max_completion_tokens": "is max_tokens here",
+    }
 
     max_tokens: LimitOrNone | None = None
     """Most tokens to generate; -1 stands for the end of the context. 0 requires `echo`, and serves to get the prompt's
@@ -64,8 +77,13 @@ class CompletionRequest(GenerationRequest):
     def check(self) -> None:
         """Checks fields whose validity depends on other fields, including those of all requests."""
         super().check()
-        if (self.model_extra or {}).get("tools"):
-            raise GatewayError("tools: only chat has tools", param="tools", code="unsupported_parameter")
+        if (self.model_extra or {}).get("add_special_tokens") is False:
+            name = "add_special_tokens"
+            raise GatewayError(
+                f"{name}: false is not supported for text; send token ids, as /tokenize gives them",
+                param=name,
+                code="unsupported_parameter",
+            )
         if self.prompt_alone and not self.echo:
             raise GatewayError("max_tokens: 0 requires echo", param="max_tokens", code="invalid_value")
         if self.best_of is not None and self.best_of != self.choices_each:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +13,7 @@ from draftwire import GenerateOptions
 from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 from gateway.openai.bounds import Strings, members_at_most
+from gateway.openai.other_fields import check_others, left_out
 from gateway.openai.output_form import FormFields
 from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, one_of, text_of
 from gateway.openai.token_ids import TokenIds
@@ -26,19 +28,6 @@ _RANDOM_SEED = -1
 """The seed that asks for another one each time, as in other engines."""
 _SEED_BITS = 52
 """Bits of a seed chosen by the gateway; JavaScript represents it, and the seeds that follow it, exactly."""
-_REFUSED = {
-    "functions": "functions are not supported",
-    "function_call": "functions are not supported",
-    "audio": "audio is not supported",
-    "web_search_options": "web search is not supported",
-    "suffix": "insertion before a suffix is not supported",
-    "use_beam_search": "beam search is not supported",
-    "chat_template": "only the model's own chat template is supported",
-    "continue_final_message": "continuing a message is not supported",
-    "truncate_prompt_tokens": "truncating the prompt is not supported",
-}
-"""Fields that would change the output and are not supported."""
-_HARMLESS: dict[str, tuple[Any, ...]] = {"function_call": ("none",)}
 
 
 class StreamOptions(BaseModel):
@@ -48,10 +37,16 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     """Send the usage in a last chunk without choices."""
+    continuous_usage_stats: Literal[False] | None = None
+    """Rejected unless it is false: chunks before the last one have no usage."""
 
 
 class GenerationRequest(FormFields):
-    """A generation request. Unknown fields are ignored, as in OpenAI's API, unless they would change the output."""
+    """A generation request. Fields that it does not declare are refused if they would change the output; see
+    `gateway.openai.other_fields`."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Fields that other endpoints have and this one does not, and why."""
 
     model_config = ConfigDict(
         strict=True, extra="allow", use_attribute_docstrings=True, allow_inf_nan=False, populate_by_name=True
@@ -104,6 +99,8 @@ class GenerationRequest(FormFields):
     """The only tokens that the output may contain."""
     banned_token_ids: TokenIds | None = None
     """Tokens that the output must not contain."""
+    skip_special_tokens: bool | None = None
+    """false keeps special tokens in the text, by their names, except one that ends the output; default true."""
     include_stop_str_in_output: bool | None = None
     """Keep in the text the stop string or token that ended it."""
     prompt_logprobs: Annotated[int, Field(ge=0, le=64), Whole] | None = None
@@ -135,12 +132,18 @@ class GenerationRequest(FormFields):
             GatewayError: a field is not supported, or needs another one that is missing.
         """
         extra = self.model_extra or {}
-        for name, reason in _REFUSED.items():
-            if extra.get(name) and extra[name] not in _HARMLESS.get(name, ()):
+        for name, reason in self.elsewhere.items():
+            if extra.get(name):
                 raise GatewayError(f"{name}: {reason}", param=name, code="unsupported_parameter")
+        check_others({name: value for name, value in extra.items() if name not in self.elsewhere}, self.__dict__)
         if self.stream_options is not None and not self.stream:
             name = "stream_options"
             raise GatewayError(f"{name}: requires stream", param=name, code="invalid_value")
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names of fields that nothing is known about."""
+        return [name for name in left_out(self.model_extra or {}) if name not in self.elsewhere]
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for those contract fields that have several names."""
@@ -180,6 +183,7 @@ class GenerationRequest(FormFields):
             "ignore_eos": bool(self.ignore_eos),
             "stop": self.stop,
             "stop_token_ids": self.stop_token_ids,
+            "special_tokens": self.skip_special_tokens is False,
             "include_stop": bool(self.include_stop_str_in_output),
             "max_time": self.max_time,
             "prompt_logprobs": self.prompt_logprobs,

@@ -34,6 +34,8 @@ class ResponseFormat(BaseModel):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    """The schema, as llama.cpp and others take it without a name."""
 
 
 class StructuredOutputs(BaseModel):
@@ -46,6 +48,16 @@ class StructuredOutputs(BaseModel):
     regex: str | None = None
     choice: Strings | None = None
     grammar: str | None = None
+    structural_tag: Any = None
+    whitespace_pattern: Any = None
+    disable_additional_properties: bool | None = None
+
+    def check(self) -> None:
+        """Refuses what is not supported. Raises GatewayError."""
+        for name in ("structural_tag", "whitespace_pattern", "disable_additional_properties"):
+            if getattr(self, name):
+                param = f"structured_outputs.{name}"
+                raise GatewayError(f"{param}: is not supported", param=param, code="unsupported_parameter")
 
 
 class FormFields(BaseModel):
@@ -63,6 +75,14 @@ class FormFields(BaseModel):
     """vLLM's older name of structured_outputs.choice."""
     guided_grammar: str | None = None
     """vLLM's older name of structured_outputs.grammar."""
+    json_schema: Schema | None = None
+    """Form of the output as in llama.cpp and SGLang: a JSON schema."""
+    grammar: str | None = None
+    """Form of the output as in llama.cpp: a grammar, in GBNF or Lark's notation."""
+    ebnf: str | None = None
+    """Form of the output as in SGLang: a grammar in EBNF, which is GBNF."""
+    regex: str | None = None
+    """Form of the output as in SGLang: a regular expression."""
 
     def form(self) -> GenerateOptions:
         """Returns the form as an option of the SDK; empty if any text will do.
@@ -83,23 +103,39 @@ class FormFields(BaseModel):
         return next((name for name, _ in self._forms()), None)
 
     def _forms(self) -> list[tuple[str, GenerateOptions]]:
-        return [*self._own(), *self._structured(), *self._guided()]
+        return [*self._own(), *self._structured(), *self._guided(), *self._named()]
 
     def _own(self) -> list[tuple[str, GenerateOptions]]:
         chosen = self.response_format
-        if chosen is None or chosen.type == "text":
+        if chosen is None:
             return []
+        schemas = {"schema": chosen.schema_}
+        if chosen.json_schema is not None:
+            schemas["json_schema.schema"] = chosen.json_schema.schema_
+        given = {f"response_format.{name}": schema for name, schema in schemas.items() if schema is not None}
+        if chosen.type == "text" and given:
+            name = next(iter(given))
+            raise GatewayError(
+                f"{name}: requires the type json_schema or json_object", param=name, code="invalid_value"
+            )
+        if len(given) > 1:
+            first, name = given
+            raise GatewayError(f"{name}: cannot be combined with {first}", param=name, code="invalid_value")
+        if chosen.type == "text":
+            return []
+        if given:
+            ((name, schema),) = given.items()
+            return [("response_format", json_form(name, schema))]
         if chosen.type == "json_object":
             return [("response_format", {"json_object": True})]
-        if chosen.json_schema is None:
-            name = "response_format.json_schema"
-            raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
-        return [("response_format", json_form("response_format.json_schema.schema", chosen.json_schema.schema_))]
+        name = "response_format.json_schema"
+        raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
 
     def _structured(self) -> list[tuple[str, GenerateOptions]]:
         chosen, name = self.structured_outputs, "structured_outputs"
         if chosen is None:
             return []
+        chosen.check()
         found = _forms(name + ".", chosen.json_, chosen.regex, chosen.choice, chosen.grammar)
         if chosen.json_object:
             found.append((f"{name}.json_object", {"json_object": True}))
@@ -107,6 +143,14 @@ class FormFields(BaseModel):
 
     def _guided(self) -> list[tuple[str, GenerateOptions]]:
         return _forms("guided_", self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar)
+
+    def _named(self) -> list[tuple[str, GenerateOptions]]:
+        found = _forms("", None, self.regex, None, self.grammar)
+        if self.json_schema is not None:
+            found.append(("json_schema", json_form("json_schema", self.json_schema)))
+        if self.ebnf is not None:
+            found.append(("ebnf", {"ebnf": self.ebnf}))
+        return found
 
 
 def _forms(

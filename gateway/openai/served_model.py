@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from draftwire import AsyncClient, VerifierInfo
+from draftwire import AsyncClient, ChatFormat, VerifierInfo
 from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 from service_runtime.process.logs import get_logger
@@ -17,6 +19,7 @@ log = get_logger(__name__)
 _FRESH_SECONDS = 10.0
 """Time after which a verifier restarted with another model is noticed."""
 _ASK_SECONDS = 5.0
+_MOST_FORMATS = 256
 
 
 class ServedModel:
@@ -29,6 +32,10 @@ class ServedModel:
         self._info: VerifierInfo | None = None
         self._asked = 0.0
         self._asking: asyncio.Task[VerifierInfo] | None = None
+        self._formats: dict[bytes, ChatFormat | None] = {}
+        """Formats with variables for the chat template, by these."""
+        self._formats_beside: ChatFormat | None = None
+        """The format without variables of the model that they belong to."""
         self.since = int(time.time())
         """Start of serving, in seconds of Unix time."""
 
@@ -43,6 +50,24 @@ class ServedModel:
             if self._info is None:
                 return await asyncio.shield(asking)
         return self._info
+
+    async def chat_format(self, variables: Mapping[str, Any]) -> ChatFormat | None:
+        """Returns the format of answers to conversations with these variables for the chat template.
+
+        Raises:
+            DraftwireError: the verifier cannot be asked, or refuses a variable.
+        """
+        usual = (await self.info()).chat_format
+        if not variables:
+            return usual
+        if self._formats_beside != usual or len(self._formats) >= _MOST_FORMATS:
+            self._formats.clear()
+            self._formats_beside = usual
+        key = hashlib.sha256(json.dumps(variables, sort_keys=True).encode()).digest()
+        if key not in self._formats:
+            told = await self._client.model_info(chat_template_kwargs=variables, timeout=_ASK_SECONDS)
+            self._formats[key] = told.chat_format
+        return self._formats[key]
 
     def _begin_to_ask(self) -> asyncio.Task[VerifierInfo]:
         asking = self._asking = asyncio.create_task(self._ask())

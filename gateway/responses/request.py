@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,17 +13,19 @@ from gateway.answers.answer_form import AnswerForm
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import Tool, ToolUse
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import MOST_MESSAGES, MOST_PARTS, at_most
+from gateway.openai.bounds import MOST_MESSAGES, MOST_PARTS, Strings, at_most
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.output_form import json_form
 from gateway.openai.speculation_options import one_of
 from gateway.openai.system_messages import merged
+from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
 from gateway.openai.tools import ToolName, tool_use
 from gateway.openai.whole_numbers import PositiveCount
 
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
 _REFUSED = ("previous_response_id", "conversation", "background", "prompt", "n", "max_tokens", "response_format")
 """Fields that would change the output and are not supported here."""
+_LOG_PROBS = "message.output_text.logprobs"
 _ROLES = {"developer": "system"}
 
 
@@ -121,16 +125,41 @@ class TextFormat(BaseModel):
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
+class ReasoningOptions(BaseModel):
+    """Options of reasoning."""
+
+    model_config = _STRICT
+
+    effort: Effort | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
 class TextOptions(BaseModel):
     """Options of the text."""
 
     model_config = _STRICT
 
+    verbosity: Literal["low", "medium", "high"] | None = None
     format: TextFormat | None = None
 
 
-class ResponsesRequest(GenerationRequest):
+class ResponsesRequest(TemplateFields, GenerationRequest):
     """A request for a response. It is not kept: each one brings the whole conversation."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        "messages": "is input here",
+        "max_completion_tokens": "is max_output_tokens here",
+        "reasoning_effort": "is reasoning.effort here",
+        "verbosity": "is text.verbosity here",
+        "logprobs": "log-probabilities are not supported here",
+        "top_logprobs": "log-probabilities are not supported here",
+        "context_management": "is not supported",
+        "echo": "is not supported",
+        "suffix": "is not supported",
+        "best_of": "is not supported",
+        "add_special_tokens": "the chat template writes the special tokens itself",
+    }
 
     input: Annotated[
         str | Annotated[list[Item], at_most(MOST_MESSAGES)],
@@ -152,6 +181,10 @@ class ResponsesRequest(GenerationRequest):
     """Whether there may be several calls; default true."""
     text: TextOptions | None = None
     """Form of the text."""
+    reasoning: ReasoningOptions | None = None
+    """How much the model reasons; see `reasoning_effort` of chat completions. There are no summaries."""
+    include: Strings | None = None
+    """Further parts of the response; log-probabilities are rejected."""
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields."""
@@ -159,6 +192,22 @@ class ResponsesRequest(GenerationRequest):
         for name in _REFUSED:
             if (self.model_extra or {}).get(name) or (name in type(self).model_fields and getattr(self, name)):
                 raise GatewayError(f"{name}: is not supported", param=name, code="unsupported_parameter")
+        if _LOG_PROBS in (self.include or ()):
+            raise GatewayError(
+                f"include: {_LOG_PROBS} is not supported here", param="include", code="unsupported_parameter"
+            )
+
+    def template(self, chat_format: ChatFormat | None) -> TemplateUse:
+        """Returns how the conversation is rendered. Raises GatewayError."""
+        reasoning, text = self.reasoning or ReasoningOptions(), self.text or TextOptions()
+        use = template_use(
+            self,
+            chat_format,
+            effort=("reasoning.effort", reasoning.effort),
+            verbosity=("text.verbosity", text.verbosity),
+        )
+        summary = next((name for name in ("summary", "generate_summary") if getattr(reasoning, name)), None)
+        return use if summary is None else replace(use, left_out=(*use.left_out, f"reasoning.{summary}"))
 
     def plan(self, chat_format: ChatFormat | None) -> AnswerPlan:
         """Returns how the answer is made and read. chat_format: that of the served model."""

@@ -15,6 +15,7 @@ from gateway.choices.generation_run import Order
 from gateway.choices.responder import Writer
 from gateway.http.field_names import FieldNames
 from gateway.http.json_body import BodyRoute
+from gateway.http.left_out import with_left_out
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.chat_response import ChatResponse, ChatWriter
 from gateway.openai.completion_request import CompletionRequest
@@ -45,7 +46,7 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
         )
         for (index, prompt), seed in product(enumerate(prompts), asked.seeds())
     ]
-    return await _respond(state, request, asked, orders, CompletionWriter(asked, head))
+    return await _respond(state, request, asked, orders, CompletionWriter(asked, head), asked.left_out)
 
 
 @router.post("/v1/chat/completions", response_model=ChatResponse, responses=_ERRORS | _STREAM)
@@ -55,20 +56,36 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     state.responder.check_count("n", asked.choices_each)
     head = await state.head("chatcmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
-    plan = asked.plan((await state.served.info()).chat_format)
+    usual = (await state.served.info()).chat_format
+    template = asked.template(usual)
+    plan = asked.plan(template.format_of(await state.served.chat_format(template.deciding(usual))))
     options |= {"logprobs": asked.alternatives} | plan.options()
     tools = [tool.to_sdk() for tool in plan.use.offered]
     names = FieldNames(asked.field_names())
     orders = [
-        Order(GenerateOptions(**options, seed=seed), messages=asked.conversation, tools=tools, names=names)
+        Order(
+            GenerateOptions(**options, seed=seed),
+            messages=asked.conversation,
+            tools=tools,
+            template=template.to_sdk(),
+            names=names,
+        )
         for seed in asked.seeds()
     ]
-    return await _respond(state, request, asked, orders, ChatWriter(asked, head, plan))
+    left_out = [*asked.left_out, *template.left_out]
+    return await _respond(state, request, asked, orders, ChatWriter(asked, head, plan), left_out)
 
 
 async def _respond(
-    state: State, request: Request, asked: GenerationRequest, orders: Sequence[Order], writer: Writer
+    state: State,
+    request: Request,
+    asked: GenerationRequest,
+    orders: Sequence[Order],
+    writer: Writer,
+    left_out: Sequence[str],
 ) -> Response:
     if asked.stream:
-        return state.responder.stream(request, orders, writer, asked.include_usage)
-    return await state.responder.respond(request, orders, writer)
+        response = state.responder.stream(request, orders, writer, asked.include_usage)
+    else:
+        response = await state.responder.respond(request, orders, writer)
+    return with_left_out(response, request, left_out)

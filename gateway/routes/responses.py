@@ -12,6 +12,7 @@ from draftwire import GenerateOptions
 from gateway.choices.generation_run import Order
 from gateway.http.field_names import FieldNames
 from gateway.http.json_body import BodyRoute
+from gateway.http.left_out import with_left_out
 from gateway.openai.generation_request import bounded
 from gateway.responses.request import ResponsesRequest
 from gateway.responses.writer import ResponseObject, ResponsesWriter
@@ -32,16 +33,21 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     asked.check()
     messages = asked.conversation()
     head = await state.head("resp", request, asked.model)
-    plan = asked.plan((await state.served.info()).chat_format)
+    usual = (await state.served.info()).chat_format
+    template = asked.template(usual)
+    plan = asked.plan(template.format_of(await state.served.chat_format(template.deciding(usual))))
     most = bounded(asked.max_output_tokens, state.settings.max_tokens)
     options = asked.options(most, state.settings.request_seconds) | plan.options()
     order = Order(
         GenerateOptions(**options, seed=asked.seeds()[0]),
         messages=messages,
         tools=[tool.to_sdk() for tool in plan.use.offered],
+        template=template.to_sdk(),
         names=FieldNames(asked.field_names()),
     )
     writer = ResponsesWriter(asked, head, plan)
     if asked.stream:
-        return state.responder.stream(request, [order], writer, usage=False)
-    return await state.responder.respond(request, [order], writer)
+        response = state.responder.stream(request, [order], writer, usage=False)
+    else:
+        response = await state.responder.respond(request, [order], writer)
+    return with_left_out(response, request, [*asked.left_out, *template.left_out])

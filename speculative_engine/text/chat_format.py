@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,8 @@ class ChatFormat:
     """Markers that are tokens of their own."""
     special_markers: bool = False
     """Whether one of them is a special token."""
+    variables: Set[str] = frozenset()
+    """Names of the variables that the template reads, besides messages, tools and special tokens."""
 
 
 Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], str]

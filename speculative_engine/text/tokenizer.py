@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.text.chat_format import ChatFormat, find_chat_format
+from speculative_engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.token_texts import TokenTexts
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
@@ -128,31 +130,49 @@ class Tokenizer:
     @cached_property
     def chat_format(self) -> ChatFormat:
         """The format of an assistant's answers. The first use renders a few conversations, which takes milliseconds."""
+        return self.chat_format_with({})
+
+    def chat_format_with(self, variables: Mapping[str, Any]) -> ChatFormat:
+        """Returns the format of answers to conversations with these variables. Renders a few trial conversations."""
         template = self._tokenizer.chat_template
         if not template:
             return ChatFormat()
         text = template if isinstance(template, str) else "".join(template.values())
         added = {each.content: (token, each.special) for token, each in self._tokenizer.added_tokens_decoder.items()}
-        return find_chat_format(text, self._render, added)
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """Renders a conversation with the chat template, up to the start of the assistant's answer.
+        def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+            return self._render(messages, tools, replace(AS_USUAL, variables=variables))
+
+        found = find_chat_format(text, render, added)
+        return replace(found, variables=template_variables(text) - set(self._tokenizer.special_tokens_map))
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        rendering: ChatRendering = AS_USUAL,
+    ) -> str:
+        """Renders a conversation with the chat template; as usual, up to the start of the assistant's answer.
 
         Raises ChatTemplateError if there is no template or it rejects the messages.
         """
         if not self._tokenizer.chat_template:
             raise ChatTemplateError("the target's tokenizer has no chat template; --chat-template gives it one")
         try:
-            return self._render(messages, tools)
+            return self._render(messages, tools, rendering)
         except Exception as error:  # templates are programs of the checkpoint and may raise anything
             raise ChatTemplateError(str(error)) from error
 
-    def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], rendering: ChatRendering
+    ) -> str:
         text: str = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages],
             tools=[dict(tool) for tool in tools] or None,
             tokenize=False,
-            add_generation_prompt=True,
+            add_generation_prompt=rendering.generation_prompt and not rendering.continues,
+            continue_final_message=rendering.continues,
+            **rendering.variables,
         )
         return text
 

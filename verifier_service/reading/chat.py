@@ -8,6 +8,7 @@ from typing import Any
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import invalid_field
 from speculative_engine.text.chat_format import ChatFormat, ToolCallFormat
+from speculative_engine.text.chat_rendering import RESERVED, ChatRendering
 
 _FORMATS = {
     ToolCallFormat.HERMES: pb.TOOL_CALL_FORMAT_HERMES,
@@ -36,7 +37,7 @@ def chat_bytes(chat: pb.ChatMessages) -> int:
         text for each in chat.messages for call in each.tool_calls for text in (call.id, call.name, call.arguments)
     ]
     texts += [text for each in chat.tools for text in (each.name, each.description, each.parameters)]
-    return sum(len(text.encode()) for text in texts)
+    return sum(len(text.encode()) for text in [*texts, chat.chat_template_kwargs])
 
 
 def template_messages(chat: pb.ChatMessages, *, as_objects: bool = False) -> list[dict[str, Any]]:
@@ -46,6 +47,39 @@ def template_messages(chat: pb.ChatMessages, *, as_objects: bool = False) -> lis
     text. as_objects: gives ``{"arguments": TEXT}`` in its place, for templates that read objects alone.
     """
     return [_message(message, as_objects=as_objects) for message in chat.messages]
+
+
+def read_rendering(chat: pb.ChatMessages) -> ChatRendering:
+    """Returns how a conversation is to be rendered. Raises ServiceError."""
+    continues = chat.continue_final_message
+    if continues:
+        if chat.HasField("add_generation_prompt") and chat.add_generation_prompt:
+            raise invalid_field("messages.continue_final_message", "cannot be combined with add_generation_prompt")
+        if chat.messages and chat.messages[-1].role != "assistant":
+            raise invalid_field(
+                "messages.continue_final_message",
+                f"needs a last message of the assistant to continue, got one of the role {chat.messages[-1].role[:64]}",
+            )
+        if chat.messages and chat.messages[-1].tool_calls:
+            raise invalid_field("messages.continue_final_message", "cannot continue a message with tool_calls")
+    return ChatRendering(
+        variables=read_variables("messages.chat_template_kwargs", chat.chat_template_kwargs),
+        generation_prompt=chat.add_generation_prompt if chat.HasField("add_generation_prompt") else True,
+        continues=continues,
+    )
+
+
+def read_variables(field: str, text: str) -> dict[str, Any]:
+    """Returns the variables for a chat template from their JSON text. Raises ServiceError."""
+    if not text:
+        return {}
+    variables = _json_object(field, text)
+    for name in variables:
+        if name in RESERVED:
+            raise invalid_field(f"{field}.{name}", "is no variable for the chat template: it has a field of its own")
+    if not isinstance(variables.get("documents", []), list):
+        raise invalid_field(f"{field}.documents", "is not a list of objects")
+    return variables
 
 
 def has_broken_calls(chat: pb.ChatMessages) -> bool:
@@ -68,6 +102,7 @@ def chat_format_message(chat_format: ChatFormat) -> pb.ChatFormat:
         reasoning_open=chat_format.reasoning_open,
         marker_ids=chat_format.marker_ids,
         special_markers=chat_format.special_markers,
+        template_variables=sorted(chat_format.variables),
     )
 
 

@@ -7,13 +7,16 @@ from functools import partial
 from typing import TypeVar
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.v1.verifier_service_pb2 import ChatMessages
+from draftwire.v1.verifier_service_pb2 import ChatFormat, ChatMessages
 from service_runtime.errors import ServiceError, invalid_field, refused_field
 from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
 from verifier_service.reading.chat import (
     chat_bytes,
+    chat_format_message,
     check_tools,
     has_broken_calls,
+    read_rendering,
+    read_variables,
     template_messages,
     template_tools,
 )
@@ -80,13 +83,13 @@ class TextReader:
         return text
 
     def _render(self, chat: ChatMessages) -> str:
-        tools = template_tools(chat)
+        tools, rendering = template_tools(chat), read_rendering(chat)
         try:
-            return self._tokenizer.render_chat(template_messages(chat), tools)
+            return self._tokenizer.render_chat(template_messages(chat), tools, rendering)
         except ChatTemplateError:
             if not has_broken_calls(chat):
                 raise
-            return self._tokenizer.render_chat(template_messages(chat, as_objects=True), tools)
+            return self._tokenizer.render_chat(template_messages(chat, as_objects=True), tools, rendering)
 
     async def read_text(self, field: str, text: str, peer: str, *, add_special_tokens: bool = True) -> list[int]:
         """Tokenizes a peer's text. Raises ServiceError."""
@@ -99,6 +102,17 @@ class TextReader:
         return await self.run(
             lambda: self._tokenizer.encode(self.rendered(chat), add_special_tokens=False), self.check_chat(chat), peer
         )
+
+    async def chat_format(self, chat_template_kwargs: str, peer: str) -> ChatFormat:
+        """Returns the format of answers to conversations with these variables for the template. Raises ServiceError."""
+        field = "chat_template_kwargs"
+        size = self.check_text(field, chat_template_kwargs)
+
+        def find() -> ChatFormat:
+            variables = read_variables(field, chat_template_kwargs)
+            return chat_format_message(self._tokenizer.chat_format_with(variables))
+
+        return await self.run(find, size, peer)
 
     async def run(self, work: Callable[[], T], size: int, peer: str) -> T:
         """Runs work on a size-checked text in the TextPool and returns its result."""

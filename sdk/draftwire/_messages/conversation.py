@@ -4,31 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from draftwire._messages import option_types
+from draftwire._types.quoting import quoted
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
 
 Messages = Iterable[Mapping[str, Any]]
 """A conversation, oldest message first: mappings with ``role`` and ``content``, and where they apply ``tool_calls``,
-``tool_call_id``, ``name`` and ``reasoning_content``, as in OpenAI's API."""
+``tool_call_id``, ``name`` and ``reasoning_content``, as in OpenAI's API. A content is a text or a list of parts
+``{"type": "text", "text": ...}``, which are joined. It may be None or missing if there are ``tool_calls``."""
 Tools = Iterable[Mapping[str, Any]]
 """Functions that the assistant may call, as in OpenAI's API: ``{"type": "function", "function": {"name": ...}}``."""
 
-_REQUIRED = {"role", "content"}
+_KNOWN = {"role", "content", "tool_calls"}
 _FIELDS = {"tool_call_id": "tool_call_id", "name": "name", "reasoning_content": "reasoning"}
 """Texts that a message may have, by the names of the contract's fields."""
 
 
-def message_list(messages: Messages, tools: Tools | None = None) -> pb.ChatMessages:
+class Conversation(NamedTuple):
+    """A conversation, and how the chat template renders it."""
+
+    messages: Messages
+    tools: Tools | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    """Further variables for the template."""
+    add_generation_prompt: bool = True
+    """Whether the prompt ends with what begins the assistant's answer."""
+    continue_final_message: bool = False
+    """Whether the answer continues the last message."""
+
+
+def conversation_message(conversation: Conversation) -> pb.ChatMessages:
     """Returns the message for a conversation.
 
     Raises:
-        InvalidFieldError: a message lacks role or content, or has an unknown key.
+        InvalidFieldError: a message lacks role or content, or has an unknown key or a part that is no text.
         TypeError: a message or one of its parts has the wrong type.
     """
-    found = pb.ChatMessages()
+    messages, tools, variables, generation_prompt, continues = conversation
+    found = pb.ChatMessages(continue_final_message=option_types.flag("continue_final_message", continues))
+    if not option_types.flag("add_generation_prompt", generation_prompt):
+        found.add_generation_prompt = False
+    found.chat_template_kwargs = variables_text(variables)
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise option_types.wrong_type("messages", "a list of mappings with role and content", messages)
     for index, message in enumerate(messages):
@@ -47,11 +66,36 @@ def message_list(messages: Messages, tools: Tools | None = None) -> pb.ChatMessa
     return found
 
 
+def message_list(messages: Messages, tools: Tools | None = None) -> pb.ChatMessages:
+    """Returns the message for a conversation that is rendered as usual; see `conversation_message`."""
+    return conversation_message(Conversation(messages, tools))
+
+
+def variables_text(variables: Mapping[str, Any] | None) -> str:
+    """Returns variables for a chat template as the contract has them.
+
+    Raises:
+        TypeError: it is no mapping of texts to values of JSON.
+    """
+    if not variables:
+        return ""
+    name = "chat_template_kwargs"
+    if not isinstance(variables, Mapping) or not all(isinstance(key, str) for key in variables):
+        raise option_types.wrong_type(name, "a mapping of names to values", variables)
+    try:
+        return json.dumps(dict(variables), ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"{name}: expected values of JSON, {error}") from error
+
+
 def _add_message(added: pb.ChatMessage, name: str, message: Mapping[str, Any]) -> None:
-    if not _REQUIRED <= set(message) <= _REQUIRED | set(_FIELDS) | {"tool_calls"}:
+    content = message.get("content")
+    lacks = "role" not in message or (content is None and not message.get("tool_calls"))
+    if lacks or not set(message) <= _KNOWN | set(_FIELDS):
         more = ", ".join(sorted({*_FIELDS, "tool_calls"}))
         raise invalid_field(f"messages.{name}", f"expected the keys role and content, and if needed {more}")
-    added.role, added.content = (option_types.text(f"{name}.{key}", message[key]) for key in ("role", "content"))
+    added.role = option_types.text(f"{name}.role", message["role"])
+    added.content = "" if content is None else _content(f"{name}.content", content)
     for key, field in _FIELDS.items():
         if message.get(key) is not None:
             setattr(added, field, option_types.text(f"{name}.{key}", message[key]))
@@ -64,6 +108,23 @@ def _add_message(added: pb.ChatMessage, name: str, message: Mapping[str, Any]) -
             name=option_types.text(f"{place}.function.name", function.get("name")),
             arguments=arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
         )
+
+
+def _content(name: str, value: Any) -> str:
+    """Returns a content as one text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+        raise option_types.wrong_type(name, "a string or a list of parts of the type text", value)
+    texts: list[str] = []
+    for index, part in enumerate(value):
+        if not isinstance(part, Mapping):
+            raise option_types.wrong_type(f"{name}[{index}]", "a mapping with type and text", part)
+        if part.get("type") != "text":
+            kind = quoted(part.get("type"))
+            raise invalid_field(f"messages.{name}[{index}].type", f"expected 'text', the only kind served, got {kind}")
+        texts.append(option_types.text(f"{name}[{index}].text", part.get("text")))
+    return "".join(texts)
 
 
 def _function(name: str, value: Any) -> Mapping[str, Any]:

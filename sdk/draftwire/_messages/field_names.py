@@ -21,12 +21,18 @@ ResultT = TypeVar("ResultT")
 _Renames = Sequence[tuple[str, str]]
 """Beginnings of paths and their replacements; the first match counts."""
 
+_CHAT: _Renames = (
+    ("messages.messages", "messages"),
+    ("messages.chat_template_kwargs", "chat_template_kwargs"),
+    ("messages.add_generation_prompt", "add_generation_prompt"),
+    ("messages.continue_final_message", "continue_final_message"),
+)
 _GENERATE: _Renames = (
     ("sampling.", ""),
     ("text", "prompt"),
     ("token_ids.ids", "prompt"),
     ("token_ids", "prompt"),
-    ("messages.messages", "messages"),
+    *_CHAT,
     ("log_probs", "logprobs"),
     ("prompt_log_probs", "prompt_logprobs"),
     ("structured_output.lark", "grammar"),
@@ -40,7 +46,7 @@ _POOL: _Renames = (("old_name", "old"), ("new_name", "new"))
 _BY_PATH: dict[str, _Renames] = {
     GENERATE.path: _GENERATE,
     VERIFY.path: _GENERATE,
-    TOKENIZE.path: (("messages.messages", "messages"),),
+    TOKENIZE.path: _CHAT,
     SWAP_DRAFTER.path: _POOL,
     START_ROLLOUT.path: _POOL,
     FINISH_ROLLOUT.path: _POOL,

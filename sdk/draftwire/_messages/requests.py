@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 from draftwire._messages import option_types
-from draftwire._messages.conversation import Messages, Tools, message_list
+from draftwire._messages.conversation import Conversation, conversation_message
 from draftwire._messages.field_names import naming_parameters
 from draftwire._messages.methods import GENERATE
 from draftwire._messages.option_messages import form_message, speculation_message
@@ -38,13 +38,6 @@ Options = ParamSpec("Options")
 
 Prompt = str | Sequence[int]
 """The text to continue, tokenized by the verifier, or its token ids, used unchanged."""
-
-
-class Conversation(NamedTuple):
-    """A prompt that consists of messages."""
-
-    messages: Messages
-    tools: Tools | None = None
 
 
 _MOST_CHOICES = 128
@@ -163,7 +156,7 @@ def prepare(
     if prefix_cache is not None:
         request.prefix_cache = prefix_cache
     if isinstance(prompt, Conversation):
-        request.messages.CopyFrom(message_list(prompt.messages, prompt.tools))
+        request.messages.CopyFrom(conversation_message(prompt))
     elif isinstance(prompt, str):
         request.text = prompt
     elif isinstance(prompt, bytes | bytearray):

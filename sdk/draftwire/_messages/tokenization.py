@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draftwire._messages.conversation import Messages, message_list
+from draftwire._messages.conversation import Conversation, conversation_message
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -21,18 +21,20 @@ class Tokenization:
     """Text of each token on its own; part of a character shows as U+FFFD, a special token as its name."""
 
 
-def tokenize_request(text: str | None, messages: Messages | None, add_special_tokens: bool) -> pb.TokenizeRequest:
+def tokenize_request(
+    text: str | None, conversation: Conversation | None, add_special_tokens: bool
+) -> pb.TokenizeRequest:
     """Returns the request for a text or a conversation.
 
     Raises:
         InvalidFieldError: both of them or neither were given, or a message lacks role or content.
     """
-    if (text is None) == (messages is None):
+    if (text is None) == (conversation is None):
         raise invalid_field("text", "expected either a text or messages")
     return pb.TokenizeRequest(
         text=text or "",
         add_special_tokens=add_special_tokens,
-        messages=None if messages is None else message_list(messages),
+        messages=None if conversation is None else conversation_message(conversation),
     )
 
 

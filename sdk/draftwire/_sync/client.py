@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -20,12 +20,12 @@ from draftwire._calls.deadline import Deadline
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
 from draftwire._calls.transport import Stream, Transport
-from draftwire._messages.conversation import Messages, Tools
+from draftwire._messages.conversation import Conversation, Messages, Tools, variables_text
 from draftwire._messages.health import CHECK, Health, check_request, read_health
 from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire._messages.option_types import whole
 from draftwire._messages.reading import GenerationReader
-from draftwire._messages.requests import Conversation, Prepared, Prompt, choices, prepare
+from draftwire._messages.requests import Prepared, Prompt, choices, prepare
 from draftwire._messages.scoring import Prediction, ScoreReader
 from draftwire._messages.tokenization import Tokenization, read_tokenization, tokenize_request
 from draftwire._messages.traffic import Traffic, TrafficReader
@@ -142,28 +142,54 @@ class Client:
         return self._stream(prepare(prompt, **options))
 
     def chat(
-        self, messages: Messages, *, tools: Tools | None = None, n: int = 1, **options: Unpack[GenerateOptions]
+        self,
+        messages: Messages,
+        *,
+        tools: Tools | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        n: int = 1,
+        **options: Unpack[GenerateOptions],
     ) -> Generation:
         """Answers a conversation and returns the result. The target's chat template renders the messages.
 
         Args:
             messages: mappings with ``role`` (system, user, assistant, tool, ...) and ``content``, oldest first, and
-                where they apply ``tool_calls``, ``tool_call_id``, ``name`` and ``reasoning_content``, as OpenAI does.
+                where they apply ``tool_calls``, ``tool_call_id``, ``name`` and ``reasoning_content``, as OpenAI does. A
+                content is a text or a list of text parts; with ``tool_calls`` it may be None.
             tools: functions that the assistant may call, as in OpenAI's API, for the template to render. The calls are
                 part of the answer's text, spelled as ``VerifierInfo.chat_format`` says; the gateway reads them.
+            chat_template_kwargs: further variables for the chat template, such as ``enable_thinking``; the template
+                reads those of ``ChatFormat.template_variables``.
+            add_generation_prompt: whether the prompt ends with what begins the assistant's answer.
+            continue_final_message: continue the last message, which is the assistant's, instead of answering it.
             n: see ``generate``.
             options: see ``GenerateOptions``.
 
         Raises:
             DraftwireError: as ``generate``.
         """
-        return self._choices(prepare(Conversation(messages, tools), **options), n)
+        conversation = Conversation(
+            messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
+        )
+        return self._choices(prepare(conversation, **options), n)
 
     def stream_chat(
-        self, messages: Messages, *, tools: Tools | None = None, **options: Unpack[GenerateOptions]
+        self,
+        messages: Messages,
+        *,
+        tools: Tools | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **options: Unpack[GenerateOptions],
     ) -> GenerationStream:
         """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
-        return self._stream(prepare(Conversation(messages, tools), **options))
+        conversation = Conversation(
+            messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
+        )
+        return self._stream(prepare(conversation, **options))
 
     @overload
     def generate_batch(
@@ -222,6 +248,10 @@ class Client:
         text: str | None = None,
         *,
         messages: Messages | None = None,
+        tools: Tools | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         add_special_tokens: bool = False,
         timeout: float | None = None,
     ) -> list[int]:
@@ -230,6 +260,10 @@ class Client:
         Args:
             text: the text.
             messages: a conversation instead of a text, rendered by the chat template; see ``chat``.
+            tools: with messages, as for ``chat``.
+            chat_template_kwargs: with messages, as for ``chat``.
+            add_generation_prompt: with messages, as for ``chat``.
+            continue_final_message: with messages, as for ``chat``.
             add_special_tokens: add the special tokens that the tokenizer puts around a text. A chat template adds its
                 own.
             timeout: seconds to wait; default: the client's timeout.
@@ -238,7 +272,16 @@ class Client:
             InvalidFieldError: the conversation cannot be rendered, or not exactly one of text and messages was given.
             DraftwireError: the call failed.
         """
-        tokens = self.tokenization(text, messages=messages, add_special_tokens=add_special_tokens, timeout=timeout)
+        tokens = self.tokenization(
+            text,
+            messages=messages,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            add_special_tokens=add_special_tokens,
+            timeout=timeout,
+        )
         return tokens.token_ids
 
     def tokenization(
@@ -246,11 +289,20 @@ class Client:
         text: str | None = None,
         *,
         messages: Messages | None = None,
+        tools: Tools | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         add_special_tokens: bool = False,
         timeout: float | None = None,
     ) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        request = tokenize_request(text, messages, add_special_tokens)
+        conversation = None
+        if messages is not None:
+            conversation = Conversation(
+                messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
+            )
+        request = tokenize_request(text, conversation, add_special_tokens)
         return read_tokenization(self._transport.call(TOKENIZE, request, timeout))
 
     def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
@@ -301,17 +353,24 @@ class Client:
         """
         return self._transport.stream(TrafficReader(), None)
 
-    def model_info(self, *, address: str | None = None, timeout: float | None = None) -> VerifierInfo:
+    def model_info(
+        self,
+        *,
+        address: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> VerifierInfo:
         """Returns a verifier's model, limits and load.
 
         Args:
             address: the one of the ``verifiers`` to ask; default: the one in use.
+            chat_template_kwargs: variables for the chat template, with which ``VerifierInfo.chat_format`` is found.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
             DraftwireError: the call failed.
         """
-        request = pb.GetModelInfoRequest()
+        request = pb.GetModelInfoRequest(chat_template_kwargs=variables_text(chat_template_kwargs))
         return read_verifier_info(self._transport.call(GET_MODEL_INFO, request, timeout, address=address))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:

@@ -36,6 +36,8 @@ class ChatFormat:
     """Markers of the format that are tokens of their own, with their ids."""
     special_markers: bool = False
     """Whether one of them is a special token, which is part of the text only with ``special_tokens``."""
+    template_variables: frozenset[str] = frozenset()
+    """Names of the variables that the chat template reads, besides messages and tools: ``chat_template_kwargs``."""
 
 
 def read_chat_format(message: pb.ChatFormat) -> ChatFormat:
@@ -47,4 +49,5 @@ def read_chat_format(message: pb.ChatFormat) -> ChatFormat:
         reasoning_open=message.reasoning_open,
         marker_ids=dict(message.marker_ids),
         special_markers=message.special_markers,
+        template_variables=frozenset(message.template_variables),
     )

@@ -51,6 +51,8 @@ async def fails(http: httpx.AsyncClient, body: dict[str, Any], status: int = 400
         ({"best_of": 3}, "unsupported_parameter"),
         ({"suffix": "end"}, "unsupported_parameter"),
         ({"use_beam_search": True}, "unsupported_parameter"),
+        ({"reasoning_effort": "low"}, "unsupported_parameter"),
+        ({"add_special_tokens": False}, "unsupported_parameter"),
         ({"logprobs": True}, "invalid_type"),
     ],
 )

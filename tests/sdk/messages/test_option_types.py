@@ -102,7 +102,9 @@ def test_prompts() -> None:
             client.chat("hi")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"^messages\[0\]: expected a mapping"):
             client.chat(["hi"])  # type: ignore[list-item]
-        with pytest.raises(TypeError, match=r"^messages\[0\].content: expected a string, got 5"):
+        with pytest.raises(
+            TypeError, match=r"^messages\[0\].content: expected a string or a list of parts of the type text, got 5"
+        ):
             client.chat([{"role": "user", "content": 5}])  # type: ignore[dict-item]
         with pytest.raises(TypeError, match=r"^n: expected an int"):
             client.generate("x", n="2")  # type: ignore[arg-type]

@@ -1,5 +1,7 @@
 """Requests in their wire format."""
 
+from typing import Any
+
 import pytest
 
 from draftwire import (
@@ -12,6 +14,7 @@ from draftwire import (
     Speculation,
     TokenOutOfRangeError,
 )
+from draftwire._messages.conversation import Conversation
 from draftwire._messages.methods import (
     ATTACH_DRAFTER,
     DETACH_DRAFTER,
@@ -23,7 +26,7 @@ from draftwire._messages.methods import (
     TOKENIZE,
     WATCH_DRAFTERS,
 )
-from draftwire._messages.requests import Conversation, batch_seeds, prepare
+from draftwire._messages.requests import batch_seeds, prepare
 from draftwire.v1 import drafter_pool_service_pb2, speculation_pb2, verifier_service_pb2
 
 
@@ -167,6 +170,39 @@ def test_numbers_that_are_no_token_ids(bad: int) -> None:
 def test_a_message_needs_role_and_content() -> None:
     with pytest.raises(InvalidFieldError, match=r"^messages\[1\]: "):
         prepare(Conversation([{"role": "user", "content": "hi"}, {"role": "user"}]))
+
+
+def test_contents_of_messages() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "tool_calls": [call]},
+    ]
+    sent = prepare(Conversation(messages)).message.messages.messages
+    assert [each.content for each in sent] == ["ab", "", ""]
+    for content, error in (
+        ([{"type": "image_url", "image_url": {}}], r"^messages\[0\].content\[0\].type: "),
+        (None, r"^messages\[0\]: "),
+    ):
+        with pytest.raises(InvalidFieldError, match=error):
+            prepare(Conversation([{"role": "user", "content": content}]))
+    for content in (b"a", 5, ["a"], [{"type": "text"}]):
+        with pytest.raises(TypeError, match=r"messages\[0\].content"):
+            prepare(Conversation([{"role": "user", "content": content}]))
+
+
+def test_how_a_conversation_is_rendered() -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    usual = prepare(Conversation(messages)).message.messages
+    assert not usual.HasField("add_generation_prompt") and not usual.continue_final_message
+    sent = prepare(Conversation(messages, None, {"a": [1]}, False, True)).message.messages
+    assert sent.chat_template_kwargs == '{"a": [1]}' and sent.continue_final_message
+    assert sent.HasField("add_generation_prompt") and not sent.add_generation_prompt
+    for wrong in ([1], {1: 2}, {"a": object()}):
+        with pytest.raises(TypeError, match="chat_template_kwargs"):
+            prepare(Conversation(messages, None, wrong))  # type: ignore[arg-type]
 
 
 def test_wrong_types_are_type_errors() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from draftwire._messages.conversation import message_list
+from draftwire._messages.conversation import Conversation, conversation_message, message_list
 from service_runtime.errors import ServiceError
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.models.byte_tokenizers import END, backend
@@ -20,12 +20,26 @@ AS_OBJECT = (
 BROKEN = '{"city": "Ro'
 
 
-def rendered(template: str, arguments: str) -> str:
-    call: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+THINKS = (
+    "{{ documents or '' }}{% for message in messages %}{{ message.role }}: {{ message.content }}|{% endfor %}"
+    "{% if add_generation_prompt %}assistant: <think>"
+    "{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}{% endif %}"
+)
+"""As Qwen's: the prompt ends within the reasoning unless a variable turns it off."""
+CONVERSATION = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well,"}]
+TURNS = "user: Hi|assistant: Well,|"
+
+
+def reader_of(template: str) -> TextReader:
     tokenizer = Tokenizer(
         PreTrainedTokenizerFast(tokenizer_object=backend("target"), eos_token=END["target"], chat_template=template)
     )
-    reader = TextReader(tokenizer, 1000, "the context", TextPool())
+    return TextReader(tokenizer, 1000, "the context", TextPool())
+
+
+def rendered(template: str, arguments: str) -> str:
+    call: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    reader = reader_of(template)
     return reader.rendered(message_list([{"role": "assistant", "content": "", "tool_calls": [call]}]))
 
 
@@ -40,3 +54,51 @@ def test_arguments_that_were_cut_off_are_rendered_as_the_template_can() -> None:
 def test_a_template_that_refuses_says_why(arguments: str) -> None:
     with pytest.raises(ServiceError, match="messages: no calls here"):
         rendered("{{ raise_exception('no calls here') }}", arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, TURNS + "assistant: <think>"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, TURNS + "assistant: <think></think>"),
+        ({"chat_template_kwargs": {"documents": [{}]}}, "[{}]" + TURNS + "assistant: <think>"),
+        ({"add_generation_prompt": False}, TURNS),
+        ({"continue_final_message": True}, TURNS[:-1]),
+    ],
+)
+def test_options_of_rendering(options: dict[str, Any], text: str) -> None:
+    assert reader_of(THINKS).rendered(conversation_message(Conversation(CONVERSATION, **options))) == text
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ('{"chat_template": "x"}', "messages.chat_template_kwargs.chat_template: "),
+        ('{"messages": []}', "messages.chat_template_kwargs.messages: "),
+        ('{"documents": 3}', "messages.chat_template_kwargs.documents: "),
+        ("[1]", "messages.chat_template_kwargs: "),
+        ("{", "messages.chat_template_kwargs: "),
+    ],
+)
+def test_variables_that_are_none(variables: str, named: str) -> None:
+    chat = message_list(CONVERSATION)
+    chat.chat_template_kwargs = variables
+    with pytest.raises(ServiceError, match=f"^{named}"):
+        reader_of(THINKS).rendered(chat)
+
+
+def test_what_cannot_be_continued() -> None:
+    for messages in (CONVERSATION[:1], [*CONVERSATION, CONVERSATION[0]]):
+        with pytest.raises(ServiceError, match=r"^messages.continue_final_message: "):
+            reader_of(THINKS).rendered(conversation_message(Conversation(messages, continue_final_message=True)))
+
+
+async def test_the_format_of_answers_depends_on_variables() -> None:
+    reader = reader_of(THINKS)
+    on, off = [
+        await reader.chat_format(text, "") for text in ('{"enable_thinking": true}', '{"enable_thinking": false}')
+    ]
+    assert (on.reasoning_open, off.reasoning_open) == (True, False)
+    assert list(on.template_variables) == ["documents", "enable_thinking"]
+    with pytest.raises(ServiceError, match=r"^chat_template_kwargs.tools: "):
+        await reader.chat_format('{"tools": 1}', "")

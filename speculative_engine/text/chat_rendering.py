@@ -1,0 +1,51 @@
+"""How a conversation is rendered by a chat template: what goes into it besides the messages and tools."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import Environment, TemplateSyntaxError, meta
+from transformers import PreTrainedTokenizerBase
+
+_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
+"""The tag with which templates mark the assistant's tokens for training; it renders nothing."""
+_GIVEN = frozenset({"messages", "tools", "add_generation_prompt", "raise_exception", "strftime_now"})
+"""Variables that every rendering has."""
+RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters) - {
+    "documents",
+    "kwargs",
+} | {"messages", "conversations"}
+"""Names that are no variables of a template but parameters of the library that renders it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRendering:
+    """How one conversation is rendered."""
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables for the template, by name; none of `RESERVED`."""
+    generation_prompt: bool = True
+    """Whether the prompt ends with what begins the assistant's answer."""
+    continues: bool = False
+    """Whether the prompt ends with the text of the last message, which the answer continues."""
+
+
+AS_USUAL = ChatRendering()
+"""Up to the start of the assistant's answer, without further variables."""
+
+
+def template_variables(template: str) -> frozenset[str]:
+    """Returns the names of the variables that a template reads, besides those that every rendering has.
+
+    Empty for a template that cannot be parsed.
+    """
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"])
+    try:
+        parsed = environment.parse(_GENERATION.sub("", template))
+    except TemplateSyntaxError:
+        return frozenset()
+    return frozenset(meta.find_undeclared_variables(parsed)) - _GIVEN
