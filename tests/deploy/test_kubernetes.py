@@ -22,6 +22,7 @@ from tests.harness.deploy.dockerfile import Dockerfile
 from tests.harness.deploy.kustomization import build, identity, merged, read_objects
 from tests.harness.suite.skipped import needs
 from tests.harness.waiting import LONG_PATIENCE
+from verifier_service.reading.local_address import read_local_address
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -349,6 +350,17 @@ def test_gpus() -> None:
         cache = Dockerfile(ROOT / "Dockerfile").image(component).environment["TRITON_CACHE_DIR"]
         mounted = {each["mountPath"]: each["name"] for each in container("gpu", component)["volumeMounts"]}
         assert mounted[cache] == "triton" and {"/tmp", "/var/cache/huggingface"} < set(mounted)
+
+
+@pytest.mark.parametrize("overlay", ["gpu", "gpu-ha", "gpu-tls"])
+def test_a_verifier_and_its_draft_model_share_one_gpu(overlay: str) -> None:
+    assert workload(overlay, "drafter")["spec"]["replicas"] == 0
+    environment = container(overlay, "verifier")["env"]
+    env = {each["name"]: each.get("value") for each in environment}
+    (drafter,) = (each["valueFrom"]["configMapKeyRef"] for each in environment if each["name"] == "DRAFTWIRE_DRAFTER")
+    (models,) = (each for each in built(overlay) if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "models"))
+    assert read_local_address("drafter", models["data"][drafter["key"]]).startswith("local:draft?model=")
+    assert (env["DRAFTWIRE_KV_SLOTS"], env["DRAFTWIRE_GPU_MEMORY_UTILIZATION"]) == ("0", "0.8")
 
 
 def test_prometheus_finds_all_pods() -> None:

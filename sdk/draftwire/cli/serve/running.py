@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import tempfile
@@ -156,6 +157,9 @@ def _started(
         drafters[name] = Service(process, DRAFTER, model, scratch, *flags, threads=plan.drafter_threads)
         begin(drafters[name], f"loading {name}")
     flags = ["--device", options.device.target]
+    if options.device.target != "cpu" and "DRAFTWIRE_KV_SLOTS" not in os.environ:
+        loading.wait(*drafters.values())  # the KV cache takes what they leave of the GPU's memory
+        flags += ["--kv-slots", "0"]
     flags += [part for address in plan.local for part in ("--drafter", address)]
     if options.chat_template is not None:
         flags += ["--chat-template", str(options.chat_template.resolve())]
