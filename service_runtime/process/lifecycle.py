@@ -16,7 +16,7 @@ from draftwire._program.variables import unknown_variables
 from draftwire.version import __version__
 from service_runtime.process.logs import configure_logs, get_logger
 from service_runtime.process.settings import ProcessSettings, ServiceSettings
-from service_runtime.process.startup_error import StartupError
+from service_runtime.process.startup_error import StartupError, lack_of_memory
 
 log = get_logger(__name__)
 
@@ -74,12 +74,13 @@ class Shutdown:
 def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings: ServiceSettings, **about: str) -> int:
     """Runs a service in its one event loop and returns the process's exit status. about: more for the first log line.
 
-    The status is 0 after a graceful end and 1 after a fault: a StartupError is logged as one line, anything else with
-    its traceback. SIGTERM and SIGINT request a shutdown; a second signal exits immediately with 128 + its number.
-    Before the service serves, the first signal exits immediately with 0: no request is lost, and a library that is
-    loading or downloading a model is not waited for. If a thread is left behind, the process exits here: at interpreter
-    shutdown that thread would be torn out of foreign code, which aborts the process. So it does after a fault: a GPU
-    that waits for a lost rank would be waited for.
+    The status is 0 after a graceful end and 1 after a fault: a StartupError, and a lack of memory before the
+    service serves, is logged as one line, anything else with its traceback. SIGTERM and SIGINT request a shutdown;
+    a second signal exits immediately with 128 + its number. Before the service serves, the first signal exits
+    immediately with 0: no request is lost, and a library that is loading or downloading a model is not waited for.
+    If a thread is left behind, the process exits here: at interpreter shutdown that thread would be torn out of
+    foreign code, which aborts the process. So it does after a fault: a GPU that waits for a lost rank would be
+    waited for.
     """
     configure_logs(settings.log_format, settings.log_level)
     log_start(settings, **about)
@@ -93,8 +94,11 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
             status = runner.run(_main(main, shutdown))
         except StartupError as error:
             log.error("cannot start", reason=str(error))
-        except Exception:
-            log.exception("service failed")
+        except Exception as error:
+            if not shutdown.serving and (reason := lack_of_memory(error)):
+                log.error("cannot start", reason=reason)
+            else:
+                log.exception("service failed")
     if shutdown.left_behind:
         log.info("leaving work undone", threads=[thread.name for thread in shutdown.left_behind])
     if shutdown.left_behind or shutdown.failure is not None:

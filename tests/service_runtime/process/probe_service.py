@@ -56,6 +56,8 @@ def main() -> int:
     async def service(shutdown: Shutdown) -> None:
         if mode == "unfit":
             raise StartupError("no model at /nowhere")
+        if mode == "memory":
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes\nframe #0")
         if mode == "broken":
             raise KeyError("bug")
         if mode == "loading":

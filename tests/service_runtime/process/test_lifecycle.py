@@ -172,6 +172,16 @@ async def test_a_failed_task_ends_the_service_with_status_1() -> None:
     assert down["reason"] == "RuntimeError: a task gave up"
 
 
+async def test_a_lack_of_memory_while_loading_is_one_line() -> None:
+    async with logging("memory") as service:
+        assert await service.finish() == 1
+    _, record = service.log
+    assert record["event"] == "cannot start"
+    assert record["reason"].startswith("out of memory; less is needed with fewer --kv-slots")
+    assert record["reason"].endswith("you tried to allocate 9 bytes)")
+    assert "exception" not in record
+
+
 async def test_a_cause_the_operator_can_mend_is_one_line() -> None:
     async with logging("unfit") as service:
         assert await service.finish() == 1
