@@ -34,6 +34,8 @@ class AnswerPlan:
         told = self.chat_format
         if told is None:
             return True
+        if told.content_begin and not self.form:
+            return False
         has_reasoning = bool(told.reasoning_end) or told.tool_calls == "harmony"
         return not self.use.offered and not (self._splits_reasoning and has_reasoning)
 
@@ -52,7 +54,7 @@ class AnswerPlan:
         told = self.chat_format
         if self.use.offered and (told is None or told.tool_calls is None):
             raise GatewayError(
-                "tools: the served model's chat template renders no tools, or spells calls in a way that is not known",
+                "tools: the served model has no chat template that this gateway can call tools with",
                 param="tools",
                 code="unsupported_parameter",
             )
@@ -70,7 +72,10 @@ class AnswerPlan:
 
     def parser(self) -> AnswerParser:
         """Returns the parser of one answer."""
-        return answer_parser(self.chat_format, names(self.use.callable), reasoning=self._splits_reasoning)
+        schemas = {tool.name: tool.schema for tool in self.use.callable}
+        return answer_parser(
+            self.chat_format, names(self.use.callable), reasoning=self._splits_reasoning, schemas=schemas
+        )
 
     def call_id(self, answer: str, index: int) -> str:
         """Returns the id of an answer's call. answer: id of the answer."""

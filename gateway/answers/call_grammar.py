@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from draftwire import ChatFormat
 from gateway.answers import harmony, hermes, mistral
-from gateway.answers.answer_form import SPACING, AnswerForm
+from gateway.answers.answer_form import AnswerForm
+from gateway.answers.lark_rules import LarkRules, json_term, literal
+from gateway.answers.spelled.grammar import SpelledGrammar
 from gateway.answers.tool import Tool, ToolUse
 
 
@@ -31,7 +32,7 @@ class _Grammar:
         self._tools = use.callable
         self._required = use.mode == "required"
         self._several = use.parallel and use.only is None
-        self._rules = ["TEXT: /(.|\\n)*/", "GAP: /\\n{1,2}/"]
+        self._rules = LarkRules(chat_format.marker_ids)
 
     def text(self) -> str:
         by_format: dict[str, Callable[[], str]] = {
@@ -40,15 +41,16 @@ class _Grammar:
             "mistral": self._mistral,
             "mistral_args": self._mistral_args,
             "harmony": self._harmony,
+            "spelled": self._spelled,
         }
         assert self._format.tool_calls is not None
         answer = by_format[self._format.tool_calls]()
-        return "\n".join([f"start: {self._reasoning()}{answer}", *self._rules]) + "\n"
+        return self._rules.grammar(f"{self._reasoning()}{answer}")
 
     def _hermes(self) -> str:
         body = self._choice(lambda tool: self._object(tool, "arguments"))
-        self._rules.append(f'call: "\\n" {body} "\\n" {self._marker(hermes.END)}')
-        begin = self._marker(hermes.BEGIN)
+        self._rules.add(f'call: "\\n" {body} "\\n" {self._rules.terms(hermes.END)}')
+        begin = self._rules.terms(hermes.BEGIN)
         calls = f'{begin} call ("\\n" {begin} call)*' if self._several else f"{begin} call"
         return self._answer(calls) or self._auto(hermes.BEGIN, "call")
 
@@ -57,71 +59,86 @@ class _Grammar:
         body = self._choice(lambda tool: spell(tool, "parameters"))
         if (answer := self._answer(body)) is not None:
             return answer
-        self._rules.append("PLAIN: /([ \\n]*[^{ \\n](.|\\n)*)?/")
+        self._rules.add("PLAIN: /([ \\n]*[^{ \\n](.|\\n)*)?/")
         return f"({body} | PLAIN)"
 
     def _mistral(self) -> str:
-        self._rules.append("item: " + self._choice(lambda tool: self._object(tool, "arguments")))
+        self._rules.add("item: " + self._choice(lambda tool: self._object(tool, "arguments")))
         items = 'item (", " item)*' if self._several else "item"
-        self._rules.append(f'call: " "? "[" {items} "]"')
-        calls = f"{self._marker(mistral.CALLS)} call"
+        self._rules.add(f'call: " "? "[" {items} "]"')
+        calls = f"{self._rules.terms(mistral.CALLS)} call"
         return self._answer(calls) or self._auto(mistral.CALLS, "call", last=True)
 
     def _mistral_args(self) -> str:
-        arguments = self._marker(mistral.ARGUMENTS)
-        call = self._choice(lambda tool: f"{_literal(tool.name)} {arguments} {_schema(tool)}")
-        self._rules.append(f"call: {call}")
-        begin = self._marker(mistral.CALLS)
+        arguments = self._rules.terms(mistral.ARGUMENTS)
+        call = self._choice(lambda tool: f"{literal(tool.name)} {arguments} {_schema(tool)}")
+        self._rules.add(f"call: {call}")
+        begin = self._rules.terms(mistral.CALLS)
         calls = f"({begin} call)+" if self._several else f"{begin} call"
         return self._answer(calls) or self._auto(mistral.CALLS, "call")
 
     def _harmony(self) -> str:
-        channel, message = self._marker(harmony.CHANNEL), self._marker(harmony.MESSAGE)
-        end, start = self._marker(harmony.END), self._marker(harmony.START)
-        typed = f'" " {self._marker("<|constrain|>")} "json" {message}'
+        channel, message = self._rules.terms(harmony.CHANNEL), self._rules.terms(harmony.MESSAGE)
+        end, start = self._rules.terms(harmony.END), self._rules.terms(harmony.START)
+        typed = f'" " {self._rules.terms("<|constrain|>")} "json" {message}'
         call = self._choice(
-            lambda tool: f"{channel} {_literal(f'commentary to=functions.{tool.name}')} {typed} {_schema(tool)}"
+            lambda tool: f"{channel} {literal(f'commentary to=functions.{tool.name}')} {typed} {_schema(tool)}"
         )
         if harmony.END in self._format.marker_ids:
-            self._rules.append(f'analysis: {channel} "analysis" {message} TEXT {end} {start} "assistant"')
+            self._rules.add(f'analysis: {channel} "analysis" {message} TEXT {end} {start} "assistant"')
         else:
-            self._rules.append(f"analysis_end[lazy]: TEXT {_literal(harmony.END)}")
-            self._rules.append(f'analysis: {channel} "analysis" {message} analysis_end {start} "assistant"')
+            self._rules.add(f"analysis_end[lazy]: TEXT {literal(harmony.END)}")
+            self._rules.add(f'analysis: {channel} "analysis" {message} analysis_end {start} "assistant"')
         if self._required:
             return f"analysis? {call}"
         final = self._form.lark() if self._form else "TEXT"
         return f'analysis? ({call} | {channel} "final" {message} {final})'
 
+    def _spelled(self) -> str:
+        spelling = self._format.spelling
+        assert spelling is not None
+        spelled = SpelledGrammar(self._rules, spelling, self._tools, several=self._several)
+        if spelling.begin.strip():
+            self._rules.add(f"call: {spelled.section()}")
+            calls = f"{self._rules.terms(spelled.marker)} call"
+        else:
+            self._rules.add(f"call: {spelled.call()}")
+            begin = self._rules.terms(spelled.marker)
+            between = f"{literal(spelling.separator)}? " if spelling.separator else ""
+            calls = f"{begin} call ({between}{begin} call)*" if self._several else f"{begin} call"
+        return self._answer(calls) or self._auto(spelled.marker, "call", last=bool(spelling.begin.strip()))
+
     def _answer(self, calls: str) -> str | None:
         """Returns the answer that consists of calls alone, or of calls or the form; None if text is free."""
         if self._required:
             return calls
-        return f"({calls} | {self._form.lark()})" if self._form else None
+        if not self._form:
+            return None
+        form, begin = self._form.lark(), self._format.content_begin
+        if begin:
+            end = self._rules.terms(self._format.content_end)
+            form = f"({self._rules.terms(begin)})? {form} ({end})?"
+        return f"({calls} | {form})"
 
     def _auto(self, marker: str, call: str, *, last: bool = False) -> str:
         """Returns text with calls after the marker; at most one if only one is allowed, or if calls come last."""
-        self._until("before_call", marker)
+        self._rules.until("before_call", marker)
+        text = "TEXT"
+        if self._format.content_begin in self._format.marker_ids:
+            begin, end = (self._rules.terms(each) for each in (self._format.content_begin, self._format.content_end))
+            text = f"(({begin})? TEXT ({end})?)"
         if self._several and not last:
-            return f"(before_call {call})* TEXT"
-        return f"(before_call {call} | TEXT)"
+            return f"(before_call {call})* {text}"
+        return f"(before_call {call} | {text})"
 
     def _reasoning(self) -> str:
         """Returns the rule for the reasoning before the answer, with what separates them."""
         if not self._format.reasoning_end:
             return ""
-        self._until("reasoning_end", self._format.reasoning_end)
+        self._rules.until("reasoning_end", self._format.reasoning_end)
         if self._format.reasoning_open:
             return "reasoning_end GAP? "
-        return f"({self._marker(self._format.reasoning_begin)} reasoning_end GAP?)? "
-
-    def _until(self, name: str, marker: str) -> None:
-        """Adds a rule for text that ends with a marker."""
-        lazy = "" if marker in self._format.marker_ids else "[lazy]"
-        self._rules.append(f"{name}{lazy}: TEXT {self._marker(marker)}")
-
-    def _marker(self, marker: str) -> str:
-        token = self._format.marker_ids.get(marker)
-        return _literal(marker) if token is None else f"<[{token}]>"
+        return f"({self._rules.terms(self._format.reasoning_begin)} reasoning_end GAP?)? "
 
     def _choice(self, spell: Callable[[Tool], str]) -> str:
         return "(" + " | ".join(spell(tool) for tool in self._tools) + ")"
@@ -129,7 +146,7 @@ class _Grammar:
     @staticmethod
     def _object(tool: Tool, key: str) -> str:
         begin = f'{{"name": {json.dumps(tool.name)}, "{key}": '
-        return f"{_literal(begin)} {_schema(tool)} {_literal('}')}"
+        return f"{literal(begin)} {_schema(tool)} {literal('}')}"
 
     @staticmethod
     def _schema_object(tool: Tool, key: str) -> str:
@@ -138,20 +155,11 @@ class _Grammar:
         shared = {name: schema.pop(name) for name in ("$defs", "definitions") if name in schema}
         call = {"name": {"const": tool.name}, key: schema}
         whole = {"type": "object", "properties": call, "required": list(call), "additionalProperties": False}
-        return _json(whole | shared, tool)
+        return json_term(whole | shared, strict=tool.strict)
 
 
 def _schema(tool: Tool) -> str:
-    return _json(tool.schema, tool)
-
-
-def _json(schema: dict[str, Any], tool: Tool) -> str:
-    spacing = SPACING if tool.strict else SPACING | {"lenient": True}
-    return "%json " + json.dumps(schema | {"x-guidance": spacing})
-
-
-def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json_term(tool.schema, strict=tool.strict)
 
 
 def names(tools: Sequence[Tool]) -> frozenset[str]:

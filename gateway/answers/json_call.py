@@ -96,9 +96,14 @@ class JsonCall:
     on, fails; its text is then `text`.
     """
 
-    def __init__(self, index: int, tools: Collection[str]) -> None:
-        """index: number of the call in its answer. tools: names of the tools that there are."""
+    def __init__(
+        self, index: int, tools: Collection[str], name_key: str = "name", arguments_keys: Collection[str] = _ARGUMENTS
+    ) -> None:
+        """index: number of the call in its answer. tools: names of the tools that there are. name_key, arguments_keys:
+        keys of the object."""
         self._index = index
+        self._name_key = name_key
+        self._arguments_keys = arguments_keys
         self._tools = tools
         self._at = _At.START
         self._pieces: list[str] = []
@@ -142,6 +147,12 @@ class JsonCall:
         self._pieces.append(text[begin:at])
         return parts, at
 
+    def end(self) -> list[Part]:
+        """Returns the start of a call that was cut off before its arguments, if its name is known."""
+        if self.started or self.failed or self._name is None:
+            return []
+        return [CallStart(self._index, self._name)]
+
     def _take(self, text: str, at: int, parts: list[Part]) -> int:
         letter = text[at]
         match self._at:
@@ -149,7 +160,7 @@ class JsonCall:
                 return self._in_value(text, at, parts)
             case _At.VALUE if letter not in _SPACE:
                 self._value, self._raw, self._at = JsonValue(), [], _At.IN_VALUE
-                self._streams = letter == "{" and self._key in _ARGUMENTS
+                self._streams = letter == "{" and self._key in self._arguments_keys
                 return at
             case _At.KEY if self._raw or letter == '"':
                 return self._in_key(text, at)
@@ -190,13 +201,13 @@ class JsonCall:
     def _end_value(self) -> list[Part]:
         self._at = _At.NEXT
         raw, self._raw = "".join(self._raw), []
-        if self._key == "name":
+        if self._key == self._name_key:
             name = _text(raw)
             if name not in self._tools or self._name is not None:
                 self._at = _At.END if self.started else _At.FAILED
                 return []
             self._name = name
-        elif self._key in _ARGUMENTS and not self._streams:
+        elif self._key in self._arguments_keys and not self._streams:
             self._arguments = [_text(raw) or ("{}" if raw == "null" else raw)]
         return self._pass_on() if self._arguments else []
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from draftwire import ChatFormat
+from gateway.answers.content_marks import ContentMarksParser
 from gateway.answers.harmony import HarmonyParser
 from gateway.answers.hermes import HermesParser
 from gateway.answers.llama import LlamaParser
 from gateway.answers.mistral import MistralParser
 from gateway.answers.part import AnswerParser
 from gateway.answers.reasoning import PlainParser, ReasoningParser
+from gateway.answers.spelled.parser import SpelledParser
 
 _PARSERS: dict[str, Callable[[Collection[str]], AnswerParser]] = {
     "hermes": HermesParser,
@@ -21,14 +24,26 @@ _PARSERS: dict[str, Callable[[Collection[str]], AnswerParser]] = {
 }
 
 
-def answer_parser(chat_format: ChatFormat | None, tools: Collection[str], *, reasoning: bool) -> AnswerParser:
+def answer_parser(
+    chat_format: ChatFormat | None,
+    tools: Collection[str],
+    *,
+    reasoning: bool,
+    schemas: Mapping[str, Mapping[str, Any]] | None = None,
+) -> AnswerParser:
     """Returns the parser for one answer. tools: names of the tools that it may call. reasoning: whether to tell
-    reasoning apart."""
+    reasoning apart. schemas: JSON schemas of the tools' arguments, where known."""
     if chat_format is None:
         return PlainParser()
     parser: AnswerParser = PlainParser()
     if chat_format.tool_calls is not None and (tools or (reasoning and chat_format.tool_calls == "harmony")):
-        parser = _PARSERS[chat_format.tool_calls](tools)
+        if chat_format.tool_calls == "spelled":
+            assert chat_format.spelling is not None
+            parser = SpelledParser(tools, chat_format.spelling, schemas or {})
+        else:
+            parser = _PARSERS[chat_format.tool_calls](tools)
+    if chat_format.content_begin:
+        parser = ContentMarksParser(chat_format.content_begin, chat_format.content_end, parser)
     if reasoning and chat_format.reasoning_end:
         begin, end = chat_format.reasoning_begin, chat_format.reasoning_end
         parser = ReasoningParser(begin, end, parser, begun=chat_format.reasoning_open)

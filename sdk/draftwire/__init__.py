@@ -26,7 +26,7 @@ from draftwire._sync.client import Client, GenerationStream
 from draftwire._sync.drafters import Drafters
 from draftwire._types.acceptance import AcceptanceCount
 from draftwire._types.calibration import AcceptanceClass, Calibration
-from draftwire._types.chat_format import ChatFormat, ToolCallFormat
+from draftwire._types.chat_format import CallArgumentStyle, CallSpelling, ChatFormat, ToolCallFormat
 from draftwire._types.drafter import Drafter, DrafterState, Swap
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
 from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
@@ -88,6 +88,8 @@ __all__ = [
     "BatchOptions",
     "BusyError",
     "Calibration",
+    "CallArgumentStyle",
+    "CallSpelling",
     "ChatFormat",
     "Chunk",
     "Client",

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from speculative_engine.text.call_spelling import HERMES, LFM, CallSpelling
+from speculative_engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
+
 _DESCRIPTION = "Answers the trial"
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "trial_tool",
-        "description": _DESCRIPTION,
-        "parameters": {"type": "object", "properties": {"trial_key": {"type": "integer"}}},
-    },
-}
+_TEXT, _RULE, _RESULT = "Text of the trial.", "Rule of the trial.", "Result of the trial."
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": _DESCRIPTION,
+            "parameters": {"type": "object", "properties": {key: {"type": "string"} for key in ARGUMENTS}},
+        },
+    }
+    for name in NAMES
+]
+_CALLS = [
+    # Templates of Mistral demand ids of nine letters.
+    {"id": f"trial000{number}", "type": "function", "function": {"name": name, "arguments": ARGUMENTS}}
+    for number, name in enumerate(NAMES)
+]
+_KEY = next(iter(ARGUMENTS))
+_MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")
+"""A text that looks like a marker."""
+_SYSTEM = {"role": "system", "content": _RULE}
 _USER = {"role": "user", "content": "Begin the trial."}
-_CALL = {
-    "role": "assistant",
-    "content": "",
-    "tool_calls": [
-        # Templates of Mistral demand ids of nine letters.
-        {
-            "id": "trial0001",
-            "type": "function",
-            "function": {"name": "trial_tool", "arguments": {"trial_key": 1}},
-        }
-    ],
-}
-_RESULT = {"role": "tool", "content": "done", "tool_call_id": "trial0001", "name": "trial_tool"}
+_PLAIN = {"role": "assistant", "content": _TEXT}
+_ONE = {"role": "assistant", "content": "", "tool_calls": _CALLS[:1]}
+_TWO = {"role": "assistant", "content": "", "tool_calls": _CALLS}
+_RETURNED = {"role": "tool", "content": _RESULT, "tool_call_id": "trial0000", "name": NAMES[0]}
 
 
 class ToolCallFormat(enum.Enum):
@@ -41,6 +48,7 @@ class ToolCallFormat(enum.Enum):
     MISTRAL = "mistral"
     MISTRAL_ARGS = "mistral_args"
     HARMONY = "harmony"
+    SPELLED = "spelled"
 
 
 _SPELLINGS = (  # the first that fits counts
@@ -58,18 +66,23 @@ _MARKERS = {
     ToolCallFormat.MISTRAL_ARGS: ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
     ToolCallFormat.HARMONY: ("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"),
 }
-_REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+_REASONING = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),
+)
 """Pairs of marks around reasoning that templates know."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """How an assistant's answer spells tool calls and reasoning."""
+    """How an assistant's answer spells tool calls and reasoning, and what of them the template renders."""
 
     tools: bool = False
     """Whether the template renders tools."""
     tool_calls: ToolCallFormat | None = None
-    """How calls are spelled; None if that is unknown."""
+    """How calls are spelled; None if the template renders no conversation."""
     reasoning: tuple[str, str] | None = None
     """The marks around the reasoning before an answer."""
     reasoning_open: bool = False
@@ -80,6 +93,16 @@ class ChatFormat:
     """Whether one of them is a special token."""
     variables: Set[str] = frozenset()
     """Names of the variables that the template reads, besides messages, tools and special tokens."""
+    spelling: CallSpelling | None = None
+    """The pieces of calls, if no other format implies them, or if the template leaves calls out."""
+    lacks_calls: bool = False
+    """Whether the template leaves out calls of the assistant."""
+    lacks_results: bool = False
+    """Whether it leaves out the results of calls."""
+    lacks_system: bool = False
+    """Whether it leaves out or refuses a system message."""
+    content: tuple[str, str] | None = None
+    """The marks around an answer's text."""
 
 
 Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], str]
@@ -90,24 +113,86 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
     """Returns the format of a chat template. added: tokens of their own, by name, with their ids and whether they are
     special."""
     prompt = _tried(render, [_USER], [])
-    tools = _DESCRIPTION in _tried(render, [_USER], [_TOOL])
-    calls = None
-    if tools:
-        spelled = _tried(render, [_USER, _CALL, _RESULT], [_TOOL]) or _tried(render, [_USER, _CALL], [_TOOL])
-        calls = next((each for each, spelling in _SPELLINGS if re.search(spelling, spelled)), None)
-    reasoning = None
-    if calls is not ToolCallFormat.HARMONY:  # its channels tell reasoning apart
-        reasoning = next((each for each in _REASONING if each[1] in template), None)
-    markers = (*_MARKERS.get(calls, ()), *(reasoning or ())) if calls is not None else reasoning or ()
-    found = {marker: added[marker] for marker in markers if marker in added}
+    if not prompt:
+        return ChatFormat()
+    reasoning = next((each for each in _REASONING if each[1] in template), None)
+    trial = _Trial(render, reasoning)
+    calls = trial.calls()
+    if calls is None:
+        calls = trial.calls_left_out(template, added)
+    spelled = calls.spelling.texts if calls.format is ToolCallFormat.SPELLED and calls.spelling is not None else ()
+    if calls.format is ToolCallFormat.HARMONY:
+        reasoning = None  # its channels tell reasoning apart
+    content = None
+    if calls.format is not ToolCallFormat.HARMONY:
+        content = find_content(prompt, _tried(render, [_USER, _PLAIN], []), _TEXT, reasoning)
+    texts = (*_MARKERS.get(calls.format, ()), *(reasoning or ()), *(content or ()), *spelled)
+    found = {
+        name: place
+        for name, place in added.items()
+        if name in texts or (_MARK.fullmatch(name) and any(name in text for text in texts))
+    }
     return ChatFormat(
-        tools=tools,
-        tool_calls=calls,
+        tools=calls.tools,
+        tool_calls=calls.format,
         reasoning=reasoning,
         reasoning_open=reasoning is not None and prompt.rstrip().endswith(reasoning[0]),
         marker_ids={marker: token for marker, (token, _) in found.items()},
         special_markers=any(special for _, special in found.values()),
+        spelling=calls.spelling,
+        lacks_calls=not calls.rendered,
+        lacks_results=not calls.tools or _RESULT not in _tried(render, [_USER, _ONE, _RETURNED], _TOOLS),
+        lacks_system=_RULE not in _tried(render, [_SYSTEM, _USER], []),
+        content=content,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """What a template does with tools and calls."""
+
+    format: ToolCallFormat
+    spelling: CallSpelling | None = None
+    tools: bool = True
+    """Whether it renders tools."""
+    rendered: bool = True
+    """Whether it renders calls."""
+
+
+class _Trial:
+    """Renders trial conversations with one template."""
+
+    def __init__(self, render: Render, reasoning: tuple[str, str] | None) -> None:
+        self._render = render
+        self._reasoning = reasoning
+        self._offered = _tried(render, [_USER], _TOOLS)
+        self._plain = _tried(render, [_USER, _PLAIN], _TOOLS)
+
+    def calls(self) -> _Calls | None:
+        """Returns how calls are spelled, if the template renders tools, and calls in a way that is known."""
+        if _DESCRIPTION not in self._offered:
+            return None
+        one, two = (_tried(self._render, [_USER, each], _TOOLS) for each in (_ONE, _TWO))
+        spelled = _tried(self._render, [_USER, _ONE, _RETURNED], _TOOLS) or one
+        known = next((each for each, spelling in _SPELLINGS if re.search(spelling, spelled)), None)
+        if known is not None:
+            return _Calls(known)
+        spelling = find_spelling(self._plain, _TEXT, one, two, self._reasoning)
+        return None if spelling is None else _Calls(ToolCallFormat.SPELLED, spelling)
+
+    def calls_left_out(self, template: str, added: Iterable[str]) -> _Calls:
+        """Returns how calls are spelled if the template leaves them out, or spells them in an unknown way.
+
+        Instructions that it renders with the tools tell the model how to call them. If there are none, the model gets
+        other instructions.
+        """
+        one = _tried(self._render, [_USER, _ONE], _TOOLS)
+        if _DESCRIPTION in self._offered and str(ARGUMENTS[_KEY]) not in one:
+            if not {"<|tool_call_start|>", "<|tool_list_start|>"}.isdisjoint([*added, *_MARK.findall(template)]):
+                return _Calls(ToolCallFormat.SPELLED, LFM, rendered=False)
+            if HERMES.call_begin.rstrip() in self._offered:
+                return _Calls(ToolCallFormat.HERMES, HERMES, rendered=False)
+        return _Calls(ToolCallFormat.HERMES, HERMES, tools=False, rendered=False)
 
 
 def _tried(render: Render, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:

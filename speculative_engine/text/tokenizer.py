@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.text.chat_format import ChatFormat, find_chat_format
 from speculative_engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
+from speculative_engine.text.stand_in_tools import with_tools
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.token_texts import TokenTexts
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
@@ -154,12 +155,14 @@ class Tokenizer:
     ) -> str:
         """Renders a conversation with the chat template; as usual, up to the start of the assistant's answer.
 
+        Tools, calls and results that the template leaves out become texts of messages (`stand_in_tools`).
+
         Raises ChatTemplateError if there is no template or it rejects the messages.
         """
         if not self._tokenizer.chat_template:
             raise ChatTemplateError("the target's tokenizer has no chat template; --chat-template gives it one")
         try:
-            return self._render(messages, tools, rendering)
+            return self._render(*with_tools(self.chat_format, messages, tools), rendering)
         except Exception as error:  # templates are programs of the checkpoint and may raise anything
             raise ChatTemplateError(str(error)) from error
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import invalid_field
+from speculative_engine.text.call_spelling import ArgumentStyle, CallSpelling
 from speculative_engine.text.chat_format import ChatFormat, ToolCallFormat
 from speculative_engine.text.chat_rendering import RESERVED, ChatRendering
 
@@ -16,18 +17,15 @@ _FORMATS = {
     ToolCallFormat.MISTRAL: pb.TOOL_CALL_FORMAT_MISTRAL,
     ToolCallFormat.MISTRAL_ARGS: pb.TOOL_CALL_FORMAT_MISTRAL_ARGS,
     ToolCallFormat.HARMONY: pb.TOOL_CALL_FORMAT_HARMONY,
+    ToolCallFormat.SPELLED: pb.TOOL_CALL_FORMAT_SPELLED,
 }
-
-
-def check_tools(chat: pb.ChatMessages, chat_format: ChatFormat) -> None:
-    """Raises ServiceError if a conversation has tools or calls of tools that the chat template leaves out."""
-    if chat_format.tools:
-        return
-    field = "messages.tools" if chat.tools else None
-    called = (index for index, message in enumerate(chat.messages) if message.tool_calls)
-    field = field or next((f"messages.messages[{index}].tool_calls" for index in called), None)
-    if field is not None:
-        raise invalid_field(field, "the target's chat template does not render tools")
+_STYLES = {
+    ArgumentStyle.OBJECT: pb.CALL_ARGUMENT_STYLE_OBJECT,
+    ArgumentStyle.JSON: pb.CALL_ARGUMENT_STYLE_JSON,
+    ArgumentStyle.PARAMETERS: pb.CALL_ARGUMENT_STYLE_PARAMETERS,
+    ArgumentStyle.KEYWORDS: pb.CALL_ARGUMENT_STYLE_KEYWORDS,
+    ArgumentStyle.BARE_KEYS: pb.CALL_ARGUMENT_STYLE_BARE_KEYS,
+}
 
 
 def chat_bytes(chat: pb.ChatMessages) -> int:
@@ -95,6 +93,8 @@ def template_tools(chat: pb.ChatMessages) -> list[dict[str, Any]]:
 def chat_format_message(chat_format: ChatFormat) -> pb.ChatFormat:
     """Returns a format as the contract describes it."""
     begin, end = chat_format.reasoning or ("", "")
+    content_begin, content_end = chat_format.content or ("", "")
+    spelling = chat_format.spelling if chat_format.tool_calls is ToolCallFormat.SPELLED else None
     return pb.ChatFormat(
         tool_calls=_FORMATS[chat_format.tool_calls] if chat_format.tool_calls else pb.TOOL_CALL_FORMAT_UNSPECIFIED,
         reasoning_begin=begin,
@@ -103,6 +103,28 @@ def chat_format_message(chat_format: ChatFormat) -> pb.ChatFormat:
         marker_ids=chat_format.marker_ids,
         special_markers=chat_format.special_markers,
         template_variables=sorted(chat_format.variables),
+        spelling=_spelling_message(spelling) if spelling else None,
+        content_begin=content_begin,
+        content_end=content_end,
+    )
+
+
+def _spelling_message(spelling: CallSpelling) -> pb.CallSpelling:
+    return pb.CallSpelling(
+        style=_STYLES[spelling.style],
+        begin=spelling.begin,
+        call_begin=spelling.call_begin,
+        name_end=spelling.name_end,
+        call_end=spelling.call_end,
+        separator=spelling.separator,
+        end=spelling.end,
+        name_key=spelling.name_key,
+        arguments_key=spelling.arguments_key,
+        id_key=spelling.id_key,
+        key_begin=spelling.key_begin,
+        key_end=spelling.key_end,
+        value_end=spelling.value_end,
+        quote=spelling.quote,
     )
 
 

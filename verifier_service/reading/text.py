@@ -65,7 +65,6 @@ class TextReader:
         most = min(_MOST_MESSAGES, self._longest)
         if len(chat.messages) > most:
             raise _too_long("messages.messages", f"has {len(chat.messages)} messages; at most {most} are allowed")
-        check_tools(chat, self._tokenizer.chat_format)
         size = chat_bytes(chat)
         most_bytes = _TEMPLATE_ROOM * self._most_bytes
         if size > most_bytes:

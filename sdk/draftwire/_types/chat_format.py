@@ -8,7 +8,7 @@ from typing import Literal
 
 from draftwire.v1 import verifier_service_pb2 as pb
 
-ToolCallFormat = Literal["hermes", "llama", "mistral", "mistral_args", "harmony"]
+ToolCallFormat = Literal["hermes", "llama", "mistral", "mistral_args", "harmony", "spelled"]
 """A way to spell tool calls; ``ToolCallFormat`` of the contract describes each."""
 
 _FORMATS: dict[int, ToolCallFormat] = {
@@ -17,7 +17,52 @@ _FORMATS: dict[int, ToolCallFormat] = {
     pb.TOOL_CALL_FORMAT_MISTRAL: "mistral",
     pb.TOOL_CALL_FORMAT_MISTRAL_ARGS: "mistral_args",
     pb.TOOL_CALL_FORMAT_HARMONY: "harmony",
+    pb.TOOL_CALL_FORMAT_SPELLED: "spelled",
 }
+CallArgumentStyle = Literal["object", "json", "parameters", "keywords", "bare_keys"]
+"""A way to spell a call's name and arguments; ``CallArgumentStyle`` of the contract describes each."""
+
+_STYLES: dict[int, CallArgumentStyle] = {
+    pb.CALL_ARGUMENT_STYLE_OBJECT: "object",
+    pb.CALL_ARGUMENT_STYLE_JSON: "json",
+    pb.CALL_ARGUMENT_STYLE_PARAMETERS: "parameters",
+    pb.CALL_ARGUMENT_STYLE_KEYWORDS: "keywords",
+    pb.CALL_ARGUMENT_STYLE_BARE_KEYS: "bare_keys",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpelling:
+    """The pieces of calls, as the chat template writes them; ``CallSpelling`` of the contract describes each."""
+
+    style: CallArgumentStyle
+    """How a call's name and arguments are spelled."""
+    begin: str = ""
+    """What begins the calls of an answer, before the first one."""
+    call_begin: str = ""
+    """What begins each call."""
+    name_end: str = ""
+    """Between a call's name and its arguments, unless the style says what is there."""
+    call_end: str = ""
+    """What ends each call."""
+    separator: str = ""
+    """Between two calls."""
+    end: str = ""
+    """What ends the calls of an answer, after the last one."""
+    name_key: str = ""
+    """Key of the name in the object that a call is."""
+    arguments_key: str = ""
+    """Key of the arguments in that object."""
+    id_key: str = ""
+    """Key of the call's number, which comes first in that object; empty if it has none."""
+    key_begin: str = ""
+    """Before a parameter's key."""
+    key_end: str = ""
+    """Between a parameter's key and its value."""
+    value_end: str = ""
+    """After a parameter's value."""
+    quote: str = ""
+    """What strings are put between, without escapes; empty stands for quotation marks, with escapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +70,7 @@ class ChatFormat:
     """How an assistant's answers spell tool calls and reasoning, as found in the target's chat template."""
 
     tool_calls: ToolCallFormat | None = None
-    """How calls are spelled; None if the template renders no tools, or spells calls in an unknown way."""
+    """How calls are spelled; None if there is no chat template that renders a conversation."""
     reasoning_begin: str = ""
     """What begins the reasoning before an answer; empty if answers have none, or if ``tool_calls`` implies it."""
     reasoning_end: str = ""
@@ -38,16 +83,50 @@ class ChatFormat:
     """Whether one of them is a special token, which is part of the text only with ``special_tokens``."""
     template_variables: frozenset[str] = frozenset()
     """Names of the variables that the chat template reads, besides messages and tools: ``chat_template_kwargs``."""
+    spelling: CallSpelling | None = None
+    """The pieces of calls, if ``tool_calls`` is ``"spelled"``."""
+    content_begin: str = ""
+    """What begins an answer's text, without being part of it."""
+    content_end: str = ""
+    """What ends it."""
 
 
 def read_chat_format(message: pb.ChatFormat) -> ChatFormat:
     """Returns a ``ChatFormat`` from its message."""
+    spelling = _read_spelling(message.spelling) if message.HasField("spelling") else None
+    calls = _FORMATS.get(message.tool_calls)
     return ChatFormat(
-        tool_calls=_FORMATS.get(message.tool_calls),
+        tool_calls=None if calls == "spelled" and spelling is None else calls,
         reasoning_begin=message.reasoning_begin,
         reasoning_end=message.reasoning_end,
         reasoning_open=message.reasoning_open,
         marker_ids=dict(message.marker_ids),
         special_markers=message.special_markers,
         template_variables=frozenset(message.template_variables),
+        spelling=spelling,
+        content_begin=message.content_begin,
+        content_end=message.content_end,
+    )
+
+
+def _read_spelling(message: pb.CallSpelling) -> CallSpelling | None:
+    """Returns the pieces of calls; None if their style is not known."""
+    style = _STYLES.get(message.style)
+    if style is None:
+        return None
+    return CallSpelling(
+        style,
+        begin=message.begin,
+        call_begin=message.call_begin,
+        name_end=message.name_end,
+        call_end=message.call_end,
+        separator=message.separator,
+        end=message.end,
+        name_key=message.name_key,
+        arguments_key=message.arguments_key,
+        id_key=message.id_key,
+        key_begin=message.key_begin,
+        key_end=message.key_end,
+        value_end=message.value_end,
+        quote=message.quote,
     )

@@ -28,6 +28,15 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_LENGTH: _ClassVar[FinishReason]
     FINISH_REASON_DEADLINE: _ClassVar[FinishReason]
 
+class CallArgumentStyle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CALL_ARGUMENT_STYLE_UNSPECIFIED: _ClassVar[CallArgumentStyle]
+    CALL_ARGUMENT_STYLE_OBJECT: _ClassVar[CallArgumentStyle]
+    CALL_ARGUMENT_STYLE_JSON: _ClassVar[CallArgumentStyle]
+    CALL_ARGUMENT_STYLE_PARAMETERS: _ClassVar[CallArgumentStyle]
+    CALL_ARGUMENT_STYLE_KEYWORDS: _ClassVar[CallArgumentStyle]
+    CALL_ARGUMENT_STYLE_BARE_KEYS: _ClassVar[CallArgumentStyle]
+
 class ToolCallFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TOOL_CALL_FORMAT_UNSPECIFIED: _ClassVar[ToolCallFormat]
@@ -36,16 +45,24 @@ class ToolCallFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOOL_CALL_FORMAT_MISTRAL: _ClassVar[ToolCallFormat]
     TOOL_CALL_FORMAT_MISTRAL_ARGS: _ClassVar[ToolCallFormat]
     TOOL_CALL_FORMAT_HARMONY: _ClassVar[ToolCallFormat]
+    TOOL_CALL_FORMAT_SPELLED: _ClassVar[ToolCallFormat]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_DEADLINE: FinishReason
+CALL_ARGUMENT_STYLE_UNSPECIFIED: CallArgumentStyle
+CALL_ARGUMENT_STYLE_OBJECT: CallArgumentStyle
+CALL_ARGUMENT_STYLE_JSON: CallArgumentStyle
+CALL_ARGUMENT_STYLE_PARAMETERS: CallArgumentStyle
+CALL_ARGUMENT_STYLE_KEYWORDS: CallArgumentStyle
+CALL_ARGUMENT_STYLE_BARE_KEYS: CallArgumentStyle
 TOOL_CALL_FORMAT_UNSPECIFIED: ToolCallFormat
 TOOL_CALL_FORMAT_HERMES: ToolCallFormat
 TOOL_CALL_FORMAT_LLAMA: ToolCallFormat
 TOOL_CALL_FORMAT_MISTRAL: ToolCallFormat
 TOOL_CALL_FORMAT_MISTRAL_ARGS: ToolCallFormat
 TOOL_CALL_FORMAT_HARMONY: ToolCallFormat
+TOOL_CALL_FORMAT_SPELLED: ToolCallFormat
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -358,7 +375,7 @@ class GetModelInfoResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chat_format: _Optional[_Union[ChatFormat, _Mapping]] = ...) -> None: ...
 
 class ChatFormat(_message.Message):
-    __slots__ = ("tool_calls", "reasoning_begin", "reasoning_end", "reasoning_open", "marker_ids", "special_markers", "template_variables")
+    __slots__ = ("tool_calls", "reasoning_begin", "reasoning_end", "reasoning_open", "marker_ids", "special_markers", "template_variables", "spelling", "content_begin", "content_end")
     class MarkerIdsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -373,6 +390,9 @@ class ChatFormat(_message.Message):
     MARKER_IDS_FIELD_NUMBER: _ClassVar[int]
     SPECIAL_MARKERS_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    SPELLING_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_END_FIELD_NUMBER: _ClassVar[int]
     tool_calls: ToolCallFormat
     reasoning_begin: str
     reasoning_end: str
@@ -380,7 +400,42 @@ class ChatFormat(_message.Message):
     marker_ids: _containers.ScalarMap[str, int]
     special_markers: bool
     template_variables: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, tool_calls: _Optional[_Union[ToolCallFormat, str]] = ..., reasoning_begin: _Optional[str] = ..., reasoning_end: _Optional[str] = ..., reasoning_open: bool = ..., marker_ids: _Optional[_Mapping[str, int]] = ..., special_markers: bool = ..., template_variables: _Optional[_Iterable[str]] = ...) -> None: ...
+    spelling: CallSpelling
+    content_begin: str
+    content_end: str
+    def __init__(self, tool_calls: _Optional[_Union[ToolCallFormat, str]] = ..., reasoning_begin: _Optional[str] = ..., reasoning_end: _Optional[str] = ..., reasoning_open: bool = ..., marker_ids: _Optional[_Mapping[str, int]] = ..., special_markers: bool = ..., template_variables: _Optional[_Iterable[str]] = ..., spelling: _Optional[_Union[CallSpelling, _Mapping]] = ..., content_begin: _Optional[str] = ..., content_end: _Optional[str] = ...) -> None: ...
+
+class CallSpelling(_message.Message):
+    __slots__ = ("style", "begin", "call_begin", "name_end", "call_end", "separator", "end", "name_key", "arguments_key", "id_key", "key_begin", "key_end", "value_end", "quote")
+    STYLE_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    CALL_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    NAME_END_FIELD_NUMBER: _ClassVar[int]
+    CALL_END_FIELD_NUMBER: _ClassVar[int]
+    SEPARATOR_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    NAME_KEY_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_KEY_FIELD_NUMBER: _ClassVar[int]
+    ID_KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    KEY_END_FIELD_NUMBER: _ClassVar[int]
+    VALUE_END_FIELD_NUMBER: _ClassVar[int]
+    QUOTE_FIELD_NUMBER: _ClassVar[int]
+    style: CallArgumentStyle
+    begin: str
+    call_begin: str
+    name_end: str
+    call_end: str
+    separator: str
+    end: str
+    name_key: str
+    arguments_key: str
+    id_key: str
+    key_begin: str
+    key_end: str
+    value_end: str
+    quote: str
+    def __init__(self, style: _Optional[_Union[CallArgumentStyle, str]] = ..., begin: _Optional[str] = ..., call_begin: _Optional[str] = ..., name_end: _Optional[str] = ..., call_end: _Optional[str] = ..., separator: _Optional[str] = ..., end: _Optional[str] = ..., name_key: _Optional[str] = ..., arguments_key: _Optional[str] = ..., id_key: _Optional[str] = ..., key_begin: _Optional[str] = ..., key_end: _Optional[str] = ..., value_end: _Optional[str] = ..., quote: _Optional[str] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
     __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner", "prefix_cache", "acceptance")

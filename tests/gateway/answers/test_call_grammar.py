@@ -26,6 +26,8 @@ REQUIRED, AUTO = ToolUse(TOOLS, "required"), ToolUse(TOOLS, "auto")
 ROME = Call("weather", '{"city": "Rome"}')
 CLOCK = Call("clock", "{}")
 HARMONY = ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"]
+GEMMA_4 = ["<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"]
+COMMAND_A = [f"<|{end}_{name}|>" for end in ("START", "END") for name in ("ACTION", "RESPONSE", "THINKING")]
 ANALYSIS = "<|channel|>analysis<|message|>Rome?<|end|><|start|>assistant"
 HARMONY_CALL = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
 
@@ -38,6 +40,15 @@ TEMPLATES = {
     "mistral": (chat_templates.MISTRAL, ("[TOOL_CALLS]",), ()),
     "mistral args": (chat_templates.MISTRAL_ARGS, ("[TOOL_CALLS]", "[ARGS]"), ()),
     "harmony": (chat_templates.HARMONY, HARMONY, ()),
+    "qwen 3.5": (chat_templates.family("qwen3_5_think"), (), ("<tool_call>", "</tool_call>", "<think>", "</think>")),
+    "glm": (chat_templates.family("glm4moe"), (), ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>")),
+    "gemma 4": (chat_templates.family("gemma4_v5"), GEMMA_4, ()),
+    "lfm 2": (chat_templates.family("lfm2_v2"), (), ()),
+    "lfm 2 tokens": (chat_templates.family("lfm2"), ("<|tool_call_start|>", "<|tool_call_end|>"), ()),
+    "command a": (chat_templates.family("command_a_tool_use"), COMMAND_A, ()),
+    "jamba": (chat_templates.family("jamba"), (), ()),
+    "json": (chat_templates.QWEN_3_CODER, (), ()),
+    "none": (chat_templates.WITHOUT_TOOLS, (), ()),
 }
 _HERMES_ROME = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 _HERMES_CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
@@ -72,6 +83,71 @@ ALLOWED: list[tuple[str, ToolUse, str, Answer]] = [
     ("harmony", AUTO, "<|channel|>final<|message|>Warm.", Answer("Warm.", "", [])),
     ("harmony", AUTO, HARMONY_CALL + '{"city": "Rome"}', Answer("", "", [ROME])),
 ]
+
+SPELLED = {
+    "qwen 3.5": (
+        "Rome?\n</think>\n\n{}",
+        "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=clock>\n</function>\n</tool_call>",
+    ),
+    "glm": (
+        "<think>Rome?</think>{}",
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>\n",
+        "<tool_call>clock\n</tool_call>",
+    ),
+    "gemma 4": (
+        "<|channel>thought\nRome?<channel|>{}",
+        '<|tool_call>call:weather{city:<|"|>Rome<|"|>}<tool_call|>',
+        "<|tool_call>call:clock{}<tool_call|>",
+    ),
+    "lfm 2": ("{}", "<|tool_call_start|>[weather(city='Rome'), ", "clock()]<|tool_call_end|>"),
+    "lfm 2 tokens": ("{}", "<|tool_call_start|>[weather(city='Rome'), ", "clock()]<|tool_call_end|>"),
+    "command a": (
+        "<|START_THINKING|>Rome?<|END_THINKING|>{}",
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome"}},',
+        '\n    {"tool_call_id": "1", "tool_name": "clock", "parameters": {}}\n]<|END_ACTION|>',
+    ),
+    "jamba": (
+        "{}",
+        '<tool_calls>[\n    {"name": "weather", "arguments": {"city": "Rome"}},',
+        '\n    {"name": "clock", "arguments": {}}\n]</tool_calls>',
+    ),
+    "json": (
+        "{}",
+        '<tool_call>\n<function=weather>{"city": "Rome"}</function>\n</tool_call>',
+        "<tool_call>\n<function=clock>{}</function>\n</tool_call>",
+    ),
+    "none": ("{}", f"{_HERMES_ROME}\n", _HERMES_CLOCK),
+}
+"""By model: a frame with reasoning, and the two calls."""
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_calls_of_a_family(models: dict[str, tuple[Tokenizer, ChatFormat]], name: str) -> None:
+    tokenizer, chat_format = models[name]
+    frame, rome, clock = SPELLED[name]
+    text, reasoning = frame.format(rome + clock), "Rome?" if frame != "{}" else ""
+    for use in (REQUIRED, AUTO):
+        plan = AnswerPlan(chat_format, use, reasoning=True)
+        assert taken(tokenizer, plan, text), use
+        assert Answer.read(plan.parser(), text) == Answer("", reasoning, [ROME, CLOCK])
+        assert taken(tokenizer, plan, frame.format("It is warm.")) == (use is AUTO)
+        assert not taken(tokenizer, plan, text.replace("city", "town"))
+    one = AnswerPlan(chat_format, ToolUse(TOOLS, "required", "clock"), reasoning=True)
+    assert not taken(tokenizer, one, text)
+    form = AnswerPlan(chat_format, AUTO, reasoning=True, form=FORMS["schema"])
+    assert taken(tokenizer, form, text)
+    assert taken(tokenizer, form, frame.format('{"name": "Bob"}'))
+    assert not taken(tokenizer, form, frame.format("It is warm."))
+
+
+def test_marks_around_a_text_are_left_out(models: dict[str, tuple[Tokenizer, ChatFormat]]) -> None:
+    tokenizer, chat_format = models["command a"]
+    text = "<|START_THINKING|>Hm<|END_THINKING|><|START_RESPONSE|>It is warm.<|END_RESPONSE|>"
+    for use in (AUTO, ToolUse()):
+        assert Answer.read(AnswerPlan(chat_format, use, True).parser(), text) == Answer("It is warm.", "Hm", [])
+    assert taken(tokenizer, AnswerPlan(chat_format, AUTO, True), text)
+
 
 REFUSED: list[tuple[str, ToolUse, str]] = [
     ("hermes", REQUIRED, "It is warm."),
@@ -121,7 +197,7 @@ def test_an_answer_that_is_allowed_and_read(
     plan = AnswerPlan(chat_format, use, reasoning=True)
     assert taken(tokenizer, plan, text)
     assert Answer.read(plan.parser(), text) == answer
-    assert bool(plan.options().get("special_tokens")) == (name in ("mistral", "mistral args", "harmony"))
+    assert bool(plan.options().get("special_tokens")) == bool(TEMPLATES[name][1])
 
 
 @pytest.mark.parametrize(("name", "use", "text"), REFUSED)

@@ -10,9 +10,28 @@ from draftwire import ChatFormat
 from gateway.answers.parsers import answer_parser
 from gateway.answers.part import Content, Part, Reasoning, joined
 from tests.harness.engine.counted_work import instructions
+from tests.harness.models import call_spellings
 
+SPELLINGS = {
+    "qwen 3.5": call_spellings.QWEN_3_5,
+    "glm": call_spellings.GLM_4_5,
+    "gemma 4": call_spellings.GEMMA_4,
+    "lfm 2": call_spellings.LFM_2,
+    "command a": call_spellings.COMMAND_A,
+    "json": call_spellings.JSON,
+}
 TOOLS = {"weather", "clock"}
+SCHEMAS = {"weather": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
 FORMATS = [
+    *map(call_spellings.spelled, SPELLINGS.values()),
+    ChatFormat(
+        "spelled",
+        "<think>",
+        "</think>",
+        spelling=call_spellings.COMMAND_A,
+        content_begin="<|START_RESPONSE|>",
+        content_end="<|END_RESPONSE|>",
+    ),
     ChatFormat("hermes", "<think>", "</think>"),
     ChatFormat("llama"),
     ChatFormat("mistral"),
@@ -24,17 +43,28 @@ PIECES = [
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "<think>", "</think>", "<|channel|>",
     "<|message|>", "<|end|>", "<|start|>", "<|call|>", "analysis", " to=functions.weather", "weather", "clock", "rm",
     '{"name": "weather", "arguments": {"city": "Ro}me\\""}}', '{"name": "clock"}', '"arguments"', '"parameters": ',
-    "{", "}", "[", "]", '"', "\\", ",", ":", ";", " ", "\n", "  \t", "<", "|", "text", "null", "1",
+    "<function=", "</function>", "<parameter=", "</parameter>", ">", "<arg_key>", "</arg_key>", "<arg_value>",
+    "</arg_value>", "city", "days", "<|tool_call>call:", "<tool_call|>", '<|"|>', "<|tool_call_start|>[",
+    "]<|tool_call_end|>", "(", ")", "=", "'", "True", "1.50", "\\u00e9", "\\x4", "<|START_ACTION|>[",
+    "<|END_ACTION|>", '{"tool_name": "clock", "parameters": {}}', "<|START_RESPONSE|>", "\n</parameter>\n",
+    "<tool_call>\n<function=weather>\n<parameter=city>\n", "weather{city:",
+    "<tool_call>weather<arg_key>city</arg_key><arg_value>", "<|tool_call_start|>[weather(city='", "{", "}", "[", "]",
+    '"', "\\", ",", ":", ";", " ", "\n", "  \t", "<", "|", "text", "null", "1",
 ]  # fmt: skip
 ANSWERS = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 
 
+def name_of(chat_format: ChatFormat) -> str:
+    found = next((name for name, each in SPELLINGS.items() if each == chat_format.spelling), "reasoning")
+    return found if chat_format.tool_calls in (None, "spelled") else chat_format.tool_calls
+
+
 def parse(chat_format: ChatFormat, pieces: list[str]) -> list[Part]:
-    parser = answer_parser(chat_format, TOOLS, reasoning=True)
+    parser = answer_parser(chat_format, TOOLS, reasoning=True, schemas=SCHEMAS)
     return joined([part for piece in pieces for part in parser.push(piece)] + parser.end())
 
 
-@pytest.mark.parametrize("chat_format", FORMATS, ids=lambda each: each.tool_calls or "reasoning")
+@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
 @given(answer=ANSWERS, cuts=st.lists(st.integers(0, 400), max_size=8))
 @example(answer='[TOOL_CALLS] [{"name": "clock"}, ]x', cuts=[])
 @example(answer='<tool_call>{"name": "clock"} <tool_call>{"name": "clock"}', cuts=[29])
@@ -52,11 +82,19 @@ LONG = {
     "escapes": ('[TOOL_CALLS]weather[ARGS]{"a": "', '\\"' * 10, '"}'),
     "brackets": ('{"name": "weather", "parameters": {"a": ', "[1, " * 5, ""),
     "reasoning": ("<think>", "hm <thin " * 3, "</think>"),
+    "a parameter": ("<tool_call><function=weather><parameter=city>", "letters \n of </ it " * 2, "</parameter>"),
+    "a number": ("<tool_call>weather<arg_key>days</arg_key><arg_value>", "1 \n " * 5, "</arg_value></tool_call>"),
+    "a quoted string": ('<|tool_call>call:weather{city:<|"|>', 'Ro"me <| ' * 3, '<|"|>}<tool_call|>'),
+    "words": ("<|tool_call>call:weather{a:[", "word <, " * 3, ""),
+    "apostrophes": ("<|tool_call_start|>[weather(city='", "it's \\' " * 3, "')]<|tool_call_end|>"),
+    "spaces behind apostrophes": ("<|tool_call_start|>[weather(city='a'", " \n" * 10, ")]"),
+    "calls": ("<|tool_call_start|>[", "clock(), weather(days=[1, {'a': 2}]), ", "]<|tool_call_end|>"),
+    "a name": ("<function=", "weather" * 3, ">{}"),
     "messages": ("", "<|channel|>final<|message|>x<|end|>", ""),
 }
 
 
-@pytest.mark.parametrize("chat_format", FORMATS, ids=lambda each: each.tool_calls or "reasoning")
+@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
 @pytest.mark.parametrize("case", LONG)
 def test_the_work_grows_with_the_length(chat_format: ChatFormat, case: str) -> None:
     """In instructions, whole and in pieces: twice the text takes about twice as many."""
@@ -70,7 +108,7 @@ def test_the_work_grows_with_the_length(chat_format: ChatFormat, case: str) -> N
         assert long < 2.3 * short + 1000
 
 
-@pytest.mark.parametrize("chat_format", FORMATS, ids=lambda each: each.tool_calls or "reasoning")
+@pytest.mark.parametrize("chat_format", FORMATS, ids=name_of)
 def test_white_space_that_is_held_back_is_copied_once(chat_format: ChatFormat) -> None:
     """400,000 letters of it: copies with each piece would take more than the budget of a test, or give others."""
     parser = answer_parser(chat_format, TOOLS, reasoning=True)

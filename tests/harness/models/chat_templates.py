@@ -74,10 +74,27 @@ HARMONY = (
 )
 QWEN_3_CODER = HERMES.replace(
     '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}',
-    "<function={{ call.function.name }}>{{ call.function.arguments }}</function>",
+    "<function={{ call.function.name }}>{{ call.function.arguments | tojson }}</function>",
 )
+"""A spelling that no family has, found in the template alone."""
+UNKNOWN = HERMES.replace("<tool_call>", "Call").replace("</tool_call>", "")
 """A spelling that is not known."""
 WITHOUT_TOOLS = "{%- for message in messages %}" + _TURN + "{%- endfor %}<|im_start|>assistant\n"
+
+
+GEMMA = (
+    "{%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{%- for message in messages %}{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "<start_of_turn>{{ message.role }}\n{{ message.content }}<end_of_turn>\n{%- endfor %}<start_of_turn>model\n"
+)
+"""No tools, no system message, and turns that alternate."""
+_FAMILIES = Path(__file__).parent / "tool_templates"
+
+
+def family(name: str) -> str:
+    """Returns the chat template of a family of models (`tool_templates`)."""
+    return (_FAMILIES / f"{name}.jinja").read_text()
 
 
 def target_with_template(

@@ -8,8 +8,7 @@ from draftwire._messages.conversation import message_list
 from draftwire.errors import InvalidFieldError
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
-from speculative_engine.text.chat_format import ChatFormat
-from verifier_service.reading.chat import chat_bytes, check_tools, has_broken_calls, template_messages, template_tools
+from verifier_service.reading.chat import chat_bytes, has_broken_calls, template_messages, template_tools
 
 FUNCTION: dict[str, Any] = {
     "name": "weather",
@@ -68,15 +67,6 @@ def test_no_arguments(arguments: str) -> None:
 def test_a_tool_that_is_none_is_named(tool: pb.ChatTool, field: str) -> None:
     with pytest.raises(ServiceError, match=rf"messages.tools\[0\].{field}"):
         template_tools(pb.ChatMessages(tools=[tool]))
-
-
-def test_a_template_that_leaves_tools_out_is_refused() -> None:
-    check_tools(message_list(MESSAGES), ChatFormat(tools=True))
-    check_tools(message_list(MESSAGES[:1]), ChatFormat())
-    with pytest.raises(ServiceError, match=r"messages.messages\[1\].tool_calls"):
-        check_tools(message_list(MESSAGES), ChatFormat())
-    with pytest.raises(ServiceError, match=r"messages.tools"):
-        check_tools(message_list(MESSAGES[:1], [{"type": "function", "function": FUNCTION}]), ChatFormat())
 
 
 def test_an_unknown_key_is_refused() -> None:

@@ -1,0 +1,51 @@
+"""One of several texts that may come next, in pieces and whatever white space is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.answers.text_until import WHITE_SPACE, end_of
+
+
+class ExpectedText:
+    """Follows a text as long as it may be one of those expected. If one begins another, the longer counts."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        """texts: the texts that may come, none of them empty."""
+        self._texts = sorted({without_space(text) for text in texts})
+        self._raw: list[str] = []
+        self._came = ""
+        self.found: str | None = None
+        """The text that came, without white space."""
+        self.failed = False
+        """Whether none came."""
+
+    @property
+    def raw(self) -> str:
+        """What came so far of it, white space included."""
+        return "".join(self._raw)
+
+    def push(self, text: str, at: int) -> int:
+        """Returns the index in `text` of what follows."""
+        begin = at
+        while at < len(text) and self.found is None and not self.failed:
+            at = end_of(WHITE_SPACE, text, at)
+            if at == len(text):
+                break
+            came = self._came + text[at]
+            if any(each.startswith(came) for each in self._texts):
+                self._came = came
+                at += 1
+                if came in self._texts and not any(each != came and each.startswith(came) for each in self._texts):
+                    self.found = came
+            elif self._came in self._texts:
+                self.found = self._came
+            else:
+                self.failed = True
+        self._raw.append(text[begin:at])
+        return at
+
+
+def without_space(text: str) -> str:
+    """Returns a text without its white space."""
+    return "".join(text.split())

@@ -1,0 +1,123 @@
+"""Arguments between marks, each after its key, as ``<parameter=city>Rome</parameter>``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from draftwire import CallSpelling
+from gateway.answers.spelled.expected_text import ExpectedText, without_space
+from gateway.answers.spelled.parameter_type import parameter_types, value_of
+from gateway.answers.text_until import TextUntil
+
+_TEXT = frozenset({"string"})
+_MARKER = re.compile(r"<[^<>]+>|\[[A-Z_/]+\]")
+
+
+class ParameterArguments:
+    """Turns parameters into a JSON object as they come; strings are passed on letter by letter."""
+
+    def __init__(self, spelling: CallSpelling, schema: Mapping[str, Any]) -> None:
+        """schema: JSON schema of the arguments, which says what is a string."""
+        self._spelling = spelling
+        self._schema = schema
+        end = spelling.call_end
+        marks = [match.start() for match in _MARKER.finditer(end)]
+        self._ends = {without_space(end), *(without_space(end[at:]) for at in marks)} - {""}
+        """What ends the call. Models leave out inner marks."""
+        self._next: ExpectedText | None = ExpectedText(self._after(spelling.name_end))
+        """Before a key, or the call's end; None elsewhere."""
+        self._key: TextUntil | None = None
+        self._value: TextUntil | None = None
+        self._raw: list[str] = []
+        """The key or the value being read, unless it is passed on."""
+        self._types: frozenset[str] | None = None
+        """Types that the value may have; None if that is not known."""
+        self._starts = False
+        """Whether the value has no text so far."""
+        self._line = ""
+        """A line's end that may be the last letter of a value's text or belong to the frame around it."""
+        self._count = 0
+        self._left = ""
+        self.ended = self.failed = False
+
+    def push(self, text: str, at: int) -> tuple[str, int]:
+        """Returns the JSON text that became final, and the index in `text` of what follows."""
+        out: list[str] = []
+        while at < len(text) and not (self.ended or self.failed):
+            if self._next is not None:
+                at = self._in_next(self._next, text, at, out)
+            elif self._key is not None:
+                at = self._in_key(self._key, text, at, out)
+            elif self._value is not None:
+                at = self._in_value(self._value, text, at, out)
+        return "".join(out), at
+
+    def left(self) -> str:
+        """Returns the text behind the arguments that was read, and is none of theirs."""
+        return self._left
+
+    def _after(self, before: str) -> list[str]:
+        return [before + each for each in (self._spelling.key_begin, *self._ends)]
+
+    def _in_next(self, expected: ExpectedText, text: str, at: int, out: list[str]) -> int:
+        at = expected.push(text, at)
+        if expected.found is not None and expected.found.endswith(without_space(self._spelling.key_begin)):
+            self._next, self._key = None, TextUntil(self._spelling.key_end.strip())
+            self._raw = []
+            if not self._count:
+                out.append("{")
+        elif expected.found is not None or (expected.failed and self._count):
+            self._left = "" if expected.found else expected.raw
+            self.ended = True
+            out.append("}" if self._count else "{}")
+        else:
+            self.failed = expected.failed
+        return at
+
+    def _in_key(self, key: TextUntil, text: str, at: int, out: list[str]) -> int:
+        found, at = key.push(text, at)
+        self._raw.append(found)
+        if key.found is not None:
+            name = "".join(self._raw).strip()
+            out.append(", " * bool(self._count) + json.dumps(name, ensure_ascii=False) + ": ")
+            self._types = parameter_types(self._schema, name)
+            self._key, self._value = None, TextUntil(self._spelling.value_end.strip())
+            self._raw, self._starts, self._line = [], True, ""
+            if self._is_text:
+                out.append('"')
+        return at
+
+    def _in_value(self, value: TextUntil, text: str, at: int, out: list[str]) -> int:
+        found, at = value.push(text, at)
+        ended = value.found is not None
+        found = self._framed(found, ended=ended)
+        if self._is_text:
+            out.append(json.dumps(found, ensure_ascii=False)[1:-1])
+        else:
+            self._raw.append(found)
+        if ended:
+            out.append('"' if self._is_text else value_of("".join(self._raw), self._types))
+            self._count += 1
+            self._value, self._next = None, ExpectedText(self._after(""))
+        return at
+
+    @property
+    def _is_text(self) -> bool:
+        return self._types == _TEXT
+
+    def _framed(self, text: str, *, ended: bool) -> str:
+        """Returns a part of a value without the line's ends that the template puts around it."""
+        if self._starts and text:
+            self._starts = False
+            if self._spelling.key_end.endswith("\n"):
+                text = text.removeprefix("\n")
+        if not self._spelling.value_end.startswith("\n"):
+            return text
+        text, self._line = self._line + text, ""
+        if text.endswith("\n"):
+            self._line = "" if ended else "\n"
+            return text[:-1]
+        return text

@@ -1,0 +1,85 @@
+"""Tools for chat templates that leave out tools, calls or results."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.models import chat_templates
+from tests.harness.models.chat_templates import target_with_template
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "weather", "description": "Tells it.", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def call(**arguments: Any) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+
+
+USER = {"role": "user", "content": "How is it?"}
+ANSWER = {"role": "assistant", "content": "Let me see.", "tool_calls": [call(city="Rome"), call(city="Zürich")]}
+RESULTS = [{"role": "tool", "content": text, "tool_call_id": "c1", "name": "weather"} for text in ("warm", "cold")]
+CALLS = (
+    "Let me see.\n"
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
+)
+RETURNED = "<tool_response>\nwarm\n</tool_response>\n<tool_response>\ncold\n</tool_response>"
+
+
+def rendered(directory: Path, template: str, messages: list[Any], tools: list[Any]) -> str:
+    return Tokenizer.load(str(target_with_template(directory / "model", template))).render_chat(messages, tools)
+
+
+def test_tools_are_described_in_the_system_message(tmp_path: Path) -> None:
+    text = rendered(tmp_path, chat_templates.WITHOUT_TOOLS, [USER, ANSWER, *RESULTS], [TOOL])
+    system, user, assistant, results, rest = text.split("<|im_end|>")
+    assert system.startswith("<|im_start|>system\n# Tools") and json.dumps(TOOL) in system and "<tool_call>" in system
+    assert user == "<|im_start|>user\nHow is it?"
+    assert assistant == f"<|im_start|>assistant\n{CALLS}"
+    assert results == f"<|im_start|>user\n{RETURNED}"
+    assert rest == "<|im_start|>assistant"
+
+
+def test_they_come_after_instructions(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": "Be kind."}, USER]
+    text = rendered(tmp_path, chat_templates.WITHOUT_TOOLS, messages, [TOOL])
+    assert text.startswith("<|im_start|>system\nBe kind.\n\n# Tools") and text.count("<|im_start|>") == 3
+
+
+def test_they_come_before_the_first_users_message_where_there_is_no_system_role(tmp_path: Path) -> None:
+    text = rendered(tmp_path, chat_templates.GEMMA, [USER, ANSWER, *RESULTS, USER], [TOOL])
+    user, assistant, results, _ = text.split("<end_of_turn>")
+    assert user.startswith("<start_of_turn>user\n# Tools") and user.endswith("\n\nHow is it?")
+    assert assistant == f"<start_of_turn>assistant\n{CALLS}"
+    assert results == f"<start_of_turn>user\n{RETURNED}\nHow is it?"
+
+
+def test_calls_are_told_without_tools(tmp_path: Path) -> None:
+    text = rendered(tmp_path, chat_templates.GEMMA, [USER, ANSWER, *RESULTS], [])
+    assert CALLS in text and RETURNED in text and "# Tools" not in text
+    broken = {**ANSWER, "tool_calls": [{**call(), "function": {"name": "weather", "arguments": '{"city": "Ro'}}]}
+    text = rendered(tmp_path / "..", chat_templates.GEMMA, [USER, broken], [])
+    assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Ro}\n</tool_call>' in text
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("falcon_h1", CALLS),
+        ("lfm2", "Let me see.\n<|tool_call_start|>[weather(city='Rome'), weather(city='Zürich')]<|tool_call_end|>"),
+    ],
+)
+def test_a_template_with_tools_and_without_calls(tmp_path: Path, name: str, calls: str) -> None:
+    text = rendered(tmp_path, chat_templates.family(name), [USER, ANSWER, *RESULTS], [TOOL])
+    assert f"<|im_start|>assistant\n{calls}<|im_end|>" in text
+    assert "<|im_start|>tool\n" in text and "# Tools" not in text and "<tool_response>" not in text
+
+
+def test_a_complete_template_gets_what_was_sent(tmp_path: Path) -> None:
+    text = rendered(tmp_path, chat_templates.HERMES, [USER, ANSWER, *RESULTS], [TOOL])
+    assert text.startswith("<|im_start|>system\nTools:") and "# Tools" not in text
