@@ -42,6 +42,6 @@ class Answer:
         return cls(content, reasoning, found)
 
     @classmethod
-    def read(cls, parser: AnswerParser, text: str) -> Answer:
-        """Returns the answer that a text spells."""
-        return cls.of([*parser.push(text), *parser.end()])
+    def read(cls, parser: AnswerParser, text: str, *, cut: bool = False) -> Answer:
+        """Returns the answer that a text spells. cut: whether it was cut off."""
+        return cls.of([*parser.push(text), *parser.end(cut=cut)])

@@ -27,6 +27,6 @@ class ContentMarksParser:
                 parts += self._answer.push(found)
         return parts
 
-    def end(self) -> list[Part]:
+    def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest."""
-        return [*self._answer.push(self._text.rest()), *self._answer.end()]
+        return [*self._answer.push(self._text.rest(cut=cut)), *self._answer.end(cut=cut)]

@@ -49,12 +49,17 @@ class HarmonyParser:
                 parts += self._begin_body()
         return parts
 
-    def end(self) -> list[Part]:
+    def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest. An answer without any header is text."""
         if self._header is None:
-            return [*self._in_body(self._body.rest()), Content(self._content.rest()), *self._empty_call()]
-        head = "".join(self._head) + self._header.rest()
-        return [Content(head)] if self._first else []
+            empty = [] if cut else self._empty_call()
+            return [*self._in_body(self._body.rest(cut=cut)), Content(self._content.rest()), *empty]
+        head = "".join(self._head) + self._header.rest(cut=cut)
+        recipient = _RECIPIENT.search(head)
+        if recipient is not None and recipient[1] in self._tools:
+            return [CallStart(self._calls, recipient[1])]
+        begun = head.startswith(CHANNEL) or (cut and CHANNEL.startswith(head))
+        return [Content(head)] if self._first and not begun else []
 
     def _begin_body(self) -> list[Part]:
         head = "".join(self._head)

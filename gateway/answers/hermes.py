@@ -38,12 +38,11 @@ class HermesParser:
             parts += more
         return parts
 
-    def end(self) -> list[Part]:
-        """Returns the rest; a call that did not come as far as its arguments is text."""
-        text = self._text.rest()
-        if self._call is not None and not self._call.started:
-            text = BEGIN + self._call.text
-        return [Content(self._content.push(text) + self._content.rest())]
+    def end(self, *, cut: bool = False) -> list[Part]:
+        """Returns the rest."""
+        if self._call is not None:
+            return self._call.end()
+        return [Content(self._content.push(self._text.rest(cut=cut)) + self._content.rest())]
 
     def _in_text(self, text: str, at: int) -> tuple[list[Part], int]:
         before, at = self._text.push(text, at)

@@ -147,6 +147,17 @@ class JsonCall:
         self._pieces.append(text[begin:at])
         return parts, at
 
+    @property
+    def named(self) -> bool:
+        """Whether the name of the tool is known."""
+        return self._name is not None
+
+    @property
+    def likely(self) -> bool:
+        """Whether an object without a name so far begins as a call does: with the name of a tool, as far as it goes."""
+        head = "".join(self.text.split())
+        return any(f'{{"{self._name_key}":"{tool}"'.startswith(head) for tool in self._tools)
+
     def end(self) -> list[Part]:
         """Returns the start of a call that was cut off before its arguments, if its name is known."""
         if self.started or self.failed or self._name is None:

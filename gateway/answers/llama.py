@@ -41,13 +41,17 @@ class LlamaParser:
             parts += more
         return parts
 
-    def end(self) -> list[Part]:
-        """Returns the rest; a call that did not come as far as its arguments is text."""
-        if self._plain or (self._call is not None and self._call.started):
+    def end(self, *, cut: bool = False) -> list[Part]:
+        """Returns the rest. JSON that may be the start of a call is one if the answer was cut off."""
+        if self._plain:
             return []
-        if self._call is not None:
-            return [Content("".join(self._held) + self._call.text)]
-        return [Content(self._before())]
+        call = self._call
+        if call is not None:
+            marked = self._mark == _TAG or self._calls > 0
+            if call.started or call.named or marked or (cut and call.likely):
+                return call.end()
+            return [Content(self._before() + call.text)]
+        return [] if self._mark == _TAG or (cut and self._mark) else [Content(self._before())]
 
     def _before_call(self, text: str, at: int) -> tuple[list[Part], int]:
         begin = at

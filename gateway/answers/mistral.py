@@ -12,6 +12,7 @@ from gateway.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_
 
 CALLS, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _HEAD = re.compile(r"\s*([\w.-]+)(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*")
+_NAME = re.compile(r"\s*([\w.-]+)")
 _LONGEST_HEAD = 256
 _BETWEEN = re.compile(r"[\s,]*")
 
@@ -63,14 +64,16 @@ class MistralParser:
             parts += more
         return parts
 
-    def end(self) -> list[Part]:
-        """Returns the rest; a call that did not come as far as its arguments is text."""
-        text = self._text.rest()
-        if self._at in (_At.MARKED, _At.HEAD):
-            text = "".join(self._raw) + self._head
-        elif self._at is _At.CALL and not self._call.started:
-            text = "".join(self._raw) + self._call.text
-        return [Content(self._content.push(text) + self._content.rest())]
+    def end(self, *, cut: bool = False) -> list[Part]:
+        """Returns the rest."""
+        match self._at:
+            case _At.TEXT:
+                return [Content(self._content.push(self._text.rest(cut=cut)) + self._content.rest())]
+            case _At.CALL:
+                return self._call.end()
+            case _At.HEAD if (head := _NAME.match(self._head)) is not None and head[1] in self._tools:
+                return [CallStart(self._calls, head[1])]
+        return []
 
     def _in_text(self, text: str, at: int) -> tuple[list[Part], int]:
         before, at = self._text.push(text, at)

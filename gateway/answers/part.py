@@ -47,8 +47,12 @@ class AnswerParser(Protocol):
     def push(self, text: str) -> list[Part]:
         """Returns the parts that became final with the text's next piece."""
 
-    def end(self) -> list[Part]:
-        """Returns the rest, at the end of the answer."""
+    def end(self, *, cut: bool = False) -> list[Part]:
+        """Returns the rest, at the end of the answer.
+
+        A call that has begun is a call if its name is known. Otherwise it is left out with its marks. cut: whether the
+        answer was cut off, so that its last letters may be half a mark.
+        """
 
 
 def joined(parts: Iterable[Part]) -> list[Part]:

@@ -13,7 +13,7 @@ class PlainParser:
         """Returns the text."""
         return [Content(text)]
 
-    def end(self) -> list[Part]:
+    def end(self, *, cut: bool = False) -> list[Part]:
         """Returns nothing."""
         return []
 
@@ -53,13 +53,14 @@ class ReasoningParser:
             self._starts = not text
         return [*parts, *self._answer.push(text)] if text else parts
 
-    def end(self) -> list[Part]:
+    def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest."""
         if self._mark is not None:
-            return [*self._answer.push("".join(self._space) + self._mark), *self._answer.end()]
+            mark = "" if cut else self._mark
+            return [*self._answer.push("".join(self._space) + mark), *self._answer.end(cut=cut)]
         if self._reasoning is not None:
-            return [Reasoning(self._trimmed.push(self._reasoning.rest()))]
-        return self._answer.end()
+            return [Reasoning(self._trimmed.push(self._reasoning.rest(cut=cut)))]
+        return self._answer.end(cut=cut)
 
     def _begins(self, mark: str, text: str) -> str:
         """Decides whether the output begins with the mark; returns the text after it."""

@@ -53,10 +53,11 @@ class TextUntil:
         """Puts a text before the next piece."""
         self._held += text
 
-    def rest(self) -> str:
-        """Returns the text held back, at the end."""
+    def rest(self, *, cut: bool = False) -> str:
+        """Returns the text held back, at the end. cut: whether the text was cut off there; what may be the start of a
+        marker is then left out."""
         held, self._held = self._held, ""
-        return held
+        return "" if cut else held
 
 
 class TrimmedText:

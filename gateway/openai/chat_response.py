@@ -19,6 +19,7 @@ from gateway.openai.response_parts import (
     Head,
     SourceReport,
     chat_finish,
+    is_cut_off,
     sources,
     stop_reason,
     stream_extras,
@@ -178,7 +179,7 @@ class ChatWriter:
                 chunks.append(self._chunk(index, delta, extras, logprobs=logprobs))
                 told = logprobs = None
         if event.result is not None:
-            for delta in self._deltas(index, self._streams[index].end()):
+            for delta in self._deltas(index, self._streams[index].end(cut=is_cut_off(event.result))):
                 chunks.append(self._chunk(index, delta, {}))
             extras = stream_extras(self._request, None, all_results)
             chunks.append(self._chunk(index, Delta(), extras, result=event.result))
@@ -213,7 +214,7 @@ class ChatWriter:
         return deltas
 
     def _choice(self, index: int, result: Generation) -> ChatChoice:
-        answer = Answer.read(self._plan.parser(), result.text)
+        answer = Answer.read(self._plan.parser(), result.text, cut=is_cut_off(result))
         calls = [
             ToolCall(
                 id=self._call_id(index, number),

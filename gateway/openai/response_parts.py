@@ -48,6 +48,11 @@ def chat_finish(result: Generation, *, calls: bool) -> ChatFinish:
     return "tool_calls" if calls and reason == "stop" else reason
 
 
+def is_cut_off(result: Generation) -> bool:
+    """Whether a choice ended before the model ended it: by a limit, or by a string of the request."""
+    return result.finish_reason != "stop" or result.stop is not None
+
+
 def stop_reason(request: GenerationRequest, result: Generation) -> str | int | None:
     """Returns what ended a choice: the stop string, the token of stop_token_ids, or "max_time"."""
     if result.finish_reason == "deadline":

@@ -11,7 +11,7 @@ from draftwire import Generation
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.choices.generation_run import Event
 from gateway.http.event_stream import NamedEvent
-from gateway.openai.response_parts import Head
+from gateway.openai.response_parts import Head, is_cut_off
 from gateway.openai.usage import SpeculationReport, speculation_report, usage_report
 from gateway.responses.items import OutputItems
 from gateway.responses.request import ResponsesRequest
@@ -82,7 +82,7 @@ class ResponsesWriter:
     def whole(self, results: Sequence[Generation]) -> BaseModel:
         """Returns the response of a request that does not stream."""
         (result,) = results
-        self._items.push([*self._parser.push(result.text), *self._parser.end()])
+        self._items.push([*self._parser.push(result.text), *self._parser.end(cut=is_cut_off(result))])
         return self._ended(result)
 
     def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
@@ -96,7 +96,8 @@ class ResponsesWriter:
                 self._event(name, **each) for name, each in self._items.push(self._parser.push(event.chunk.text))
             ]
         if event.result is not None:
-            events += [self._event(name, **each) for name, each in self._items.push(self._parser.end())]
+            rest = self._parser.end(cut=is_cut_off(event.result))
+            events += [self._event(name, **each) for name, each in self._items.push(rest)]
             complete = event.result.finish_reason == "stop"
             ends = self._items.end("completed" if complete else "incomplete")
             events += [self._event(name, **each) for name, each in ends]

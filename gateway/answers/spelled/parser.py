@@ -73,18 +73,18 @@ class SpelledParser:
             parts += more
         return parts
 
-    def end(self) -> list[Part]:
-        """Returns the rest. Of a call that was cut off before its arguments, no more than the name is left."""
+    def end(self, *, cut: bool = False) -> list[Part]:
+        """Returns the rest."""
         match self._at:
             case _At.OBJECT:
-                return [*self._object.end(), Content(self._content.rest())]
+                return self._object.end()
             case _At.ARGUMENTS if not self._started:
-                return [CallStart(self._calls, "".join(self._name)), Content(self._content.rest())]
+                return [CallStart(self._calls, "".join(self._name))]
             case _At.NAME if (name := "".join(self._name)) in self._tools:
-                return [CallStart(self._calls, name), Content(self._content.rest())]
+                return [CallStart(self._calls, name)]
             case _At.TEXT:
-                return [Content(self._content.push(self._text.rest()) + self._content.rest())]
-        return [Content(self._content.rest())]
+                return [Content(self._content.push(self._text.rest(cut=cut)) + self._content.rest())]
+        return []
 
     def _in_text(self, text: str, at: int) -> tuple[list[Part], int]:
         before, at = self._text.push(text, at)

@@ -8,14 +8,30 @@ from draftwire import ChatFormat, ToolCallFormat
 from gateway.answers.answer import Answer, Call
 from gateway.answers.parsers import answer_parser
 from gateway.answers.part import CallArguments, CallStart, Content, Part, Reasoning, joined
+from tests.harness.models import call_spellings
+from tests.harness.models.call_spellings import spelled
 
 TOOLS = {"weather", "clock"}
 THINK = ChatFormat("hermes", "<think>", "</think>")
+SCHEMAS = {
+    "weather": {
+        "type": "object",
+        "properties": {"city": {"$ref": "#/$defs/City"}},
+        "$defs": {"City": {"type": "string"}},
+    }
+}
+QWEN_3_5, GLM_4_5, GEMMA_4, LFM_2, COMMAND_A, JSON = map(
+    spelled,
+    (
+        call_spellings.QWEN_3_5, call_spellings.GLM_4_5, call_spellings.GEMMA_4, call_spellings.LFM_2,
+        call_spellings.COMMAND_A, call_spellings.JSON,
+    ),
+)  # fmt: skip
 OPEN = ChatFormat(None, "<think>", "</think>", reasoning_open=True)
 
 
 def parse(chat_format: ChatFormat, pieces: list[str]) -> list[Part]:
-    parser = answer_parser(chat_format, TOOLS if chat_format.tool_calls else (), reasoning=True)
+    parser = answer_parser(chat_format, TOOLS if chat_format.tool_calls else (), reasoning=True, schemas=SCHEMAS)
     return joined([part for piece in pieces for part in parser.push(piece)] + parser.end())
 
 
@@ -60,7 +76,8 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         [Content('a <tool_call>{"name": "rm", "arguments": {}}</tool_call> b')],
     ),
     ("hermes", "<tool_call>nonsense</tool_call>", [Content("<tool_call>nonsense</tool_call>")]),
-    ("hermes", '<tool_call>{"name": "weat', [Content('<tool_call>{"name": "weat')]),
+    ("hermes", '<tool_call>{"name": "weat', []),
+    ("hermes", 'Hm <tool_call>{"name": "weather", "arg', [Content("Hm"), CallStart(0, "weather")]),
     ("llama", '{"name": "weather", "parameters": {"city": "Rome"}}', calls('{"city": "Rome"}')),
     ("llama", '\n<|python_tag|>{"name": "weather", "parameters": {"a": 1}}', calls('{"a": 1}')),
     (
@@ -89,6 +106,65 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         [Content("Hm"), *calls('{"a": {"b": 1}}'), *calls("{}", name="clock", first=1)],
     ),
     ("mistral_args", "[TOOL_CALLS]rm[ARGS]{}", [Content("[TOOL_CALLS]rm[ARGS]{}")]),
+    ("mistral_args", "[TOOL_CALLS]weather[AR", [CallStart(0, "weather")]),
+    (
+        QWEN_3_5,
+        'Hm\n\n<tool_call>\n<function=weather>\n<parameter=city>\n Ro"me\n\n</parameter>\n'
+        "<parameter=days>\n3\n</parameter>\n<parameter=dry>\nTrue\n</parameter>\n"
+        "<parameter=more>\n{'a': [None]}\n</parameter>\n</function>\n</tool_call>\n"
+        "<tool_call>\n<function=clock>\n</function>\n</tool_call>",
+        [
+            Content("Hm"),
+            *calls('{"city": " Ro\\"me\\n", "days": 3, "dry": true, "more": {"a": [null]}}'),
+            *calls("{}", name="clock", first=1),
+        ],
+    ),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<function=weather>\n<parameter=city>\n42\n</parameter>\n</tool_call> after",
+        [*calls('{"city": "42"}'), Content("after")],
+    ),
+    (QWEN_3_5, "<tool_call>\n<function=rm>\n</function>", [Content("<tool_call>\n<function=rm>\n</function>")]),
+    (QWEN_3_5, "<tool_call>\n<function=weather>\n<parameter=city>\nRo", calls('{"city": "Ro')),
+    (
+        GLM_4_5,
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3"
+        "</arg_value></tool_call>",
+        calls('{"city": "Rome\\n", "days": 3}'),
+    ),
+    (
+        GEMMA_4,
+        '<|tool_call>call:weather{city:<|"|>Ro}"me\\<|"|>,days:-3,more:{a:[true,<|"|>b<|"|>,null],b:x}}<tool_call|>'
+        "<|tool_call>call:clock{}<tool_call|>",
+        [
+            *calls('{"city": "Ro}\\"me\\\\", "days": -3, "more": {"a": [true, "b", null], "b": "x"}}'),
+            *calls("{}", name="clock", first=1),
+        ],
+    ),
+    (
+        LFM_2,
+        "<|tool_call_start|>[weather(city='Tom's \\'x\\' \\x41', days=3, dry=True, more={\"a\": (1, 2.5)}), clock()]"
+        "<|tool_call_end|>It is.",
+        [
+            *calls('{"city": "Tom\'s \'x\' \\u0041", "days": 3, "dry": true, "more": {"a": [1, 2.5]}}'),
+            *calls("{}", name="clock", first=1),
+            Content("It is."),
+        ],
+    ),
+    (
+        COMMAND_A,
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome"}}\n]'
+        "<|END_ACTION|>",
+        calls('{"city": "Rome"}'),
+    ),
+    (
+        JSON,
+        '<function=weather>{"city": "Rome"}</function> <function=nothing>',
+        [
+            *calls('{"city": "Rome"}'),
+            Content("<function=nothing>"),
+        ],
+    ),
     (
         "harmony",
         "<|channel|>analysis<|message|>Rome?<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
@@ -134,6 +210,30 @@ def test_an_answer_is_the_same_however_it_is_cut(
     assert parse(chat_format, list(text)) == expected
     for cut in range(1, len(text)):
         assert parse(chat_format, [text[:cut], text[cut:]]) == expected, cut
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(kind, text) for kind, text, parts in CASES if any(isinstance(part, CallStart) for part in parts)],
+)
+def test_an_answer_that_is_cut_off_shows_no_marks(kind: ToolCallFormat | ChatFormat, text: str) -> None:
+    """Wherever it is cut off: its content, its calls and their arguments are the start of those of the whole."""
+    chat_format = named(kind)
+    whole = Answer.read(answer_parser(chat_format, TOOLS, reasoning=True, schemas=SCHEMAS), text)
+    for end in range(len(text)):
+        parser = answer_parser(chat_format, TOOLS, reasoning=True, schemas=SCHEMAS)
+        answer = Answer.read(parser, text[:end], cut=True)
+        assert whole.content.startswith(answer.content.rstrip()), text[:end]
+        assert whole.reasoning.startswith(answer.reasoning)
+        for expected, call in zip(whole.calls, answer.calls, strict=False):
+            assert call.name == expected.name and expected.arguments.startswith(call.arguments)
+
+
+def test_json_that_is_cut_off_is_text_unless_it_begins_as_a_call() -> None:
+    for text, content in (('{"answer": 3', '{"answer": 3'), ('{"name": "Bob', '{"name": "Bob'), ('{"name": "wea', "")):
+        assert Answer.read(answer_parser(ChatFormat("llama"), TOOLS, reasoning=True), text, cut=True).content == content
+    text = '{"name": "wea'
+    assert Answer.read(answer_parser(ChatFormat("llama"), TOOLS, reasoning=True), text).content == text
 
 
 @pytest.mark.slow

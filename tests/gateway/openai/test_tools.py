@@ -105,6 +105,26 @@ async def test_a_call_that_is_cut_off(client: openai.AsyncOpenAI, fake: Scripted
     assert calls_of(done.choices[0].message) == [("weather", '{"city": "Ro')]
 
 
+@pytest.mark.parametrize("end", [21, 24, 35, 50, 58])
+async def test_a_call_that_is_cut_off_shows_no_marks(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier, end: int
+) -> None:
+    fake.answer, fake.finish = TWO[:end], pb.FINISH_REASON_LENGTH
+    choice = (await client.chat.completions.create(**ASKED)).choices[0]
+    assert ((choice.message.content or "").rstrip(), choice.finish_reason) == ("Let me see.", "length")
+    assert bool(choice.message.tool_calls) == (end >= 50)
+    stream = await client.chat.completions.create(**ASKED, stream=True)
+    deltas = [chunk.choices[0].delta async for chunk in stream]
+    assert "".join(delta.content or "" for delta in deltas).rstrip() == "Let me see."
+    names = [call.function and call.function.name for delta in deltas for call in delta.tool_calls or ()]
+    assert "".join(name or "" for name in names) == ("weather" if end >= 50 else "")
+    tools: Any = [{"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": False}]
+    response = await client.responses.create(model="fake", input="hello", tools=tools)
+    assert (response.output_text.rstrip(), response.status) == ("Let me see.", "incomplete")
+    called = [(item.name, item.status) for item in response.output if item.type == "function_call"]
+    assert called == ([("weather", "incomplete")] if end >= 50 else [])
+
+
 @pytest.mark.parametrize(
     ("choice", "more", "allowed"),
     [
