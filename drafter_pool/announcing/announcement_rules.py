@@ -76,6 +76,20 @@ def check_announcer(drafter: PooledDrafter, caller: Caller | None, *, leaving: b
         )
 
 
+def check_address_owner(drafter: PooledDrafter, caller: Caller | None) -> None:
+    """Raises ServiceError if a caller may not announce another name at a drafter's address: the address belongs to its
+    first name, and so to who announced that. Administrators are exempt. Callers are not distinguished if tokens are not
+    required."""
+    if caller is None or Role.ADMIN in caller.roles or drafter.announcer == caller.name:
+        return
+    raise ServiceError(
+        grpc.StatusCode.ALREADY_EXISTS,
+        ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
+        f"address: {drafter.address} belongs to drafter {drafter.name}, which was not announced with the token of "
+        f"{caller.name}",
+    )
+
+
 def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     try:
         return ipaddress.ip_network(host.strip("[]"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from drafter_pool.announcing.announcement_rules import AnnouncementRules, check_announcer
+from drafter_pool.announcing.announcement_rules import AnnouncementRules, check_address_owner, check_announcer
 from drafter_pool.announcing.drafter_fields import is_local, read_name, read_service_address
 from drafter_pool.announcing.heartbeats import Heartbeats
 from drafter_pool.changes.drafter_factory import DrafterFactory
@@ -16,6 +16,7 @@ from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.pool_watch import PoolWatch
 from drafter_pool.routing.roster import Roster, check_address
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
+from service_runtime.process.address import place_of
 from service_runtime.process.logs import get_logger
 from service_runtime.process.tasks import BackgroundTasks
 from service_runtime.security.caller import Caller
@@ -105,6 +106,10 @@ class Membership:
         if drafter is not None:
             check_address(drafter, address)
             check_announcer(drafter, caller, leaving=leaving)
+        elif not leaving:
+            for other in self._roster.members:
+                if place_of(other.address) == place_of(address):
+                    check_address_owner(other, caller)
         if leaving:
             self._heartbeats.stop(name)
             if drafter is not None:

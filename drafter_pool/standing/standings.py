@@ -16,6 +16,7 @@ from drafter_pool.standing.pause_policy import PausePolicy
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.errors import ServiceError
+from service_runtime.process.address import place_of
 
 REPLACEMENT_SECONDS = 5.0
 """Minimum time between two models at an address; an earlier replacement is a fault."""
@@ -115,7 +116,9 @@ class DrafterStandings:
         return len(self._held)
 
     def of(self, address: str) -> DrafterStanding:
-        """Returns the standing of an address for which a drafter is being created."""
+        """Returns the standing of an address for which a drafter is being created. All spellings of an address have the
+        same one."""
+        address = place_of(address)
         standing = self._held.get(address)
         if standing is None:
             standing = self._held[address] = DrafterStanding(self._clocks)

@@ -1,5 +1,7 @@
 """Addresses in text form: HOST:PORT, with an IPv6 host in brackets."""
 
+import ipaddress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -44,6 +46,20 @@ def peer_address(text: str) -> str:
     if address.port == 0:
         raise ValueError(f"must name a port other than 0, got {text!r}")
     return str(address)
+
+
+def place_of(text: str) -> str:
+    """Returns one text for all spellings of an address, HOST:PORT, that differ in case, in a final dot or in the form
+    of an IP address. Any other text is returned as it is."""
+    try:
+        address = Address.parse(text)
+    except ValueError:
+        return text
+    host = address.host.lower().rstrip(".")
+    with suppress(ValueError):
+        ip = ipaddress.ip_address(host)
+        host = str(getattr(ip, "ipv4_mapped", None) or ip)
+    return str(Address(host, address.port))
 
 
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]

@@ -17,18 +17,24 @@ _MOMENT: list[Processor] = [structlog.stdlib.add_log_level, structlog.processors
 
 
 class _GarbageOfPeers(logging.Filter):
-    """Shortens gRPC's log records about undecodable bytes from a peer to one line.
+    """Shortens gRPC's log records about undecodable bytes from a peer, and about calls that ended before their answer
+    was sent, to one line.
 
-    gRPC logs these bytes as errors of its own, with a traceback. The call that they came in ends with an error, which
-    is handled and logged elsewhere. The last of the texts is logged for a method name that is not UTF-8; exceptions of
-    handlers never reach gRPC.
+    gRPC logs both as errors of its own, with a traceback. The call ends with an error, which is handled and logged
+    elsewhere. The last of the texts is logged for a method name that is not UTF-8; exceptions of handlers never reach
+    gRPC.
     """
 
+    _TOO_LATE = "ExecuteBatchError raised in core"
+    """What gRPC logs of an answer that was sent as the call's deadline passed."""
     _TEXTS = ("Exception deserializing message", "Invalid encoding on", "Unexpected [UnicodeDecodeError] raised")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Turns such a record into a one-line warning; passes every record."""
+        """Turns such a record into a one-line warning, or a note; passes every record."""
         text = record.getMessage()
+        if text.startswith(self._TOO_LATE):
+            record.msg, record.args = "the call ended before its answer was sent", ()
+            record.exc_info, record.levelno, record.levelname = None, logging.INFO, "INFO"
         if text.startswith(self._TEXTS):
             error = record.exc_info[1] if record.exc_info else None
             record.msg, record.args = (f"{text} {error}" if error else text), ()

@@ -214,7 +214,8 @@ class ServerStream(_GrpcStream[SendT, RecvT]):
         if error is not None and not self._aborted:
             self._aborted = True
             # AbortError is grpc's way to leave a handler; here the status is sent and the handler returns by itself.
-            with suppress(grpc.aio.AbortError):
+            # InternalError says that the call has ended already, as at its deadline.
+            with suppress(grpc.aio.AbortError, grpc.aio.InternalError):
                 await abort_call(self._context, error)
         self._closed = True
 

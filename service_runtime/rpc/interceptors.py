@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -75,6 +75,15 @@ def is_client_gone(error: Exception) -> bool:
 def _gone_code(context: "_Context") -> grpc.StatusCode:
     expired = context.time_remaining() == 0
     return grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
+
+
+async def _abort(context: "_Context", error: ServiceError) -> NoReturn:
+    """Ends a call with an error, as `abort_call`. Raises CancelledError, as grpc expects of a handler without a client,
+    if the call ends before the error is sent, as at its deadline."""
+    try:
+        await abort_call(context, error)
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
 
 
 def _leaves(error: Exception) -> Iterator[Exception]:
@@ -306,7 +315,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except asyncio.CancelledError:
                 if admitted is not None and admitted.refusal is not None:
                     code = admitted.refusal.code
-                    await abort_call(context, admitted.refusal)
+                    await _abort(context, admitted.refusal)
                 code = _gone_code(context)
                 raise
             except Exception as error:
@@ -316,7 +325,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 failure = service_error(error)
                 code = failure.code
                 try:
-                    await abort_call(context, failure)
+                    await _abort(context, failure)
+                except asyncio.CancelledError:
+                    code = _gone_code(context)
+                    raise
                 finally:
                     del failure  # its traceback refers to this frame
             finally:

@@ -36,6 +36,32 @@ async def test_only_who_announced_a_drafter_speaks_for_it(verifier: InProcessVer
     verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("another"))
 
 
+SPELLINGS = [("a.internal:1", "A.Internal.:1"), ("127.0.0.1:1", "127.0.0.1:01"), ("[fd00::1]:1", "[FD00:0::1]:1")]
+
+
+@pytest.mark.parametrize(("address", "again"), SPELLINGS)
+async def test_an_address_belongs_to_its_first_name(verifier: InProcessVerifier, address: str, again: str) -> None:
+    register = verifier.pool.membership.register
+    register(address, "me", leaving=False, caller=caller("mine"))
+    for name in ("other", ""):
+        with pytest.raises(ServiceError, match="belongs to drafter me, which was not announced with the") as caught:
+            register(again, name, leaving=False, caller=caller("another"))
+        assert caught.value.reason_name == "DRAFTER_EXISTS"
+    assert [each.name for each in verifier.pool.describe()] == ["me"]
+    register(again, "mine too", leaving=False, caller=caller("mine"))
+    register(again, "the operator's", leaving=False, caller=caller("operator", Role.ADMIN))
+    for name in ("me", "mine too", "the operator's"):
+        verifier.pool.membership.dismiss(verifier.pool.roster.named(name))
+    register(again, "other", leaving=False, caller=caller("another"))  # the first name is gone
+
+
+async def test_an_attached_address_belongs_to_its_name(verifier: InProcessVerifier, listening: Any) -> None:
+    listening("a:1")
+    await verifier.pool.membership.attach("a:1", "me")
+    with pytest.raises(ServiceError, match="address: a:1 belongs to drafter me"):
+        verifier.pool.membership.register("a:1", "other", leaving=False, caller=caller("another"))
+
+
 async def test_one_that_was_attached_does_not_leave_at_a_strangers_word(
     verifier: InProcessVerifier, listening: Any
 ) -> None:

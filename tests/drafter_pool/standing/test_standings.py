@@ -133,3 +133,16 @@ def test_an_address_is_remembered_after_its_drafter_has_gone(
     assert len(standings) == 9, "the latest, and one that is in use"
     assert standings.of("b:1") is attached
     assert exhaust(standings.of("a:1").pause_policy) == steps, "forgotten"
+
+
+def test_all_spellings_of_an_address_have_one_standing(time: SimulatedClocks) -> None:
+    standings = DrafterStandings(time.clocks)
+    for spellings in (
+        ("host.internal:1", "HOST.Internal:1", "host.internal.:01"),
+        ("10.0.0.1:1", "[::ffff:10.0.0.1]:1"),
+        ("[fd00::1]:1", "[FD00:0:0::1]:1"),
+    ):
+        first = standings.of(spellings[0])
+        assert all(standings.of(each) is first for each in spellings)
+    assert len(standings) == 3
+    assert standings.of("local:medusa?heads=A") is not standings.of("local:medusa?heads=a")

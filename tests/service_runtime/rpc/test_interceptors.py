@@ -1,7 +1,11 @@
 import asyncio
 import gc
+import io
+import json
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -11,6 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from service_runtime.errors import at_capacity, invalid_field
+from service_runtime.process.logs import configure_logs
 from service_runtime.rpc.interceptors import mark_routine
 from tests.harness.waiting import PATIENCE
 
@@ -171,6 +176,49 @@ async def test_the_handlers_own_abort_is_left_alone(serve_probe: Any, make_probe
             await running.method("unary_unary")(b"x")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.DATA_LOSS, "gone")
     assert [event["code"] for event in events if event["event"] == "call finished"] == ["DATA_LOSS"]
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["refused", "answered"])
+@pytest.mark.parametrize("kind", ["unary_unary", "unary_stream"])
+async def test_calls_that_end_at_their_deadlines_log_no_traceback(
+    kind: str, fails: bool, serve_probe: Any, make_probe: Any
+) -> None:
+    """The service learns late of calls and of their ends, as on a busy machine: what it answers cannot be sent."""
+    output = io.StringIO()
+    configure_logs("json", "info", output)
+
+    def answer(request: bytes) -> bytes:
+        if request == b"first":
+            time.sleep(0.03)
+        elif fails:
+            raise invalid_field("name", "must not be empty")
+        return b"x"
+
+    async def unary(request: Any, context: Any) -> bytes:
+        return answer(request)
+
+    async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+        yield answer(request)
+
+    def call(address: str) -> None:
+        with grpc.insecure_channel(address) as channel:
+            method = getattr(channel, kind)(f"/draftwire.test.Probe/{kind}")
+            for _ in range(4):
+                requests = [b"first", *[b"x"] * 32]
+                if kind == "unary_unary":
+                    calls = [method.future(each, timeout=0.01) for each in requests]
+                    assert all(call.exception() or call.result() for call in calls)
+                else:
+                    for each in [method(each, timeout=0.01) for each in requests]:
+                        with suppress(grpc.RpcError):
+                            list(each)
+
+    async with serve_probe(make_probe(**{kind: unary if kind == "unary_unary" else stream})) as running:
+        await asyncio.to_thread(call, running.server.address)
+    lines = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert any(line["event"] == "call finished" for line in lines)
+    assert {line["level"] for line in lines} == {"info"}
+    assert not any("exception" in line for line in lines)
 
 
 @pytest.mark.parametrize(("timeout", "code"), [(None, "CANCELLED"), (1.0, "DEADLINE_EXCEEDED")])
