@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 
 from drafter_pool.announcing.drafter_fields import check_text
@@ -12,6 +13,7 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.handshake import incompatible
+from speculative_engine.checkpoint.abandonment import abandoned_by
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.engine.step_result import SequenceFeatures, SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
@@ -35,6 +37,7 @@ class EngineDrafter(PooledDrafter):
         self._steps = steps
         self._open: set[int] = set()
         self._released = asyncio.Event()
+        self._abandoned = threading.Event()
 
     @property
     def sequences(self) -> int:
@@ -54,7 +57,7 @@ class EngineDrafter(PooledDrafter):
     async def run(self) -> None:
         """Makes the drafter and adds it to the engine, then waits until it is released."""
         try:
-            drafter = await asyncio.to_thread(self._make)
+            drafter = await asyncio.to_thread(self._load)
         except ServiceError as error:
             log.warning("drafter cannot be made", drafter=self.name, address=self.address, reason=str(error))
             refused = incompatible(error.code, error.reason_name)
@@ -78,7 +81,13 @@ class EngineDrafter(PooledDrafter):
         """Stops drafting; `run` then returns by itself."""
         self._open.clear()
         self._released.set()
+        self._abandoned.set()
         return True
+
+    def _load(self) -> Drafter:
+        """Makes the drafter, unless it is released meanwhile."""
+        with abandoned_by(self._abandoned):
+            return self._make()
 
     def has(self, sequence_id: int) -> bool:
         """Whether a sequence is open."""

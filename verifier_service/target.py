@@ -16,6 +16,7 @@ from service_runtime.process.heap import peak_megabytes, trim_heap
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.kernels.advice import faster, kernels_of, warn_without_library
@@ -105,7 +106,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     set_threads(settings)
     log.info("loading model", model=settings.model)
     warn_without_library(settings.device)
-    with startup_errors(*RANK_ERRORS):
+    with startup_errors(*RANK_ERRORS), load_errors(f"model {settings.model}", StartupError, *RANK_ERRORS):
         checkpoint = Checkpoint.find(settings.model)
         tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
         if settings.chat_template is not None:

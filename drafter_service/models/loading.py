@@ -12,8 +12,9 @@ from drafter_service.models.loaded_model import LoadedModel, load_model
 from drafter_service.models.loaded_mtp import load_mtp_network
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError
+from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.drafters.dflash.dflash_config import is_dflash
 from speculative_engine.drafters.eagle.eagle_config import is_eagle
 from speculative_engine.model.packed_model import ModelLoadError
@@ -29,13 +30,15 @@ def load_drafter(settings: DrafterSettings, ranks: RankGroup | None = None) -> L
 
     ranks: the ranks that this process leads, if the model is split. Raises StartupError.
     """
+    with startup_errors(ModelLoadError), load_errors(f"model {settings.medusa_heads or settings.model}", StartupError):
+        return _load(settings, ranks)
+
+
+def _load(settings: DrafterSettings, ranks: RankGroup | None) -> Loaded:
     if settings.medusa_heads:
         return load_heads(settings)
     if ranks is None:
-        try:
-            checkpoint = Checkpoint.find(settings.model, hub=settings.allow_hub_models)
-        except ModelLoadError as error:
-            raise StartupError(str(error)) from error
+        checkpoint = Checkpoint.find(settings.model, hub=settings.allow_hub_models)
         fields = _fields(checkpoint)
         if is_dflash(fields):
             return load_dflash_network(settings, checkpoint)

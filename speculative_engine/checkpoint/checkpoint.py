@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from speculative_engine.checkpoint.adapter import adapter_refusal
 from speculative_engine.checkpoint.hub_id import GGUF, SCHEME, HubId
+from speculative_engine.checkpoint.model_load_error import ModelLoadError
+from speculative_engine.checkpoint.plain_files import check_directory
+
+__all__ = ["CONFIG", "Checkpoint", "ModelLoadError", "check_source"]
 
 CONFIG = "config.json"
-
-
-class ModelLoadError(Exception):
-    """Raised if a model cannot be loaded or served; the message names it and the reason."""
+_MISTRAL = "params.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,12 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | HubId:
     try:
         path = Path(source).expanduser()
         if path.is_dir():
+            try:
+                check_directory(path)
+            except ValueError as error:
+                raise ModelLoadError(f"{what}: {error}") from error
             if model and not (path / CONFIG).is_file():
-                raise ModelLoadError(f"{what}: not a checkpoint: the directory has no {CONFIG}")
+                raise ModelLoadError(f"{what}: {_no_checkpoint(path)}")
             return path
         if path.is_file() and path.suffix == GGUF:
             return path
@@ -87,6 +93,23 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | HubId:
 
 def _what(source: str, model: bool) -> str:
     return f"model {source}" if model else f"tokenizer of {source}"
+
+
+def _no_checkpoint(path: Path) -> str:
+    """Says what a directory without a configuration is, and what to do about it."""
+    adapter = adapter_refusal(path)
+    if adapter is not None:
+        return adapter
+    if (path / CONFIG).exists():
+        return f"not a checkpoint: {CONFIG} is not a file"
+    if (path / _MISTRAL).is_file():
+        return (
+            f"the directory has {_MISTRAL} but no {CONFIG}: it is in the format of Mistral's own library, which is not "
+            "read; take a copy of the model in the format of transformers"
+        )
+    ggufs = sorted(each.name for each in path.iterdir() if each.suffix == GGUF)
+    hint = f", but GGUF files; name one, such as {path / ggufs[0]}" if ggufs else ""
+    return f"not a checkpoint: the directory has no {CONFIG}{hint}"
 
 
 def _kind(source: str) -> str:

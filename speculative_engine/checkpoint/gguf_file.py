@@ -19,6 +19,7 @@ from speculative_engine.checkpoint.gguf_config import read_config
 from speculative_engine.checkpoint.gguf_header import PLAIN_TYPES, GgufEntry, GgufHeader
 from speculative_engine.checkpoint.gguf_tensor import GgufTensor
 from speculative_engine.checkpoint.gguf_tokenizer import read_tokenizer
+from speculative_engine.checkpoint.plain_files import check_pointer
 
 _EMBEDDING = "token_embd.weight"
 _PARTS = "split.count"
@@ -84,6 +85,7 @@ class GgufFile:
         try:
             if not path.is_file():  # opening a pipe would wait for whoever writes to it
                 raise ModelLoadError(f"GGUF file {path}: there is no such file")
+            check_pointer(path)
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if size == 0:  # which cannot be mapped

@@ -7,30 +7,35 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+
+from speculative_engine.checkpoint.plain_files import check_pointer
+from speculative_engine.checkpoint.weight_files import open_safetensors
 
 
 def read_tensors(place: Path, safetensors: str, pickled: str) -> dict[str, torch.Tensor]:
     """Returns all tensors of whichever of two files a directory has. Raises ValueError and OSError."""
     if (place / safetensors).exists():
-        try:
-            found: dict[str, torch.Tensor] = load_file(place / safetensors)
-            return found
-        except SafetensorError as error:
-            raise ValueError(f"{safetensors}: {error}") from error
-    if not (place / pickled).exists():
+        with open_safetensors(place / safetensors) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    path = place / pickled
+    if not path.exists():
         raise ValueError(f"has neither {safetensors} nor {pickled}")
+    if not path.is_file():  # opening a pipe would wait for whoever writes to it
+        raise ValueError(f"{pickled} is not a file")
+    check_pointer(path)
     try:
-        loaded = torch.load(place / pickled, map_location="cpu", weights_only=True)
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(f"{pickled} holds more than tensors, which may be code, and is not read") from error
-    except (RuntimeError, EOFError, KeyError) as error:  # raised by torch for truncated and foreign files
+    except Exception as error:  # torch raises almost anything for truncated and foreign files
         raise ValueError(f"{pickled} cannot be read: {str(error).partition(chr(10))[0] or 'it is empty'}") from error
     if not isinstance(loaded, dict) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in loaded.items()
     ):
         raise ValueError(f"{pickled} is not a table of tensors by name")
+    for name, tensor in loaded.items():
+        if tensor.nbytes > tensor.untyped_storage().nbytes():  # a copy would have elements that the file does not have
+            raise ValueError(f"{pickled}: tensor {name} repeats its elements")
     return loaded
 
 

@@ -16,7 +16,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.checkpoint.loose_tensors import read_tensors, tensor_of
+from speculative_engine.checkpoint.plain_files import check_directory
 from speculative_engine.model.packed_model import ModelLoadError
 
 _CONFIG = "config.json"
@@ -71,7 +73,8 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
     place = Path(directory)
     if not place.is_dir():
         raise ModelLoadError(f"heads {directory}: no such directory")
-    try:
+    with load_errors(f"heads {directory}"):
+        check_directory(place)
         heads, layers = _read_config(place)
         tensors = {
             name.removeprefix(_PREFIX): tensor for name, tensor in read_tensors(place, _SAFETENSORS, _PICKLE).items()
@@ -80,8 +83,6 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
         with torch.device("meta"):
             made = MedusaHeads(heads, layers, hidden_size, vocab_size)
         wanted = {name: _checked(name, tensors, tuple(value.shape)) for name, value in made.state_dict().items()}
-    except (ValueError, OSError) as error:
-        raise ModelLoadError(f"heads {directory}: {error}") from error
     # A file may hold more heads than its configuration names; the others are ignored.
     made.load_state_dict({name: tensor.to(device, dtype) for name, tensor in wanted.items()}, assign=True)
     made.requires_grad_(False).eval()

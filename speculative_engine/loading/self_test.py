@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv.kv_slots import KvDtypeError, SlotPool
@@ -68,6 +69,7 @@ class SelfTestReport:
 def run_self_test(model: PackedModel) -> SelfTestReport:
     """Runs the self-test. Raises UnsupportedModelError; leaves the model, its pool and its cache as they were."""
     started = time.perf_counter()
+    stop_if_abandoned()
     with _workbench(model, _SLOTS), shortened(model):
         try:
             _probe_layers(model)

@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.device_copy import HostCopy
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
@@ -34,7 +35,7 @@ from speculative_engine.model.features.taps import TapReading
 from speculative_engine.model.layers.compiled_pass import CompiledPass
 from speculative_engine.model.layers.cpu_layers import use_cpu_layers
 from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
 from speculative_engine.model.reading.context_length import check_chunks, context_of
@@ -249,17 +250,18 @@ class PackedModel:
         )
         if kv_dtype == "auto" and checkpoint.gguf and model.dtype == torch.bfloat16 and model.device.type == "cpu":
             kv_dtype = "float16"
-        loaded = cls(
-            model,
-            slots,
-            name=checkpoint.name,
-            row_exact=row_exact,
-            weights=weights,
-            kv_dtype=kv_dtype,
-            reproducible=reproducible,
-            ranks=ranks,
-            context_length=context_length,
-        )
+        with load_errors(f"model {checkpoint.name}", RankLostError):
+            loaded = cls(
+                model,
+                slots,
+                name=checkpoint.name,
+                row_exact=row_exact,
+                weights=weights,
+                kv_dtype=kv_dtype,
+                reproducible=reproducible,
+                ranks=ranks,
+                context_length=context_length,
+            )
         loaded.checkpoint = checkpoint
         return loaded
 

@@ -13,17 +13,17 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.text.chat_format import ChatFormat, find_chat_format
 from speculative_engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
 from speculative_engine.text.stand_in_tools import with_tools
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.token_texts import TokenTexts
+from speculative_engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
 from speculative_engine.text.vocabulary import Vocabulary, VocabularyError
 
 _FEW_TOKENS = 256
-_LONGEST_REASON = 300
-"""Characters kept of another library's error message."""
 
 
 class ChatTemplateError(Exception):
@@ -58,19 +58,18 @@ class Tokenizer:
             from speculative_engine.checkpoint.gguf_file import GgufFile  # needs the package gguf, which others do not
 
             return cls(GgufFile.open(checkpoint.gguf).tokenizer())
-        try:
+        what = f"tokenizer of {checkpoint.name}"
+        with load_errors(what):
+            check_tokenizer_files(checkpoint.directory)
+        has_own = (checkpoint.directory / TOKENIZER).is_file()
+        with load_errors(what if has_own else f"{what}: has no {TOKENIZER}"):
             tokenizer = AutoTokenizer.from_pretrained(
                 checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # Libraries list, over several lines, the files they looked for.
-            reason = " ".join(str(error).split()) or type(error).__name__
-            if not (checkpoint.directory / "tokenizer.json").is_file():
-                reason = f"has no tokenizer.json; {reason}"
-            raise ModelLoadError(f"tokenizer of {checkpoint.name}: {reason[:_LONGEST_REASON]}") from error
         if not tokenizer.is_fast:
-            raise ModelLoadError(f"tokenizer of {checkpoint.name}: has no tokenizer.json, needed to stream text")
-        return cls(tokenizer)
+            raise ModelLoadError(f"{what}: has no {TOKENIZER}, needed to stream text")
+        with load_errors(what):
+            return cls(tokenizer)
 
     def save(self, directory: Path) -> None:
         """Writes the tokenizer's files to a directory."""

@@ -2,10 +2,14 @@
 
 import asyncio
 import itertools
+import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
@@ -171,6 +175,38 @@ class TestInThePool:
         await verifier.until(lambda: verifier.state(NGRAM).state == DrafterState.DRAFTER_STATE_INCOMPATIBLE)
         assert "nothing fits" in verifier.state(NGRAM).last_error.message
         assert (await verifier.generate(order())).finished.speculation.steps > 0
+
+    @pytest.mark.parametrize("change", [{"num_hidden_layers": 10**6}, {"num_attention_heads": 0}, {"layer_types": 7}])
+    async def test_a_damaged_directory_is_refused_and_nothing_else(
+        self, verifier: InProcessVerifier, tmp_path: Path, change: dict[str, object]
+    ) -> None:
+        config = write_checkpoint(tmp_path) / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | change))
+        with pytest.raises(ServiceError, match=f"model {tmp_path}: ") as caught:
+            await verifier.pool.membership.attach(f"local:draft?model={tmp_path}", "")
+        assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
+        assert verifier.pool.describe() == []
+        assert (await verifier.generate(order())).token_ids
+
+    async def test_loading_ends_when_the_drafter_is_released(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun, ended = threading.Event(), threading.Event()
+
+        def load(options: Any, target: PackedModel, hub: bool) -> Any:
+            begun.set()
+            try:
+                while True:  # as a load of many layers, each of which is a module
+                    nn.Sequential(nn.Identity())
+                    time.sleep(0.001)
+            finally:
+                ended.set()
+
+        monkeypatch.setitem(METHODS, "ngram", Method(NgramOptions, load))
+        drafter = verifier.pool.membership.add(NGRAM)
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        verifier.pool.membership.dismiss(drafter)
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
 
     async def test_a_hub_id_of_a_caller_is_refused_before_the_hub_is_asked(self, verifier: InProcessVerifier) -> None:
         for model, words in (

@@ -9,6 +9,7 @@ import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, invalid_field, refused_field
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.field_error import FieldError
 from speculative_engine.loading.methods import METHODS, Method
@@ -34,7 +35,8 @@ def make_drafter(address: str, target: PackedModel, *, hub: bool) -> Drafter:
     ServiceError."""
     _, method, options = _parse("address", address)
     try:
-        return method.make(method.options(**options), target, hub)
+        with load_errors("cannot be made"):
+            return method.make(method.options(**options), target, hub)
     except ModelLoadError as error:
         raise ServiceError(
             grpc.StatusCode.FAILED_PRECONDITION,

@@ -13,7 +13,6 @@ from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
 from verifier_service.reading.chat import (
     chat_bytes,
     chat_format_message,
-    check_tools,
     has_broken_calls,
     read_rendering,
     read_variables,

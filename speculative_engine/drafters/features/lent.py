@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.drafters.features.draft_network import EMBEDDING, HEAD, ConfigT, DraftNetwork, TargetShape
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 
@@ -52,10 +53,8 @@ def network_of(
     if checkpoint.gguf is not None:
         raise ModelLoadError(f"model {source}: a checkpoint for {method} is a directory, not a GGUF file")
     shape = TargetShape(target.layers, target.hidden_size, target.vocab_size, target.architecture)
-    try:
+    with load_errors(f"model {source}"):
         network = load(checkpoint.directory, shape, target.dtype)
-    except (ValueError, OSError) as error:
-        raise ModelLoadError(f"model {source}: {error}") from error
     if EMBEDDING in network.lacking:
         network.model.set_input_embeddings(Lent(target.model.get_input_embeddings()))
     if HEAD in network.lacking:

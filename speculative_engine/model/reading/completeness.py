@@ -32,11 +32,24 @@ def check_complete(source: str, config: PretrainedConfig, told: dict[str, Any], 
     missing = [name for name in told["missing_keys"] if not _COMPUTED.search(name)]
     left_over = [] if in_part else [name for name in told["unexpected_keys"] if not needs_no_place(name, config)]
     if not missing and not left_over:
+        _check_shapes(source, told)
         return
     parts = [f"lacks {_named(missing)}"] if missing else []
     if left_over:
         parts.append(f"has {_named(left_over)}, which its configuration has no place for")
     raise ModelLoadError(f"model {source}: the checkpoint {' and '.join(parts)}")
+
+
+def _check_shapes(source: str, told: dict[str, Any]) -> None:
+    """Raises ModelLoadError for tensors of other shapes than the configuration's."""
+    wrong = sorted(told["mismatched_keys"], key=lambda each: _in_order(each[0]))
+    if not wrong:
+        return
+    name, found, expected = wrong[0]
+    more = f", and {len(wrong) - 1} more do not fit" if len(wrong) > 1 else ""
+    raise ModelLoadError(
+        f"model {source}: the tensor {name} has shape {list(found)}, and its configuration says {list(expected)}{more}"
+    )
 
 
 def _named(names: Collection[str]) -> str:

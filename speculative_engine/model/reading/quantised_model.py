@@ -21,6 +21,7 @@ from speculative_engine.model.linear.group_weight import GroupWeight
 from speculative_engine.model.linear.linear_weight import StoredLinear
 from speculative_engine.model.linear.mxfp4_weight import Mxfp4Weight
 from speculative_engine.model.reading.completeness import needs_no_place
+from speculative_engine.model.reading.declared_size import skeleton
 
 _GENERATION = "generation_config.json"
 _CONFIGS = ("quantization_config", "compression_config")
@@ -53,10 +54,11 @@ def quantised_model(
     for name in _CONFIGS:
         if hasattr(config, name):
             delattr(config, name)  # transformers would look for the format's own library
-    with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, trust_remote_code=trust_remote_code
-        )
+    model = skeleton(
+        checkpoint.name,
+        len(files.unread),
+        lambda: AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code),
+    )
     if (checkpoint.directory / _GENERATION).is_file():
         model.generation_config = GenerationConfig.from_pretrained(checkpoint.directory)
     read = _ReadTensors(files, form, model, dtype)

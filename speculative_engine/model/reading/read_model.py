@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import pickle
 import sys
@@ -15,14 +16,19 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import is_accelerate_available, logging
 
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.config_bounds import check_counts
+from speculative_engine.checkpoint.load_errors import load_errors
+from speculative_engine.checkpoint.weight_files import WeightTotals, weight_totals
 from speculative_engine.device_choice import AUTO, device_here, gpus_of
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
 from speculative_engine.model.linear.row_exact import can_pack
-from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
 from speculative_engine.model.ranks.sharded_layers import split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
 from speculative_engine.model.reading.completeness import check_complete
+from speculative_engine.model.reading.declared_size import check_declared
 from speculative_engine.model.reading.quantised_model import quantisation_of, quantised_model
 from speculative_engine.model.reading.text_part import read_text_part, text_class, whole_class
 from speculative_engine.model.shallow_model import keep_first_layers
@@ -46,18 +52,18 @@ def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_cod
     Raises UnsupportedModelError if it cannot, and ModelLoadError if the configuration cannot be read.
     """
     checkpoint = Checkpoint.find(source)
-    source = checkpoint.name
-    try:
+    name = checkpoint.name
+    with load_errors(f"model {name}"):
+        check_counts(checkpoint, weight_totals(checkpoint).tensors)
         config = AutoConfig.from_pretrained(
             checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
         )
-        if quantisation_of(config) is not None:
-            raise SplitError("quantised checkpoints cannot be split among ranks (--tensor-parallel)")
-        check_split(config, ranks)
-    except SplitError as error:
-        raise UnsupportedModelError(f"model {source}: {error}") from error
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+        try:
+            if quantisation_of(config) is not None:
+                raise SplitError("quantised checkpoints cannot be split among ranks (--tensor-parallel)")
+            check_split(config, ranks)
+        except SplitError as error:
+            raise UnsupportedModelError(f"model {name}: {error}") from error
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -105,45 +111,63 @@ def read_model(
     """
     if not sys.stderr.isatty():  # progress bars would fill a log
         logging.disable_progress_bar()
-    source = checkpoint.name
-    try:
+    stop_if_abandoned()
+    with load_errors(f"model {checkpoint.name}", RankLostError):
         if checkpoint.gguf is not None:
             from speculative_engine.checkpoint.gguf_file import GgufFile  # needs the package gguf, which others do not
 
-            return _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
-        config = AutoConfig.from_pretrained(
-            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
-        )
-        if layers is not None:
-            keep_first_layers(config, layers)
-        if config.is_encoder_decoder and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-            raise UnsupportedModelError(f"model {source}: {type(config).__name__} is of an encoder-decoder model")
-        is_part = whole_class(config) is not None
-        if is_part:
-            _check_part(source, config, ranks)
-        if quantisation_of(config) is not None:
-            _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
-            return _placed(
-                quantised_model(checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers),
-                place,
-            )
-        read = partial(
-            _from_library,
-            checkpoint,
-            config,
+            model = _from_gguf(GgufFile.open(checkpoint.gguf), place, dtype, layers, ranks)
+        else:
+            model = _from_directory(checkpoint, place, dtype, trust_remote_code, layers, ranks)
+    stop_if_abandoned()
+    return model
+
+
+def _from_directory(
+    checkpoint: Checkpoint,
+    place: torch.device,
+    dtype: str,
+    trust_remote_code: bool,
+    layers: int | None,
+    ranks: RankGroup | None,
+) -> PreTrainedModel:
+    """Makes the model of a directory. Its files are measured before anything is made by its configuration."""
+    source = checkpoint.name
+    totals = weight_totals(checkpoint)
+    check_counts(checkpoint, totals.tensors)
+    config = AutoConfig.from_pretrained(
+        checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
+    )
+    if layers is not None:
+        keep_first_layers(config, layers)
+    if config.is_encoder_decoder and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UnsupportedModelError(f"model {source}: {type(config).__name__} is of an encoder-decoder model")
+    is_part = whole_class(config) is not None
+    if is_part:
+        _check_part(source, config, ranks)
+    if quantisation_of(config) is not None:
+        _check_quantised(f"model {source}: quantised checkpoints", place, dtype, ranks)
+        return _placed(
+            quantised_model(checkpoint, config, torch.bfloat16, trust_remote_code=trust_remote_code, layers=layers),
             place,
-            dtype=dtype,
-            trust_remote_code=trust_remote_code,
-            in_part=is_part or layers is not None,
-            ranks=ranks,
         )
+    read = partial(
+        _from_library,
+        checkpoint,
+        config,
+        place,
+        totals,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        in_part=is_part or layers is not None,
+        ranks=ranks,
+    )
+    try:
         model = read_text_part(source, config, read) if is_part else read(text_class(config) or AutoModelForCausalLM)
     except SplitError as error:
         raise UnsupportedModelError(f"model {source}: {error}") from error
     except pickle.UnpicklingError as error:
         raise ModelLoadError(f"model {source}: its weights are a pickle that may be code, and is not read") from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
     if ranks is not None:
         ranks.loaded()
     return model.to(place)
@@ -153,6 +177,7 @@ def _from_library(
     checkpoint: Checkpoint,
     config: PretrainedConfig,
     place: torch.device,
+    totals: WeightTotals,
     kind: Any,
     *,
     dtype: str,
@@ -163,11 +188,13 @@ def _from_library(
     """Reads a checkpoint of plain weights through transformers: straight to a GPU, if the package accelerate is there,
     which transformers needs for that; otherwise through host memory as large as the model.
 
-    kind: a class with `from_pretrained`. in_part: whether the checkpoint has weights that are meant to be skipped.
+    totals: what the files hold. kind: a class with `from_pretrained`. in_part: whether the checkpoint has weights that
+    are meant to be skipped.
     """
     straight = ranks is None and place.type != "cpu" and is_accelerate_available()
     if ranks is not None:
         check_split(config, ranks.size)
+    check_declared(checkpoint.name, totals, partial(_made, kind, config, trust_remote_code))
     with (
         _without_report(),
         split_on(place, ranks) if ranks is not None else nullcontext() as split,
@@ -183,9 +210,22 @@ def _from_library(
             distributed_config=split,
             device_map={"": place} if straight else None,
             output_loading_info=True,
+            # So that it tells of them, and `check_complete` can name them.
+            ignore_mismatched_sizes=True,
         )
     check_complete(checkpoint.name, config.get_text_config(decoder=True), told, in_part=in_part)
     return model
+
+
+def _made(kind: Any, config: PretrainedConfig, trust_remote_code: bool) -> PreTrainedModel:
+    """A model of a class with random weights, on the current device. kind: as in `_from_library`."""
+    config = copy.deepcopy(config)
+    made: PreTrainedModel
+    if kind is AutoModelForCausalLM:
+        made = kind.from_config(config, trust_remote_code=trust_remote_code)
+    else:
+        made = kind._from_config(config)
+    return made
 
 
 def _from_gguf(
@@ -238,7 +278,3 @@ def _without_report() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -169,7 +169,7 @@ def test_bad_files(tmp_path: Path) -> None:
     weights = directory / "model.safetensors"
     whole = weights.read_bytes()
     for content, words in (
-        (whole[: len(whole) // 2], "model.safetensors: "),
+        (whole[: len(whole) // 2], "model.safetensors is damaged: it ends before tensor"),
         (None, "has neither model.safetensors nor pytorch_model.bin"),
     ):
         weights.unlink()

@@ -1,0 +1,69 @@
+"""Numbers in a checkpoint's config.json by which lists are made, compared with its files before anything is made.
+
+A library makes a list of an entry a layer while it reads a configuration, and then layer after layer. So a number that
+was mistyped, or is meant to do harm, would fill the memory before any weight is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
+from speculative_engine.checkpoint.plain_files import check_pointer
+
+_MOST_CONFIG = 8 << 20
+"""Most bytes of a configuration."""
+_COUNTS = re.compile(r"(^|_)n?(layers?|blocks?|depths?|labels)$")
+"""Ends of the names of fields that say how many of something a model has, of which each has a tensor."""
+_POSITIVE = ("vocab_size", "hidden_size", "head_dim", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+"""Fields of a model of text that are never 0."""
+_ALWAYS = 256
+"""A number that is never too large: lists of so many entries do no harm, and some fields count what has no tensors."""
+
+
+def check_counts(checkpoint: Checkpoint, tensors: int) -> None:
+    """Raises ModelLoadError for a configuration with more layers or the like than the checkpoint has tensors, or with a
+    size below 1.
+
+    tensors: number of tensors in the files.
+    """
+    most = max(_ALWAYS, tensors)
+    fields = config_fields(checkpoint)
+    text = fields.get("text_config")
+    for place in (fields, text if isinstance(text, dict) else {}):
+        for name in _POSITIVE:
+            value = place.get(name)
+            if type(value) is int and value < 1:
+                raise ModelLoadError(f"model {checkpoint.name}: {CONFIG}: {name} must be at least 1, got {value}")
+    for name, value in _numbers(fields, ""):
+        if _COUNTS.search(name) and value > most:
+            raise ModelLoadError(
+                f"model {checkpoint.name}: {CONFIG}: {name} is {value}, but the files have {tensors} tensors in all"
+            )
+
+
+def config_fields(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The fields of a checkpoint's config.json. Raises ModelLoadError."""
+    what, path = f"model {checkpoint.name}", checkpoint.directory / CONFIG
+    try:
+        check_pointer(path)
+        if path.stat().st_size > _MOST_CONFIG:
+            raise ValueError(f"it has more than {_MOST_CONFIG} bytes")
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelLoadError(f"{what}: {CONFIG} cannot be read: {error}") from error
+    if not isinstance(fields, dict):
+        raise ModelLoadError(f"{what}: {CONFIG} is not an object")
+    return fields
+
+
+def _numbers(fields: dict[str, Any], place: str) -> Iterator[tuple[str, float]]:
+    """All numbers of a configuration with their names, those of inner objects included."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{place}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{place}{name}", value

@@ -1,0 +1,51 @@
+"""What goes wrong in a library while it reads a checkpoint, as a sentence that names the checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+
+_LONGEST = 400
+"""Characters kept of a library's error message."""
+_PLAIN = (ValueError, OSError, RuntimeError)
+"""Errors whose message says it all; others get the name of their type before it."""
+_NO_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
+
+_INVALID = re.compile(r"(?:Class v|V)alidation error for (?:field|validator) '\w+': \w+: (.*)")
+"""What transformers says of a configuration's field, before the sentence that says what is wrong with it."""
+_TRACE = "Exception raised from"
+"""Where torch begins to list its own functions."""
+
+
+def reason_of(error: Exception) -> str:
+    """The message of an error as one line. Lack of memory is called that, whichever library has told it."""
+    line = " ".join(str(error).partition(_TRACE)[0].split())
+    invalid = _INVALID.match(line)
+    if isinstance(error, MemoryError) or any(words in line for words in _NO_MEMORY):
+        line = f"there is not enough memory for it: {line}" if line else "there is not enough memory for it"
+    elif invalid is not None:
+        line = f"config.json: {invalid[1]}"
+    elif not line:
+        line = type(error).__name__
+    elif not isinstance(error, _PLAIN) or isinstance(error, RecursionError):
+        line = f"{type(error).__name__}: {line}"
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+@contextmanager
+def load_errors(what: str, *but: type[Exception]) -> Iterator[None]:
+    """Turns any error within the context into a ModelLoadError that begins with `what`.
+
+    Code of libraries and of checkpoints runs here on files of unknown origin, and may raise anything. ModelLoadErrors
+    and errors of the kinds `but` pass as they are.
+    """
+    passed: tuple[type[Exception], ...] = (ModelLoadError, *but)
+    try:
+        yield
+    except passed:
+        raise
+    except Exception as error:
+        raise ModelLoadError(f"{what}: {reason_of(error)}") from error

@@ -1,0 +1,5 @@
+"""The error for models that cannot be loaded or served."""
+
+
+class ModelLoadError(Exception):
+    """Raised if a model cannot be loaded or served; the message names it and the reason."""

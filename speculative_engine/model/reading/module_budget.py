@@ -1,0 +1,65 @@
+"""A bound on the modules that a thread makes, so that no configuration can make it build without end.
+
+Libraries make modules by the numbers in a configuration, whichever field these are in. torch calls a hook for each
+module that becomes a part of another; it counts, and stops what is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
+
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+
+_LEAST = 1024
+_EACH = 4
+"""Modules for each tensor of the files; a decoder layer has fewer than two."""
+
+
+class _Budget:
+    def __init__(self, modules: int):
+        self.left = modules
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("module_budget", default=None)
+
+
+@contextmanager
+def module_budget(name: str, tensors: int) -> Iterator[None]:
+    """Raises ModelLoadError within the context once this thread has made more modules than a model has that fits files
+    with so many tensors. name: the checkpoint's, for the message."""
+    budget = _Budget(_LEAST + _EACH * tensors)
+    token = _budget.set(budget)
+    try:
+        yield
+    except Exception as error:  # some constructors turn every error into one of their own
+        if budget.left < 0:
+            raise ModelLoadError(
+                f"model {name}: its config.json describes a model of more parts than its files, which have {tensors} "
+                "tensors, can fill"
+            ) from error
+        raise
+    finally:
+        _budget.reset(token)
+
+
+class _OverBudgetError(Exception):
+    """Raised for the first module too many."""
+
+
+def _count(module: nn.Module, name: str, part: nn.Module | None) -> None:
+    budget = _budget.get()
+    if budget is not None:
+        budget.left -= 1
+        if budget.left < 0:
+            raise _OverBudgetError
+    stop_if_abandoned()
+
+
+# Once and for good: threads that load at the same time would change the table of hooks under each other.
+register_module_module_registration_hook(_count)

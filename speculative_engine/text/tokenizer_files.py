@@ -1,0 +1,59 @@
+"""What a checkpoint has in place of the tokenizer.json that is needed, and what to do about it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib.util
+from pathlib import Path
+
+from speculative_engine.checkpoint.plain_files import check_pointer
+
+TOKENIZER = "tokenizer.json"
+_OTHERS = ("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model")
+_TEKKEN, _MODEL = "tekken.json", "tokenizer.model"
+_CONVERTERS = ("sentencepiece", "google.protobuf")
+_LONGEST_LINE = 4096
+_COPY = f"take {TOKENIZER} from a copy of the model in the format of transformers"
+
+
+def check_tokenizer_files(directory: Path) -> None:
+    """Raises ValueError for a directory whose tokenizer cannot be read here, and says what would help."""
+    check_pointer(directory / TOKENIZER)
+    if (directory / TOKENIZER).exists():
+        if not (directory / TOKENIZER).is_file():
+            raise ValueError(f"{TOKENIZER} is not a file")
+        return
+    if any((directory / name).is_file() for name in _OTHERS):
+        return
+    model = directory / _MODEL
+    check_pointer(model)
+    if model.is_file():
+        kind, packages = ("tiktoken", ("tiktoken",)) if _is_tiktoken(model) else ("SentencePiece", _CONVERTERS)
+        lacking = [name for name in packages if not _is_there(name)]
+        if lacking:
+            raise ValueError(
+                f"has no {TOKENIZER}, only {_MODEL} ({kind}), whose conversion needs the package "
+                f"{lacking[0]}, which is not installed; or {_COPY}"
+            )
+    elif (directory / _TEKKEN).is_file():
+        raise ValueError(
+            f"has no {TOKENIZER}, only {_TEKKEN}, the format of Mistral's own library, which is not read: {_COPY}"
+        )
+
+
+def _is_tiktoken(model: Path) -> bool:
+    """Whether a file has lines of a token in base64 and its rank."""
+    try:
+        with model.open("rb") as file:
+            token, _, rank = file.readline(_LONGEST_LINE).strip().partition(b" ")
+        return bool(base64.b64decode(token, validate=True)) and rank.isdigit()
+    except (OSError, binascii.Error, ValueError):
+        return False
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that it would be in
+        return False

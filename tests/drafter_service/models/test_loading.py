@@ -1,0 +1,39 @@
+"""What the drafter service is to draft with, from a directory of any kind, damaged ones included."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drafter_service.models.loading import load_drafter
+from drafter_service.settings import DrafterSettings
+from service_runtime.process.startup_error import StartupError
+from tests.harness.models.dflash_checkpoints import write_dflash
+from tests.harness.models.eagle_checkpoints import write_eagle
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+
+
+@pytest.mark.parametrize("write", [write_checkpoint, write_eagle, write_dflash])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_hidden_layers", 10**6), ("num_attention_heads", 0), ("hidden_size", 10**12), ("head_dim", "x")],
+)
+def test_a_damaged_directory_is_refused_in_a_sentence(
+    tmp_path: Path, write: Callable[[Path], Path], field: str, value: object
+) -> None:
+    config = write(tmp_path) / "config.json"
+    fields = json.loads(config.read_text())
+    fields.get("transformer_layer_config", fields)[field] = value
+    config.write_text(json.dumps(fields))
+    with pytest.raises(StartupError, match=f"^model {tmp_path}: ") as refusal:
+        load_drafter(DrafterSettings(model=str(tmp_path), kv_slots=100))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("write", [write_checkpoint, write_eagle, write_dflash])
+def test_weights_that_are_cut_off(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    weights = write(tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(StartupError, match=r"model\.safetensors is damaged: it ends before tensor"):
+        load_drafter(DrafterSettings(model=str(tmp_path), kv_slots=100))

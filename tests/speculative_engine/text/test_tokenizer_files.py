@@ -1,0 +1,49 @@
+"""Tokenizers in formats that are not read say which they are, and what would help."""
+
+from pathlib import Path
+
+import pytest
+
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from speculative_engine.text import tokenizer_files
+from speculative_engine.text.tokenizer import Tokenizer
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 17612488\n"
+SENTENCEPIECE, TIKTOKEN = b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02", b"IQ== 0\nIg== 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("tekken.json", b"{}", r"has no tokenizer\.json, only tekken\.json, the format of Mistral's own library"),
+        (
+            "tokenizer.model",
+            SENTENCEPIECE,
+            r"only tokenizer\.model \(SentencePiece\), .* the package sentencepiece",
+        ),
+        (
+            "tokenizer.model",
+            TIKTOKEN,
+            r"only tokenizer\.model \(tiktoken\), .* the package tiktoken",
+        ),
+        ("tokenizer.model", POINTER.encode(), r"tokenizer\.model is a Git LFS pointer.*: run git lfs pull"),
+        ("tokenizer.json", POINTER.encode(), r"tokenizer\.json is a Git LFS pointer.*: run git lfs pull"),
+        ("tokenizer.json", b"{", "."),
+        ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": 7}}', "."),
+        ("tokenizer.json", b"\xff\xfe", "."),
+    ],
+)
+def test_what_is_there_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, words: str
+) -> None:
+    monkeypatch.setattr(tokenizer_files, "_is_there", lambda package: False)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelLoadError, match=f"^tokenizer of {tmp_path}: .*{words}") as refusal:
+        Tokenizer.load(str(tmp_path))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_directory_in_place_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").mkdir()
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json is not a file"):
+        Tokenizer.load(str(tmp_path))
