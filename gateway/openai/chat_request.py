@@ -106,7 +106,7 @@ class ChatRequest(TemplateFields, GenerationRequest):
         return AnswerPlan(chat_format, self._tool_use(), self.separate_reasoning is not False, form)
 
     def _tool_use(self) -> ToolUse:
-        tools = [tool.to_tool() for tool in self.tools or ()]
+        tools = {index: tool.to_tool() for index, tool in enumerate(self.tools or ())}
         named = isinstance(self.tool_choice, NamedChoice)
         only = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChoice) else None
         choice = None if named else str(self.tool_choice or "auto")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -72,16 +72,18 @@ ToolChoice = Annotated[
 
 
 def tool_use(
-    tools: Sequence[Tool], choice: str | None, only: str | None, parallel: bool | None, *, names: str
+    tools: Mapping[int, Tool], choice: str | None, only: str | None, parallel: bool | None, *, names: str
 ) -> ToolUse:
-    """Returns how a request's tools are to be used. choice: none, auto or required. only: name of the one tool to call.
-    names: place of a tool's name in the request, with the tool's index.
+    """Returns how a request's tools are to be used.
+
+    tools: by their indices in the request. choice: none, auto or required. only: name of the one tool to call. names:
+    place of a tool's name in the request, with the tool's index.
 
     Raises:
         GatewayError: two tools have the same name, or the choice is of a tool that is not there.
     """
     known: set[str] = set()
-    for index, tool in enumerate(tools):
+    for index, tool in tools.items():
         if tool.name in known:
             param = names.format(index)
             raise GatewayError(f"{param}: {tool.name!r} is the name of another tool", param=param, code="invalid_value")
@@ -95,4 +97,4 @@ def tool_use(
     mode: ChoiceMode = "none" if not tools or choice == "none" else "auto"
     if only is not None or choice == "required":
         mode = "required"
-    return ToolUse(tools, mode, only, parallel is not False)
+    return ToolUse(list(tools.values()), mode, only, parallel is not False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from draftwire import ChatFormat, GenerateOptions
 from gateway.answers.answer_form import AnswerForm
@@ -96,7 +96,7 @@ Item = Annotated[
 
 
 class Function(BaseModel):
-    """A function that the model may call. Its type is read first, so that another kind of tool is refused by it."""
+    """A function that the model may call."""
 
     model_config = _STRICT
 
@@ -105,6 +105,19 @@ class Function(BaseModel):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+class OtherTool(BaseModel):
+    """A tool that is no function: one that OpenAI's server runs, as a web search, or one of a client's own kind."""
+
+    model_config = _STRICT
+
+    type: str
+
+
+def _by_type(value: Any) -> Function | OtherTool:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return (OtherTool if isinstance(kind, str) and kind != "function" else Function).model_validate(value)
 
 
 class FunctionChoice(BaseModel):
@@ -170,8 +183,16 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     """A system message before it."""
     max_output_tokens: PositiveCount | None = None
     """Most tokens to generate."""
-    tools: Annotated[list[Function], at_most(128)] | None = None
-    """Functions that the model may call."""
+    tools: (
+        Annotated[
+            list[
+                Annotated[Function | OtherTool, PlainValidator(_by_type, json_schema_input_type=Function | OtherTool)]
+            ],
+            at_most(128),
+        ]
+        | None
+    ) = None
+    """Functions that the model may call. Tools of other types are left out, which a header of the response tells."""
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | FunctionChoice | None,
         one_of('"none", "auto", "required" or {"type": "function", "name": ...}'),
@@ -185,6 +206,13 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     """How much the model reasons; see `reasoning_effort` of chat completions. There are no summaries."""
     include: Strings | None = None
     """Further parts of the response; log-probabilities are rejected."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names of the parts of the request that are left out."""
+        tools = enumerate(self.tools or ())
+        others = [f"tools[{index}]({tool.type})" for index, tool in tools if isinstance(tool, OtherTool)]
+        return [*super().left_out, *others]
 
     def check(self) -> None:
         """Checks fields whose validity depends on other fields."""
@@ -215,8 +243,13 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
 
     def field_names(self) -> dict[str, str]:
         """Returns this request's names for the contract's fields."""
-        tools = {"structured_output": "tools"} if self.tools else {}
+        tools = {"structured_output": "tools"} if self.functions else {}
         return super().field_names() | tools | {"max_tokens": "max_output_tokens", "messages": "input"}
+
+    @property
+    def functions(self) -> dict[int, Function]:
+        """The functions that the model may call, by their places among the tools."""
+        return {index: tool for index, tool in enumerate(self.tools or ()) if isinstance(tool, Function)}
 
     def conversation(self) -> list[dict[str, Any]]:
         """Returns the messages in the SDK's form.
@@ -267,7 +300,10 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         return [("text.format", json_form("text.format.schema", chosen.schema_)), *super()._forms()]
 
     def _use(self) -> ToolUse:
-        tools = [Tool(each.name, each.description, each.parameters, bool(each.strict)) for each in self.tools or ()]
+        tools = {
+            index: Tool(each.name, each.description, each.parameters, bool(each.strict))
+            for index, each in self.functions.items()
+        }
         only = self.tool_choice.name if isinstance(self.tool_choice, FunctionChoice) else None
         choice = self.tool_choice if isinstance(self.tool_choice, str) else None
         return tool_use(tools, choice, only, self.parallel_tool_calls, names="tools[{}].name")

@@ -144,7 +144,7 @@ class ResponsesWriter:
             temperature=1.0 if asked.temperature is None else asked.temperature,
             top_p=1.0 if asked.top_p is None else asked.top_p,
             tool_choice=asked.tool_choice if isinstance(asked.tool_choice, BaseModel) else asked.tool_choice or "auto",
-            tools=[tool.model_dump() for tool in asked.tools or ()],
+            tools=[tool.model_dump() for tool in asked.functions.values()],
             store=False,
             **told,
         )

@@ -119,13 +119,31 @@ async def test_a_form_and_tools(client: openai.AsyncOpenAI, fake: ScriptedVerifi
 
 
 @pytest.mark.parametrize(
+    "other",
+    [{"type": "web_search"}, {"type": "namespace", "name": "a", "tools": [{"type": "function", "name": "b"}]},
+     {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "local_shell"},
+     {"type": "mcp", "server_label": "a", "server_url": "http://b"}],
+)  # fmt: skip
+async def test_a_tool_that_is_no_function_is_left_out(
+    client: openai.AsyncOpenAI, fake: ScriptedVerifier, other: Any
+) -> None:
+    done = await client.responses.with_raw_response.create(**ASKED | {"tools": [other, *TOOLS]})
+    assert done.headers["x-draftwire-left-out"] == f"tools[0]({other['type']})"
+    assert [tool.name for tool in fake.requests[0].messages.tools] == [tool["name"] for tool in TOOLS]
+    assert told(done.parse().output) == EXPECTED
+
+
+@pytest.mark.parametrize(
     ("body", "param"),
     [
         ({"input": 5}, "input"),
         ({"input": []}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
         ({"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]}, "input[0].call_id"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{"name": "a"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"tools": TOOLS * 2}, "tools[1].name"),
         ({"tool_choice": {"type": "function", "name": "rm"}}, "tool_choice"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
