@@ -103,13 +103,15 @@ def invalid_field(field: str, description: str) -> ServiceError:
     return invalid_fields([FieldViolation(field, description)])
 
 
-def refused_field(reason: ErrorReason, field: str, description: str) -> ServiceError:
-    """Returns INVALID_ARGUMENT for a field of the request, with a reason of its own."""
+def refused_field(reason: ErrorReason, field: str, description: str, **metadata: str) -> ServiceError:
+    """Returns INVALID_ARGUMENT for a field of the request, with a reason of its own. metadata: further facts for
+    programs."""
     return ServiceError(
         grpc.StatusCode.INVALID_ARGUMENT,
         reason,
         f"{field}: {description}",
         field_violations=[FieldViolation(field, description)],
+        metadata=metadata,
     )
 
 

@@ -121,7 +121,11 @@ def from_draftwire(error: DraftwireError, names: FieldNames = FIELD_NAMES) -> Ga
     param = names.param(error.fields[0]) if error.fields else None
     if isinstance(error, DrafterNotFoundError):
         param = "speculation.drafter"
-    return GatewayError(names.message(error), status=status, param=param, code=_code(error), retry_after_seconds=retry)
+    message = names.message(error)
+    if isinstance(error, ContextExceededError) and "max_sequence_tokens" in error.metadata:
+        # Clients such as litellm know a full context by this sentence of OpenAI's.
+        message = f"This model's maximum context length is {error.metadata['max_sequence_tokens']} tokens. {message}"
+    return GatewayError(message, status=status, param=param, code=_code(error), retry_after_seconds=retry)
 
 
 def _code(error: DraftwireError) -> str | None:

@@ -172,6 +172,19 @@ def test_a_prompt_beyond_the_context(client: openai.OpenAI, sdk: Client) -> None
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="target", prompt=[5] * (longest + 1))
     assert caught.value.code == "context_length_exceeded"
+    assert caught.value.body["message"].startswith(f"This model's maximum context length is {longest} tokens. prompt: ")
+
+
+def test_litellm_knows_a_full_context(real_gateway: ServiceProcess, sdk: Client) -> None:
+    litellm = pytest.importorskip("litellm", reason="litellm is not installed: litellm")
+    longest = sdk.model_info().limits.max_sequence_tokens
+    texts = ("a " * longest, "a " * 20 * longest)  # the first fits by its bytes
+    for content, most in ((texts[0], None), (texts[1], None), ("a", longest)):
+        with pytest.raises(litellm.ContextWindowExceededError):
+            litellm.completion(
+                "openai/target", [{"role": "user", "content": content}], max_tokens=most, num_retries=0,
+                api_base=f"{real_gateway.url}/v1", api_key="none", timeout=PATIENCE,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("stream", [False, True])

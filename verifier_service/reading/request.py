@@ -309,6 +309,7 @@ class RequestReader:
                 ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
                 request.WhichOneof("prompt") or "prompt",
                 f"has {prompt_length} tokens, which leaves no room within {self._bound_by}",
+                max_sequence_tokens=str(self._longest),
             )
         if not request.HasField("max_tokens"):
             return self._longest
@@ -319,6 +320,7 @@ class RequestReader:
                 ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
                 "max_tokens",
                 f"is {request.max_tokens}, which with a prompt of {prompt_length} tokens exceeds {self._bound_by}",
+                max_sequence_tokens=str(self._longest),
             )
         return prompt_length + request.max_tokens
 

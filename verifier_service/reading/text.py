@@ -45,13 +45,13 @@ class TextReader:
         request may have."""
         size = len(text.encode())
         if size > self._most_bytes:
-            raise _too_long(field, f"{becomes} {size} bytes; at most {self._most_bytes} fit into {self._bound_by}")
+            raise self._too_long(field, f"{becomes} {size} bytes; at most {self._most_bytes} fit into {self._bound_by}")
         return size
 
     def check_number(self, field: str, token_ids: Sized) -> None:
         """Raises ServiceError (CONTEXT_EXCEEDED) if there are more token ids than a request may have."""
         if len(token_ids) > self._longest:
-            raise _too_long(field, f"has {len(token_ids)} tokens, more than {self._bound_by}")
+            raise self._too_long(field, f"has {len(token_ids)} tokens, more than {self._bound_by}")
 
     def check_chat(self, chat: ChatMessages) -> int:
         """Returns the size of a conversation in bytes. Raises ServiceError if it cannot be rendered or is too long."""
@@ -63,11 +63,11 @@ class TextReader:
             )
         most = min(_MOST_MESSAGES, self._longest)
         if len(chat.messages) > most:
-            raise _too_long("messages.messages", f"has {len(chat.messages)} messages; at most {most} are allowed")
+            raise self._too_long("messages.messages", f"has {len(chat.messages)} messages; at most {most} are allowed")
         size = chat_bytes(chat)
         most_bytes = _TEMPLATE_ROOM * self._most_bytes
         if size > most_bytes:
-            raise _too_long("messages", f"has {size} bytes; at most {most_bytes} fit into {self._bound_by}")
+            raise self._too_long("messages", f"has {size} bytes; at most {most_bytes} fit into {self._bound_by}")
         return size
 
     def rendered(self, chat: ChatMessages) -> str:
@@ -116,6 +116,7 @@ class TextReader:
         """Runs work on a size-checked text in the TextPool and returns its result."""
         return await self._pool.run(work, size, peer)
 
-
-def _too_long(field: str, description: str) -> ServiceError:
-    return refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, field, description)
+    def _too_long(self, field: str, description: str) -> ServiceError:
+        return refused_field(
+            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, field, description, max_sequence_tokens=str(self._longest)
+        )

@@ -160,6 +160,7 @@ async def test_what_is_only_to_be_tokenized_is_bounded_too(
     method = servicer.Tokenize if isinstance(request_, pb.TokenizeRequest) else servicer.Detokenize
     error = await refusal(method(request_, CONTEXT))
     assert (error.reason_name, error.field_violations[0].field) == ("CONTEXT_EXCEEDED", field)
+    assert error.metadata == {"max_sequence_tokens": "1024"}
     assert not watched.calls
 
 
