@@ -70,7 +70,8 @@ STAND_IN = ChatFormat(False, ToolCallFormat.HERMES, spelling=HERMES, lacks_calls
     ],
 )
 def test_the_format_is_found_in_the_template(tmp_path: Path, template: str, expected: ChatFormat) -> None:
-    assert Tokenizer.load(str(target_with_template(tmp_path / "model", template))).chat_format == expected
+    found = Tokenizer.load(str(target_with_template(tmp_path / "model", template))).chat_format
+    assert replace(found, variables=frozenset()) == expected
 
 
 def test_markers_that_are_tokens_are_told(tmp_path: Path) -> None:
