@@ -13,7 +13,6 @@ from typing import Any
 import openai
 import pytest
 
-from draftwire import Client
 from tests.harness.checkout import ROOT
 from tests.harness.models import chat_templates
 from tests.harness.models.chat_templates import target_with_template
@@ -29,6 +28,17 @@ MODELS = {
     "llama": (chat_templates.LLAMA_3, (), ()),
     "mistral": (chat_templates.MISTRAL, ("[TOOL_CALLS]",), ()),
     "harmony": (chat_templates.HARMONY, ("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>"), ()),
+    "qwen 3.5": (chat_templates.family("qwen3_5_think"), (), ("<tool_call>", "</tool_call>", "<think>", "</think>")),
+    "glm": (chat_templates.family("glm4moe"), (), ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
+    "gemma 4": (chat_templates.family("gemma4_v5"), ("<|tool_call>", "<tool_call|>", '<|"|>', "<channel|>"), ()),
+    "lfm 2": (chat_templates.family("lfm2_v2"), ("<|tool_call_start|>", "<|tool_call_end|>"), ()),
+    "jamba": (chat_templates.family("jamba"), (), ()),
+    "no tools": (chat_templates.WITHOUT_TOOLS, (), ()),
+    "no system": (
+        chat_templates.GEMMA.replace("message.role }}", "'model' if message.role == 'assistant' else 'user' }}"),
+        (),
+        (),
+    ),
 }
 PARAMETERS = {
     "type": "object",
@@ -144,15 +154,40 @@ def test_the_sdk_renders_the_same_conversation(client: openai.OpenAI, calling: S
     assert done.usage.prompt_tokens > fewer.usage.prompt_tokens + 20
 
 
-def test_a_model_whose_template_has_no_tools(verifier: ServiceProcess, services: Services) -> None:
-    gateway = services.gateway("--verifier", verifier.address)
-    with openai.OpenAI(api_key="none", base_url=f"{gateway.url}/v1", max_retries=0, timeout=PATIENCE) as client:
-        with pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(**ASKED)
-        assert caught.value.param == "tools"
-    with Client(verifier.address, timeout=PATIENCE) as sdk:
-        with pytest.raises(Exception, match=r"tools.*does not render tools"):
-            sdk.chat(MESSAGES, tools=TOOLS)
+FORM: Any = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "it",
+        "schema": {
+            "type": "object",
+            "properties": {"warm": {"type": "boolean"}},
+            "required": ["warm"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_a_call_or_an_answer_of_the_form(client: openai.OpenAI) -> None:
+    for seed in range(3):
+        done = client.chat.completions.create(**ASKED | {"response_format": FORM, "seed": seed, "max_tokens": 700})
+        (choice,) = done.choices
+        if choice.finish_reason == "tool_calls":
+            assert not choice.message.content
+        elif choice.finish_reason == "stop":
+            assert set(json.loads(choice.message.content or "")) == {"warm"}
+
+
+def test_a_call_that_is_cut_off_anywhere(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(**ASKED, tool_choice=NAMED)
+    assert whole.usage is not None
+    (expected,) = whole.choices[0].message.tool_calls or ()
+    for most in range(1, whole.usage.completion_tokens, 3):
+        done = client.chat.completions.create(**ASKED | {"max_tokens": most}, tool_choice=NAMED).choices[0]
+        assert done.finish_reason == "length" and not done.message.content
+        for call in done.message.tool_calls or ():
+            assert call.function.name == "forecast"  # type: ignore[union-attr]
+            assert expected.function.arguments.startswith(call.function.arguments)  # type: ignore[union-attr]
 
 
 def test_the_javascript_client(calling: ServiceProcess, client: openai.OpenAI) -> None:
