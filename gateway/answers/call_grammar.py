@@ -155,11 +155,11 @@ class _Grammar:
         shared = {name: schema.pop(name) for name in ("$defs", "definitions") if name in schema}
         call = {"name": {"const": tool.name}, key: schema}
         whole = {"type": "object", "properties": call, "required": list(call), "additionalProperties": False}
-        return json_term(whole | shared, strict=tool.strict)
+        return json_term(whole | shared, strict=tool.strict, name=tool.name)
 
 
 def _schema(tool: Tool) -> str:
-    return json_term(tool.schema, strict=tool.strict)
+    return json_term(tool.schema, strict=tool.strict, name=tool.name)
 
 
 def names(tools: Sequence[Tool]) -> frozenset[str]:

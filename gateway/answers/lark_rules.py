@@ -68,7 +68,9 @@ def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def json_term(schema: Mapping[str, Any], *, strict: bool) -> str:
-    """Returns JSON of a schema as a part of a rule. strict: whether keywords that the library lacks are refused."""
+def json_term(schema: Mapping[str, Any], *, strict: bool, name: str) -> str:
+    """Returns JSON of a schema as a part of a rule. strict: whether what no grammar enforces is refused. name: by which
+    errors call the schema."""
     spacing = SPACING if strict else SPACING | {"lenient": True}
-    return "%json " + json.dumps({**schema, "x-guidance": spacing})
+    own = {"name": name, "strict": strict}
+    return "%json " + json.dumps({**schema, "x-guidance": spacing, "x-draftwire": own})

@@ -111,7 +111,8 @@ class FormFields(BaseModel):
             return []
         schemas = {"schema": chosen.schema_}
         if chosen.json_schema is not None:
-            schemas["json_schema.schema"] = chosen.json_schema.schema_
+            strict = {"x-draftwire": {"strict": True}} if chosen.json_schema.strict else {}
+            schemas["json_schema.schema"] = chosen.json_schema.schema_ | strict
         given = {f"response_format.{name}": schema for name, schema in schemas.items() if schema is not None}
         if chosen.type == "text" and given:
             name = next(iter(given))

@@ -136,6 +136,7 @@ class TextFormat(BaseModel):
 
     type: Literal["text", "json_object", "json_schema"]
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
 
 
 class ReasoningOptions(BaseModel):
@@ -297,7 +298,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         if chosen.schema_ is None:
             name = "text.format.schema"
             raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
-        return [("text.format", json_form("text.format.schema", chosen.schema_)), *super()._forms()]
+        schema = chosen.schema_ | ({"x-draftwire": {"strict": True}} if chosen.strict else {})
+        return [("text.format", json_form("text.format.schema", schema)), *super()._forms()]
 
     def _use(self) -> ToolUse:
         tools = {

@@ -10,7 +10,8 @@ from typing import Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
+from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_blocks, schema_levels
+from speculative_engine.logits.json_schema import OWN, SchemaError, enforceable, fault_of
 
 
 class FormKind(enum.Enum):
@@ -63,21 +64,14 @@ class Grammar:
         if self.kind is FormKind.REGEX:
             return LLMatcher.grammar_from_regex(_without_anchors(self.text))
         if self.kind is FormKind.LARK:
-            return LLMatcher.grammar_from_lark(self.text)
+            return LLMatcher.grammar_from_lark(self._lark())
         if self.kind is FormKind.EBNF:
             return LLMatcher.grammar_from_lark(self._lark_of_ebnf())
         texts = [json.dumps(each, ensure_ascii=False) for each in json.loads(self.text)]
         return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {' | '.join(texts)}\n")
 
     def _json_schema(self) -> str:
-        self._schema()
-        try:
-            # Whitespace is fixed, as Python writes it: models cannot loop in it, and more tokens are forced.
-            return LLMatcher.grammar_from_json_schema(
-                self.text, defaults={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-            )
-        except ValueError as error:
-            raise GrammarError(str(error)) from error
+        return _notation_of(_enforceable(self._schema()))
 
     def _schema(self) -> dict[str, Any]:
         try:
@@ -90,11 +84,68 @@ class Grammar:
             raise GrammarError("is not a JSON object")
         return schema
 
+    def _lark(self) -> str:
+        """The text with its schemas rewritten."""
+        parts: list[str] = []
+        at = 0
+        try:
+            for begin, end, schema in schema_blocks(self.text):
+                parts.append(self.text[at:begin])
+                rewritten = _enforceable(schema) if isinstance(schema, dict) else schema
+                parts.append(json.dumps(rewritten))
+                at = end
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise GrammarError(f"contains JSON that cannot be read: {error}") from error
+        return "".join([*parts, self.text[at:]])
+
+    def located(self, message: str) -> str:
+        """The library's message about this form, with the place in the schema that it is about."""
+        schemas: list[dict[str, Any]] = []
+        if self.kind is FormKind.JSON_SCHEMA:
+            schemas = [self._schema()]
+        elif self.kind is FormKind.LARK:
+            schemas = [schema for _, _, schema in schema_blocks(self.text) if isinstance(schema, dict)]
+        for schema in schemas:
+            rewritten = _enforceable(schema)
+            if not _fault(rewritten):
+                continue
+            place, reason = fault_of(rewritten, _fault)
+            told = f"{place}: {reason}" if place else message
+            options = schema.get(OWN)
+            name = options.get("name") if isinstance(options, dict) else None
+            return f"in the schema of {name[:64]!r}: {told}" if isinstance(name, str) else told
+        return message
+
     def _lark_of_ebnf(self) -> str:
         try:
             return gbnf_to_lark(self.text)
         except Exception as error:  # the library raises no narrower type
             raise GrammarError(str(error) or "is nested too deeply") from error
+
+
+def _enforceable(schema: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return enforceable(schema, _fault)
+    except SchemaError as error:
+        raise GrammarError(str(error)) from error
+    except RecursionError as error:
+        raise GrammarError("is nested too deeply") from error
+
+
+def _fault(schema: dict[str, Any]) -> str:
+    """Returns the library's error for a schema, or an empty text."""
+    return str(LLMatcher.validate_grammar(_notation_of(schema)))
+
+
+def _notation_of(schema: dict[str, Any]) -> str:
+    """Returns a schema in the library's notation. White space is fixed, as Python writes it: models cannot loop in it,
+    and more tokens are forced."""
+    try:
+        return LLMatcher.grammar_from_json_schema(
+            json.dumps(schema), defaults={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+        )
+    except ValueError as error:
+        raise GrammarError(str(error)) from error
 
 
 def _without_anchors(regex: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urljoin
 
@@ -121,6 +122,24 @@ def lark_levels(text: str) -> int:
     if line is not None:
         rules.refers(line)
     return rules.levels()
+
+
+def schema_blocks(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Yields the JSON schemas in a grammar in Lark's notation, each with its first and last index.
+
+    Raises:
+        ValueError, RecursionError: JSON in the grammar cannot be read.
+    """
+    at, end = 0, len(text)
+    while at < end and (found := _LARK.match(text, at)) is not None:
+        at = found.end()
+        if found.lastgroup == "block":
+            while at < end and text[at].isspace():
+                at += 1
+            begin = at
+            value, at = _DECODER.raw_decode(text, begin)
+            if found["block"] == "json":
+                yield begin, at, value
 
 
 def gbnf_levels(text: str) -> int:

@@ -12,6 +12,8 @@ from tokenizers import Tokenizer as Backend
 
 from speculative_engine.logits.grammar import Grammar, GrammarError
 
+_NO_TOKEN = "NoExtensionBias"
+"""The library's name for a form under which no first token is possible."""
 _END = "<|end of the form|>"
 LIMITS = LLParserLimits(
     initial_lexer_fuel=1_000_000,
@@ -50,7 +52,7 @@ def compile_form(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
     """
     compiled = LLMatcher(tokenizer, grammar.notation(), log_level=0, limits=LIMITS)
     if compiled.is_error():
-        raise GrammarError(one_line(compiled.get_error()))
+        raise GrammarError(one_line(grammar.located(compiled.get_error())))
     return compiled
 
 
@@ -74,5 +76,8 @@ def allows_any(mask: bytes, end: int) -> bool:
 
 
 def one_line(message: str) -> str:
-    """Returns a message of the library on one line, cut at 500 characters."""
+    """Returns a message of the library on one line, cut at 500 characters, and without its state."""
+    message = message.partition("<state>")[0].strip()
+    if message == _NO_TOKEN:
+        return "allows no text that ends"
     return " ".join(message.split())[:500]

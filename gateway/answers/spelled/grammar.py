@@ -47,13 +47,13 @@ class SpelledGrammar:
                 number = f'{literal("{" + json.dumps(spelling.id_key) + ": " + chr(34))} {_ID} "\\", "'
                 begin = number if spelling.id_key else '"{"'
                 head = f'"{spelling.name_key}": {json.dumps(tool.name)}, "{spelling.arguments_key}": '
-                call = f'{begin} {literal(head)} {json_term(tool.schema, strict=tool.strict)} "}}"'
+                call = f'{begin} {literal(head)} {json_term(tool.schema, strict=tool.strict, name=tool.name)} "}}"'
             case "json":
                 call = f"{literal(tool.name)} {rules.terms(spelling.name_end)} {_json(tool)}"
             case "parameters":
                 call = f"{literal(tool.name)} {rules.terms(spelling.name_end)} {self._parameters(tool)}"
             case _:
-                written = LiteralGrammar(rules, spelling, tool.schema, strict=tool.strict)
+                written = LiteralGrammar(rules, spelling, tool)
                 call = f"{literal(tool.name)} {written.arguments()}"
         return f"{call} {rules.terms(spelling.call_end)}"
 
@@ -83,7 +83,7 @@ class SpelledGrammar:
         types = types_of(schema, tool.schema)
         if types is None or "string" in types:
             return self._free()
-        return f"{json_term(with_definitions(schema, tool.schema), strict=tool.strict)} {end}"
+        return f"{json_term(with_definitions(schema, tool.schema), strict=tool.strict, name=tool.name)} {end}"
 
     def _free(self) -> str:
         """Returns any text with what ends a value."""
@@ -110,4 +110,4 @@ def with_definitions(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json(tool: Tool) -> str:
-    return json_term(tool.schema, strict=tool.strict)
+    return json_term(tool.schema, strict=tool.strict, name=tool.name)

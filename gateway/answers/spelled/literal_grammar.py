@@ -9,6 +9,7 @@ from typing import Any
 from draftwire import CallSpelling
 from gateway.answers.lark_rules import LarkRules, json_term, literal
 from gateway.answers.spelled.parameter_type import resolved, types_of
+from gateway.answers.tool import Tool
 
 _KEY = "/[A-Za-z_][A-Za-z0-9_]*/"
 _PYTHON_STRING = r"""/'([^'\\\n]|\\[nrt'"\\])*'/"""
@@ -19,11 +20,10 @@ _TYPES = ("string", *_PLAIN, "object", "array")
 class LiteralGrammar:
     """Writes the rules of one tool's arguments."""
 
-    def __init__(self, rules: LarkRules, spelling: CallSpelling, schema: Mapping[str, Any], *, strict: bool) -> None:
-        """schema: JSON schema of the arguments."""
+    def __init__(self, rules: LarkRules, spelling: CallSpelling, tool: Tool) -> None:
         self._rules = rules
-        self._root = schema
-        self._strict = strict
+        self._root = tool.schema
+        self._strict, self._name = tool.strict, tool.name
         self._python = spelling.style == "keywords"
         self._colon, self._comma = ("=", ", ") if self._python else (":", ",")
         self._quote = spelling.quote
@@ -93,7 +93,7 @@ class LiteralGrammar:
             return '"None"'
         if self._python or kind in _PLAIN:
             shared = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
-            return json_term({**shared, **schema, "type": kind}, strict=self._strict)
+            return json_term({**shared, **schema, "type": kind}, strict=self._strict, name=self._name)
         if kind == "array":
             item = self._rules.new(self._value(schema.get("items", True)))
             return f'"[" ({item} ("," {item})*)? "]"'
@@ -113,7 +113,7 @@ class LiteralGrammar:
         if self._python:
             return _PYTHON_STRING
         if not self._quote:
-            return json_term({"type": "string"}, strict=self._strict)
+            return json_term({"type": "string"}, strict=self._strict, name=self._name)
         if "string" not in self._known:
             name = self._known["string"] = self._rules.reserve()
             self._rules.until(f"{name}_end", self._quote)

@@ -257,7 +257,7 @@ HOSTILE: dict[str, tuple[FormKind, str, str]] = {
     "ambiguous": (FormKind.LARK, 'start: start start | "a" | start "a" start start', "a"),
     "no end": (
         FormKind.JSON_SCHEMA,
-        '{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}',
+        '{"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#"}, {"const": 1}]}}, "required": ["a"]}',
         "",
     ),
     "repeated": (FormKind.JSON_SCHEMA, '{"type": "array", "items": {"maxLength": 99}, "minItems": 1000000}', ""),

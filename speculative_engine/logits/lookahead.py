@@ -1,0 +1,95 @@
+"""Patterns whose leading look-aheads can be said by further patterns, as those of zod's e-mail addresses."""
+
+from __future__ import annotations
+
+import re
+
+_AHEAD = re.compile(r"\(\?([=!])")
+_ATOM = r"(?:\\[.\-+*?^$()\[\]{}|/\\@_]|[^\\.+*?^$()\[\]{}|])"
+_CLASS = r"(?:\[(?:[^\]\\^]|\\.)(?:[^\]\\]|\\.)*\])"
+_FIRST = re.compile(rf"({_ATOM}|{_CLASS})")
+_TWICE = re.compile(rf"\.\*({_ATOM})\1")
+_ANYWHERE = r"[\s\S]"
+
+
+def without_lookahead(pattern: str) -> list[str] | None:
+    """Returns patterns that a text matches together if and only if it matches the given one; None if there are none.
+
+    Understood are look-aheads directly after ``^``: any positive one, and negative ones of a first character, or of
+    the same character twice in succession. The dot counts as any character there, since a JSON text on one line is
+    meant.
+    """
+    if not pattern.startswith("^"):
+        return None
+    rest, more = pattern[1:], []
+    while (found := _AHEAD.match(rest)) is not None:
+        end = _closing(rest)
+        if end is None:
+            return None
+        inner, rest = rest[found.end() : end], rest[end + 1 :]
+        said = f"^(?:{inner})" if found[1] == "=" else _without(inner)
+        if said is None or _AHEAD.search(inner):
+            return None
+        more.append(said)
+    if not more or "(?" in rest.replace("(?:", ""):
+        return None
+    if "|" in rest and _splits(rest):  # the look-aheads are of the first alternative alone
+        return None
+    return [f"^{rest}", *more]
+
+
+def _without(inner: str) -> str | None:
+    """Returns a pattern of the texts that do not begin as a negative look-ahead says."""
+    first = _FIRST.fullmatch(inner)
+    if first is not None:
+        member = inner[1:-1] if inner.startswith("[") else _member(inner)
+        return f"^(?:[^{member}]{_ANYWHERE}*)?$"
+    twice = _TWICE.fullmatch(inner)
+    if twice is not None:
+        member = _member(twice[1])
+        return f"^(?:[^{member}]|[{member}][^{member}])*[{member}]?$"
+    return None
+
+
+def _member(atom: str) -> str:
+    """Returns a character as a member of a class."""
+    bare = atom.removeprefix("\\") if len(atom) > 1 else atom
+    return re.escape(bare)
+
+
+def _closing(text: str) -> int | None:
+    """Returns the index of the parenthesis that closes the one with which a pattern begins."""
+    depth, at, in_class = 0, 0, False
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\":
+            at += 1
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+        elif letter in "()":
+            depth += 1 if letter == "(" else -1
+            if not depth:
+                return at
+        at += 1
+    return None
+
+
+def _splits(text: str) -> bool:
+    """Whether a pattern has alternatives outside of groups."""
+    depth, at, in_class = 0, 0, False
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\":
+            at += 1
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+        elif letter in "()":
+            depth += 1 if letter == "(" else -1
+        elif letter == "|" and not depth:
+            return True
+        at += 1
+    return False

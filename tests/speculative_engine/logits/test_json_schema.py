@@ -1,0 +1,309 @@
+"""JSON schemas in the library's terms: what is written under them is valid, what is refused is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_library import first_mask
+from speculative_engine.logits.json_formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
+from speculative_engine.logits.json_schema import UNSUPPORTED
+from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.engine.written_forms import Writer
+
+ROOT = Path(__file__).resolve().parents[3]
+EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+"""As zod 4 writes it."""
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    return Writer(Tokenizer.load(str(ROOT / "models" / "target")))
+
+
+def form(schema: Any) -> Grammar:
+    return Grammar(FormKind.JSON_SCHEMA, json.dumps(schema))
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def strict(schema: dict[str, Any]) -> dict[str, Any]:
+    return schema | {"x-draftwire": {"strict": True}}
+
+
+def lenient(schema: dict[str, Any]) -> dict[str, Any]:
+    return schema | {"x-guidance": {"lenient": True}}
+
+
+CAT = record(kind={"const": "cat", "default": "cat"}, lives={"type": "integer"})
+DOG = record(kind={"const": "dog", "default": "dog"}, name={"type": "string"})
+NAMED: Any = {"type": "object", "additionalProperties": {"type": "integer"}}
+KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
+    "names of an enum": (
+        NAMED | {"propertyNames": {"enum": ["a", "b"]}},
+        ["{}", '{"a": 1}', '{"a": 1, "b": 2}'],
+        ['{"c": 1}', '{"a": "x"}'],
+    ),
+    "required names of an enum": (
+        NAMED | {"propertyNames": {"type": "string", "enum": ["a", "b"]}, "required": ["a", "b"]},
+        ['{"a": 1, "b": 2}'],
+        ['{"a": 1}', "{}"],
+    ),
+    "names of a definition": (
+        NAMED | {"propertyNames": {"$ref": "#/$defs/N"}, "$defs": {"N": {"enum": ["a"]}}},
+        ['{"a": 1}'],
+        ['{"b": 1}'],
+    ),
+    "names by a pattern": (NAMED | {"propertyNames": {"pattern": "^[a-c]$"}}, ['{"a": 1}'], ['{"d": 1}']),
+    "names by a length": (NAMED | {"propertyNames": {"maxLength": 2}}, ['{"ab": 1}'], ['{"abc": 1}']),
+    "any names": (NAMED | {"propertyNames": {"type": "string"}}, ['{"abc": 1}'], ['{"abc": "x"}']),
+    "a set": ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ['["a", "b"]'], ["[1]"]),
+    "a set of few values": (
+        {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "minItems": 1},
+        ['["a"]', '["b", "a"]'],
+        ["[]", '["a", "a"]'],
+    ),
+    "a list": ({"type": "array", "items": {"type": "boolean"}, "uniqueItems": False}, ["[true, true]"], ["[1]"]),
+    "alternatives with a tag": (
+        {"oneOf": [{"$ref": "#/$defs/C"}, {"$ref": "#/$defs/D"}], "$defs": {"C": CAT, "D": DOG},
+         "discriminator": {"propertyName": "kind", "mapping": {"cat": "#/$defs/C", "dog": "#/$defs/D"}}},
+        ['{"kind": "cat", "lives": 9}', '{"kind": "dog"}'],
+        ["{}", '{"lives": 9}', '{"kind": "cow"}'],
+    ),
+    "alternatives by type": ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, ["1", '"a"'], ["null"]),
+    "alternatives by value": ({"oneOf": [{"const": 1}, {"enum": [2, "x"]}]}, ["1", "2", '"x"'], ["3"]),
+    "an e-mail of zod": (
+        {"type": "string", "format": "email", "pattern": EMAIL},
+        ['"me@here.org"', '"a.b@here.org"'],
+        ['".me@here.org"', '"a..b@here.org"', '"me"'],
+    ),
+    "a password": (
+        {"type": "string", "pattern": r"^(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9]{4,8}$"},
+        ['"abC1"'],
+        ['"abc1"', '"abC1abC1a"', '"aB1"'],
+    ),
+    "a secret": ({"type": "string", "format": "password", "writeOnly": True}, ['"x y"'], ["1"]),
+    "bytes": ({"type": "string", "format": "byte"}, ['"aGk="', '""'], ['"a"', '"hällo"']),
+    "a reference": ({"type": "string", "format": "uri-reference"}, ['"/a/b?c#d"', '"a"'], ['"a b"']),
+    "at least two properties": (
+        record(a={"type": "integer"}, b={"type": "integer"}, c={"type": "integer"}) | {"minProperties": 2},
+        ['{"a": 1, "c": 1}', '{"a": 1, "b": 1, "c": 1}'],
+        ["{}", '{"b": 1}'],
+    ),
+    "a count that the required ones reach": (
+        record(a={"type": "integer"}) | {"required": ["a"], "minProperties": 1, "maxProperties": 1},
+        ['{"a": 1}'],
+        ["{}"],
+    ),
+    "large bounds": (
+        {"type": "integer", "minimum": 2**53 + 1, "maximum": 2**53 + 3},
+        [str(2**53 + 2)],
+        [str(2**53), str(2**53 + 1), str(2**53 + 4)],
+    ),
+    "64 bits": ({"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, ["-7"], [str(2**63)]),
+    "an older bound": ({"type": "integer", "minimum": 1, "maximum": 3, "exclusiveMinimum": True}, ["2"], ["1"]),
+    "OpenAPI's null": ({"type": "string", "nullable": True}, ["null", '"a"'], ["1"]),
+    "evaluated properties": (
+        {"type": "object", "properties": {"a": {"type": "integer"}}, "unevaluatedProperties": False},
+        ['{"a": 1}'],
+        ['{"b": 1}'],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_that_libraries_write(writer: Writer, name: str) -> None:
+    schema, valid, invalid = KINDS[name]
+    assert [text for text in valid if not writer.allows(form(schema), text)] == []
+    assert [text for text in invalid if writer.allows(form(schema), text)] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        (record(a={"type": "string", "pattern": r"(?<!x)y"}), "properties.a.pattern: "),
+        (record(a={"type": "string", "pattern": r"(a)\1"}), "properties.a.pattern: "),
+        ({"anyOf": [{"type": "null"}, {"not": {"type": "string"}}]}, "anyOf[1].not: "),
+        (record(a={"type": "array", "contains": {"const": 1}}), "properties.a.contains: "),
+        (record(a={"type": "integer"}) | {"dependentRequired": {"a": ["b"]}}, "dependentRequired: "),
+        ({"$defs": {"A": {"if": {}, "then": {}}}, "$ref": "#/$defs/A"}, "$defs.A.if: "),
+        (record(a={"const": 2**60 + 1}), "properties.a.const: "),
+        (record(a={"enum": [[2**60 + 1]]}), "properties.a.enum: "),
+        (record(a={"type": "integer", "minimum": 2**70}), "properties.a.minimum: "),
+        (NAMED | {"minProperties": 2}, "minProperties: "),
+        (NAMED | {"patternProperties": {"^k_[ab]$": {"type": "boolean"}}, "minProperties": 2}, "minProperties: "),
+        (NAMED | {"propertyNames": {"not": {"const": "a"}}}, "propertyNames: "),
+        (record(a={"oneOf": [{"type": "integer"}, {"type": "number"}]}), "properties.a: "),
+        (strict(record(a={"type": "string", "format": "colour"})), "properties.a.format: "),
+        (strict({"type": "array", "items": {"type": "string"}, "uniqueItems": True}), "uniqueItems: "),
+        ({"$ref": "#"}, "$ref: "),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "string"}]}}}, "$ref"),
+        (record(next={"$ref": "#"}) | {"required": ["next"]}, "properties.next.$ref: "),
+        (record(a={"type": "integer", "minimum": 3, "maximum": 1}) | {"required": ["a"]}, "properties.a: "),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_named(writer: Writer, schema: Any, place: str) -> None:
+    with pytest.raises(GrammarError) as caught:
+        writer.compiled(form(schema))
+    message = str(caught.value)
+    assert message.startswith(place) and "<state>" not in message and "\n" not in message and len(message) < 500
+
+
+def test_a_tool_that_is_not_strict_leaves_to_others_what_no_grammar_enforces(writer: Writer) -> None:
+    schema = record(a={"type": "string", "pattern": r"(a)\1"}, b={"not": {}}, c={"contains": {}, "uniqueItems": True})
+    assert writer.allows(form(lenient(schema)), '{"a": "xyz"}')
+    grammar = Grammar(FormKind.LARK, "start: %json " + json.dumps(lenient(schema)))
+    assert writer.allows(grammar, '{"a": "xyz"}') or writer.allows(grammar, '{"a":"xyz"}')
+
+
+def test_the_schema_at_fault_is_named_by_its_tool(writer: Writer) -> None:
+    good, bad = record(a={"type": "string"}), record(b={"type": "string", "pattern": r"(a)\1"})
+    text = "start: " + " | ".join(
+        "%json " + json.dumps(schema | {"x-draftwire": {"name": name, "strict": True}})
+        for name, schema in (("weather", good), ("clock", bad))
+    )
+    with pytest.raises(GrammarError, match=r"^in the schema of 'clock': properties.b.pattern: "):
+        writer.compiled(Grammar(FormKind.LARK, text))
+
+
+def test_an_endless_rule_is_refused_in_a_sentence(writer: Writer) -> None:
+    with pytest.raises(GrammarError, match=r"^allows no text that ends$"):
+        first_mask(writer.compiled(Grammar(FormKind.LARK, "start: start")))
+
+
+# ---- what is written is valid --------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["a", "b", "kind", "größe"])
+NUMBERS = st.integers(-(10**6), 10**6)
+
+
+@st.composite
+def bounded(draw: Any, kind: str, least: str, most: str, low: int, high: int) -> dict[str, Any]:
+    first, second = sorted((draw(st.integers(low, high)), draw(st.integers(low, high))))
+    return {"type": kind} | draw(st.sampled_from([{}, {least: first}, {most: second}, {least: first, most: second}]))
+
+
+LEAVES = st.one_of(
+    st.sampled_from([{"type": "null"}, {"type": "boolean"}, {"enum": ["x", 2, None]}, {"const": {"a": [1]}}]),
+    bounded("integer", "minimum", "maximum", -(2**60), 2**60),
+    bounded("integer", "exclusiveMinimum", "maximum", -5, 99).filter(
+        lambda each: each.get("exclusiveMinimum", -9) < each.get("maximum", 999)
+    ),
+    bounded("string", "minLength", "maxLength", 0, 6),
+    st.sampled_from(sorted(ENFORCED_FORMATS | set(FORMAT_PATTERNS) | SAYING_NOTHING)).map(
+        lambda name: {"type": "string", "format": name}
+    ),
+    st.sampled_from([EMAIL, "^[a-c]{2,4}$", r"^(?!a)[a-z]{1,3}$", "^x|y$"]).map(
+        lambda pattern: {"type": "string", "pattern": pattern}
+    ),
+)
+
+
+def nested(schemas: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    objects = st.dictionaries(NAMES, schemas, max_size=3).flatmap(
+        lambda named: st.lists(st.sampled_from(sorted(named)), unique=True).map(
+            lambda required: record(**named) | {"required": required}
+        ) if named else st.just(record())
+    )  # fmt: skip
+    return st.one_of(
+        objects,
+        objects.flatmap(
+            lambda each: st.integers(0, len(each["properties"])).map(lambda least: each | {"minProperties": least})
+        ),
+        st.tuples(schemas, st.lists(NAMES, min_size=1, unique=True)).map(
+            lambda pair: {"type": "object", "additionalProperties": pair[0], "propertyNames": {"enum": pair[1]}}
+        ),
+        st.tuples(schemas, st.integers(0, 2)).map(
+            lambda pair: {"type": "array", "items": pair[0], "minItems": pair[1], "maxItems": pair[1] + 1}
+        ),
+        st.lists(st.sampled_from(["x", "y", "z"]), min_size=1, unique=True).map(
+            lambda values: {"type": "array", "items": {"enum": values}, "uniqueItems": True}
+        ),
+        st.lists(schemas, min_size=1, max_size=3).map(lambda each: {"anyOf": each}),
+        st.lists(schemas, min_size=2, max_size=3).map(
+            lambda each: {"oneOf": [record(tag={"const": index}, value=one) for index, one in enumerate(each)]}
+        ),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(schema=st.recursive(LEAVES, nested, max_leaves=5), seed=st.integers(0, 2**32))
+def test_what_is_written_is_valid(writer: Writer, schema: Any, seed: int) -> None:
+    """In default strictness; `jsonschema` checks the formats that it knows, which says more than the standard asks."""
+    text = writer.write(form(schema), seed)
+    if text is not None:
+        formats = jsonschema.FormatChecker(["date", "ipv4", "uuid"])
+        jsonschema.Draft202012Validator(schema, format_checker=formats).validate(json.loads(text))
+
+
+# ---- the table of the documents ------------------------------------------------------------------------------------
+
+TABLE = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8").partition("| keyword |")[2].partition("\n\n")[0]
+EXAMPLES: dict[str, Any] = {
+    "type": "string", "enum": ["a"], "const": "a", "properties": {"a": {}}, "required": [],
+    "additionalProperties": {}, "patternProperties": {"^a$": {}}, "items": {}, "prefixItems": [{}], "minItems": 1,
+    "maxItems": 1, "minimum": 1, "maximum": 1, "exclusiveMinimum": 1, "exclusiveMaximum": 1, "multipleOf": 2,
+    "minLength": 1, "maxLength": 1, "pattern": "a", "format": "date", "anyOf": [{}], "allOf": [{}], "oneOf": [{}],
+    "$ref": "#/$defs/a", "$defs": {"a": {}}, "definitions": {}, "$id": "http://localhost/a", "$anchor": "a",
+    "$schema": "https://json-schema.org/draft/2020-12/schema", "propertyNames": {"enum": ["a"]}, "uniqueItems": True,
+    "minProperties": 1, "maxProperties": 1, "additionalItems": {}, "nullable": True, "not": {"type": "string"},
+    "if": {"type": "string"}, "then": {}, "else": {}, "contains": {"const": 1}, "minContains": 1, "maxContains": 1,
+    "dependentRequired": {"a": ["b"]}, "dependentSchemas": {"a": {"type": "object"}}, "dependencies": {"a": ["b"]},
+    "unevaluatedProperties": {"type": "string"}, "unevaluatedItems": {"type": "string"}, "$dynamicRef": "#a",
+    "$recursiveRef": "#", "$dynamicAnchor": "a", "title": "a", "description": "a", "default": 1, "examples": [1],
+    "$comment": "a", "deprecated": True, "readOnly": True, "writeOnly": True, "contentEncoding": "base64",
+    "contentMediaType": "a/b", "contentSchema": {}, "discriminator": {"propertyName": "a"}, "$vocabulary": {},
+}  # fmt: skip
+BESIDE: dict[str, Any] = {
+    "$ref": {"$defs": {"a": {}}}, "then": {"if": {"type": "string"}}, "else": {"if": {"type": "string"}},
+    "if": {"then": {"type": "null"}}, "minContains": {"contains": {"const": 1}},
+    "maxContains": {"contains": {"const": 1}}, "additionalItems": {"items": [{}]},
+}  # fmt: skip
+"""What a keyword needs beside it in order to say anything."""
+
+
+def rows() -> dict[str, str]:
+    """Returns the keywords of the table with their first words."""
+    found: dict[str, str] = {}
+    for line in TABLE.splitlines()[2:]:
+        names, told, *_ = [cell.strip() for cell in line.strip("| ").split("|")]
+        found |= {name.strip("` "): told.split()[0].rstrip(",;.") for name in names.split(",")}
+    return found
+
+
+def test_the_table_has_all_keywords() -> None:
+    standard = {key for each in _vocabularies() for key in each["properties"]}
+    assert standard | set(UNSUPPORTED) | set(EXAMPLES) <= set(rows())
+    assert set(rows()) <= set(EXAMPLES)
+    assert set(rows().values()) == {"enforced", "annotation", "refused"}
+
+
+def _vocabularies() -> list[Any]:
+    import referencing.jsonschema
+    from jsonschema_specifications import REGISTRY
+
+    assert referencing.jsonschema
+    base = "https://json-schema.org/draft/2020-12/meta/"
+    names = ("core", "applicator", "unevaluated", "validation", "meta-data", "format-annotation", "content")
+    return [REGISTRY.contents(base + name) for name in names]
+
+
+@pytest.mark.parametrize("keyword", rows())
+def test_the_table_is_true(writer: Writer, keyword: str) -> None:
+    schema = {keyword: EXAMPLES[keyword]} | BESIDE.get(keyword, {})
+    told = rows()[keyword]
+    if told == "refused":
+        with pytest.raises(GrammarError, match=r"^(if|contains|" + keyword.replace("$", r"\$") + ")"):
+            writer.compiled(form(schema))
+        writer.compiled(form(lenient(schema)))
+        return
+    writer.compiled(form(schema))
+    if told == "annotation":
+        assert writer.allows(form(schema), "null") and writer.allows(form(schema), '"x"')
