@@ -8,6 +8,8 @@ from pydantic import BaseModel
 
 from draftwire import PromptReport, TokenLogProb, TokenLogProbs
 
+_REPLACED = "\ufffd"
+"""What stands in a text for bytes that are no character."""
 _LEAST = -9999.0
 """Replacement for minus infinity, which JSON lacks."""
 
@@ -62,7 +64,7 @@ def completion_logprobs(logprobs: Iterable[TokenLogProbs], offsets: Iterable[int
     """Returns the log-probabilities of an output's tokens; the output begins `shift` characters into the text."""
     each = list(logprobs)
     return CompletionLogprobs(
-        tokens=[one.token.text for one in each],
+        tokens=[_name(one.token) for one in each],
         token_logprobs=[_finite(one.token.logprob) for one in each],
         top_logprobs=[_by_text(one) for one in each],
         text_offset=[shift + offset for offset in offsets],
@@ -72,8 +74,9 @@ def completion_logprobs(logprobs: Iterable[TokenLogProbs], offsets: Iterable[int
 def with_prompt(prompt: PromptReport, output: CompletionLogprobs) -> CompletionLogprobs:
     """Returns the log-probabilities of an echoed prompt and of the output that follows it."""
     each = prompt.logprobs
+    texts = zip(prompt.token_texts, each, strict=True)
     return CompletionLogprobs(
-        tokens=prompt.token_texts + output.tokens,
+        tokens=[text if one is None else _name(one.token) for text, one in texts] + output.tokens,
         token_logprobs=[None if one is None else _finite(one.token.logprob) for one in each] + output.token_logprobs,
         top_logprobs=[None if one is None else _by_text(one) for one in each] + output.top_logprobs,
         text_offset=prompt.text_offsets + output.text_offset,
@@ -84,11 +87,12 @@ def chat_logprobs(logprobs: Iterable[TokenLogProbs]) -> ChatLogprobs:
     """Returns the log-probabilities of tokens in the shape of chat completions."""
     tokens = [
         ChatToken(
-            token=one.token.text,
+            token=_name(one.token),
             logprob=_finite(one.token.logprob),
             bytes=list(one.token.text_bytes),
             top_logprobs=[
-                Alternative(token=top.text, logprob=_finite(top.logprob), bytes=list(top.text_bytes)) for top in one.top
+                Alternative(token=_name(top), logprob=_finite(top.logprob), bytes=list(top.text_bytes))
+                for top in one.top
             ],
         )
         for one in logprobs
@@ -107,14 +111,21 @@ def _by_id(one: TokenLogProbs) -> dict[str, PromptToken]:
 
 
 def _prompt_token(token: TokenLogProb, rank: int) -> PromptToken:
-    return PromptToken(logprob=_finite(token.logprob), rank=rank, decoded_token=token.text)
+    return PromptToken(logprob=_finite(token.logprob), rank=rank, decoded_token=_name(token))
 
 
 def _by_text(one: TokenLogProbs) -> dict[str, float]:
-    """Returns log-probabilities by text. Tokens that are parts of a character may have equal texts; the likeliest of
-    them counts, except that the token itself always does."""
-    tops = {top.text: _finite(top.logprob) for top in reversed(one.top)}
-    return tops | {one.token.text: _finite(one.token.logprob)}
+    """Returns log-probabilities by text. If several tokens have equal texts, the likeliest of them counts, except that
+    the token itself always does."""
+    tops = {_name(top): _finite(top.logprob) for top in reversed(one.top)}
+    return tops | {_name(one.token): _finite(one.token.logprob)}
+
+
+def _name(token: TokenLogProb) -> str:
+    r"""Returns a token's text; that of a part of a character is its bytes, as OpenAI spells them: ``bytes:\xc3``."""
+    if _REPLACED not in token.text or token.text_bytes == token.text.encode():
+        return token.text
+    return "bytes:" + "".join(f"\\x{each:02x}" for each in token.text_bytes)
 
 
 def _finite(logprob: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,11 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_blocks, schema_levels
 from speculative_engine.logits.json_schema import OWN, SchemaError, enforceable, fault_of
+
+_CODE_POINT = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
+"""An escape of GBNF, whose groups have the digits of a code point."""
+_LAST_CODE_POINT, _LAST_SHORT = 0x10FFFF, 0xFF
+_SURROGATES = range(0xD800, 0xE000)
 
 
 class FormKind(enum.Enum):
@@ -118,9 +124,22 @@ class Grammar:
 
     def _lark_of_ebnf(self) -> str:
         try:
-            return gbnf_to_lark(self.text)
+            return gbnf_to_lark(_CODE_POINT.sub(_spelled, self.text))
+        except GrammarError:
+            raise
         except Exception as error:  # the library raises no narrower type
             raise GrammarError(str(error) or "is nested too deeply") from error
+
+
+def _spelled(escape: re.Match[str]) -> str:
+    """Spells an escaped code point of GBNF as the library's converter keeps it: it drops leading zeros of others."""
+    digits = escape[1] or escape[2]
+    if digits is None:
+        return escape[0]
+    code = int(digits, 16)
+    if code > _LAST_CODE_POINT or code in _SURROGATES:
+        raise GrammarError(f"{escape[0]} is not a character")
+    return f"\\x{code:02x}" if code <= _LAST_SHORT else chr(code)
 
 
 def _enforceable(schema: dict[str, Any]) -> dict[str, Any]:
