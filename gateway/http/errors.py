@@ -145,6 +145,8 @@ def from_validation(problem: Mapping[str, Any]) -> GatewayError:
         return GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")
     param = ""
     for part in location:
+        if isinstance(part, str) and part.startswith("<"):  # the name of an alternative, which is none of a field
+            continue
         param += f"[{part}]" if isinstance(part, int) else f".{part}" if param else str(part)
     if kind == "missing":
         code, message = "missing_required_parameter", "is required"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator
@@ -9,8 +10,10 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
 from draftwire import Acceptance, Planning, Preset, Speculation
+from draftwire._types.quoting import shortened
 from gateway.http.errors import UNSUPPORTED_PART, GatewayError
 from gateway.openai.bounds import MOST_PARTS, at_most, members_at_most
+from gateway.openai.text_or_list import IS_LIST, IS_TEXT, text_or_list
 from gateway.openai.token_ids import TokenIds
 
 _UINT32_END = 1 << 32
@@ -94,32 +97,34 @@ class SpeculationOptions(BaseModel):
         )
 
 
+def text_alone(*kinds: str) -> Callable[[Any], Any]:
+    """Returns a check that refuses other types of parts by their names, since a model may well understand them
+    elsewhere."""
+
+    def check(kind: Any) -> Any:
+        if isinstance(kind, str) and kind not in kinds:
+            raise PydanticCustomError(
+                UNSUPPORTED_PART,
+                "parts of type {kind} are not supported: models are served for text alone",
+                {"kind": shortened(kind)},
+            )
+        return kind
+
+    return check
+
+
 class TextPart(BaseModel):
     """A part of a message's content."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    type: Literal["text"]
+    type: Annotated[Literal["text"], BeforeValidator(text_alone("text"))]
     text: str
 
 
-def _text_alone(content: Any) -> Any:
-    """Refuses parts that are no text by their type, since a model may well understand them elsewhere."""
-    for part in content if isinstance(content, list) else ():
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind != "text":
-            raise PydanticCustomError(
-                UNSUPPORTED_PART,
-                "parts of type {kind} are not supported: models are served for text alone",
-                {"kind": kind},
-            )
-    return content
-
-
 Content = Annotated[
-    str | Annotated[list[TextPart], at_most(MOST_PARTS)],
-    one_of(f"a string or a list of at most {MOST_PARTS} parts of type text"),
-    BeforeValidator(_text_alone),
+    Annotated[str, IS_TEXT] | Annotated[list[TextPart], at_most(MOST_PARTS), IS_LIST],
+    text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type text"),
 ]
 """Content of a message: one text, or several parts."""
 

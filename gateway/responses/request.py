@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PlainValidator, Tag
 
 from draftwire import ChatFormat, GenerateOptions
 from gateway.answers.answer_form import AnswerForm
@@ -16,9 +16,10 @@ from gateway.http.errors import GatewayError
 from gateway.openai.bounds import MOST_MESSAGES, MOST_PARTS, Strings, at_most
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.output_form import json_form
-from gateway.openai.speculation_options import one_of
+from gateway.openai.speculation_options import one_of, text_alone
 from gateway.openai.system_messages import merged
 from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
+from gateway.openai.text_or_list import IS_LIST, IS_TEXT, text_or_list
 from gateway.openai.tools import ToolName, tool_use
 from gateway.openai.whole_numbers import PositiveCount
 
@@ -34,11 +35,18 @@ class ContentPart(BaseModel):
 
     model_config = _STRICT
 
-    type: Literal["input_text", "output_text", "text"]
+    type: Annotated[
+        Literal["input_text", "output_text", "text"],
+        BeforeValidator(text_alone("input_text", "output_text", "text")),
+    ]
     text: str
 
 
-Parts = Annotated[list[ContentPart], at_most(MOST_PARTS)]
+Parts = Annotated[
+    Annotated[str, IS_TEXT] | Annotated[list[ContentPart], at_most(MOST_PARTS), IS_LIST],
+    text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type input_text"),
+]
+"""A content: one text, or several parts."""
 
 
 class Message(BaseModel):
@@ -48,7 +56,7 @@ class Message(BaseModel):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Parts
+    content: Parts
 
 
 class FunctionCall(BaseModel):
@@ -69,7 +77,7 @@ class FunctionOutput(BaseModel):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | Parts
+    output: Parts
 
 
 class ReasoningText(BaseModel):
@@ -89,9 +97,27 @@ class ReasoningItem(BaseModel):
     content: Annotated[list[ReasoningText], at_most(MOST_PARTS)] | None = None
 
 
+class OtherItem(BaseModel):
+    """An item of another type, which is refused by it."""
+
+    model_config = _STRICT
+
+    type: Literal["message", "function_call", "function_call_output", "reasoning"]
+
+
+def _kind_of(item: Any) -> str:
+    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    return f"<{kind}>" if kind in _KINDS else "<other>"
+
+
+_KINDS = ("message", "function_call", "function_call_output", "reasoning")
 Item = Annotated[
-    Message | FunctionCall | FunctionOutput | ReasoningItem,
-    one_of("a message, function_call, function_call_output or reasoning with its fields; parts are text alone"),
+    Annotated[Message, Tag("<message>")]
+    | Annotated[FunctionCall, Tag("<function_call>")]
+    | Annotated[FunctionOutput, Tag("<function_call_output>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[OtherItem, Tag("<other>")],
+    Discriminator(_kind_of),
 ]
 
 
@@ -176,8 +202,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
     }
 
     input: Annotated[
-        str | Annotated[list[Item], at_most(MOST_MESSAGES)],
-        one_of(f"a string or a list of at most {MOST_MESSAGES} items"),
+        Annotated[str, IS_TEXT] | Annotated[list[Item], at_most(MOST_MESSAGES), IS_LIST],
+        text_or_list(f"a string or a list of at most {MOST_MESSAGES} items"),
     ]
     """The conversation: a user's text, or items."""
     instructions: str | None = None

@@ -92,7 +92,7 @@ class LiteralGrammar:
         if self._python and kind == "null":
             return '"None"'
         if self._python or kind in _PLAIN:
-            shared = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
+            shared: dict[str, Any] = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
             return json_term({**shared, **schema, "type": kind}, strict=self._strict, name=self._name)
         if kind == "array":
             item = self._rules.new(self._value(schema.get("items", True)))

@@ -98,7 +98,7 @@ async def test_no_length_goes_on_to_the_end_of_the_context(http: httpx.AsyncClie
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
         ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].id"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
@@ -134,9 +134,10 @@ async def test_parts_that_are_no_text_are_refused_by_their_type(http: httpx.Asyn
     response = await http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": content}]})
     assert response.status_code == 400
     assert response.json()["error"] == {
-        "message": f"messages[0].content: parts of type {kind} are not supported: models are served for text alone",
+        "message": f"messages[0].content[1].type: parts of type {kind} are not supported: "
+        "models are served for text alone",
         "type": "invalid_request_error",
-        "param": "messages[0].content",
+        "param": "messages[0].content[1].type",
         "code": "unsupported_parameter",
     }
 

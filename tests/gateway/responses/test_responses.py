@@ -138,7 +138,20 @@ async def test_a_tool_that_is_no_function_is_left_out(
     [
         ({"input": 5}, "input"),
         ({"input": []}, "input"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        (
+            {"input": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "input_text"}]}]},
+            "input[1].content[0].text",
+        ),
+        ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
+        ({"input": [{"role": "judge", "content": "a"}]}, "input[0].role"),
+        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call", "call_id": "x", "name": "y"}]}, "input[0].arguments"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "x", "output": [{"text": "a"}]}]},
+            "input[0].output[0].type",
+        ),
+        ({"input": ["a"]}, "input[0]"),
         ({"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]}, "input[0].call_id"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tools": [{"name": "a"}]}, "tools[0].type"),
