@@ -204,6 +204,13 @@ class GenerationRequest(FormFields):
         return bias
 
 
+def limits(asked: int | None, most: int, *, sent: bool) -> GenerateOptions:
+    """Returns the SDK's options for the length. asked: as for `bounded`. sent: whether the caller sent this limit; any
+    other one is lowered to what the context leaves."""
+    bound = bounded(asked, most)
+    return {"max_tokens": bound, "fit_max_tokens": bound is not None and not (sent and bound == asked)}
+
+
 def bounded(max_tokens: int | None, most: int) -> int | None:
     """Returns the smaller limit; a max_tokens of None means the end of the context, a most of 0 sets no limit."""
     if not most:

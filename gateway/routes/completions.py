@@ -20,7 +20,7 @@ from gateway.openai.chat_request import ChatRequest
 from gateway.openai.chat_response import ChatResponse, ChatWriter
 from gateway.openai.completion_request import CompletionRequest
 from gateway.openai.completion_response import CompletionResponse, CompletionWriter
-from gateway.openai.generation_request import GenerationRequest, bounded
+from gateway.openai.generation_request import GenerationRequest, limits
 from gateway.routes.state import GatewayState, State, errors
 
 _ERRORS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
@@ -36,7 +36,8 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     prompts: Sequence[Prompt] = asked.prompts
     state.responder.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
     head = await state.head("cmpl", request, asked.model)
-    options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
+    most, sent = asked.most_tokens, asked.max_tokens is not None
+    options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=sent)
     options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo)} | asked.form()
     if asked.echo and asked.logprobs is not None and asked.prompt_logprobs is None:
         options |= {"prompt_logprobs": asked.logprobs}
@@ -55,7 +56,8 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     asked.check()
     state.responder.check_count("n", asked.choices_each)
     head = await state.head("chatcmpl", request, asked.model)
-    options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
+    most = asked.most_tokens
+    options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
     usual = (await state.served.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await state.served.chat_format(template.deciding(usual))))

@@ -13,7 +13,7 @@ from gateway.choices.generation_run import Order
 from gateway.http.field_names import FieldNames
 from gateway.http.json_body import BodyRoute
 from gateway.http.left_out import with_left_out
-from gateway.openai.generation_request import bounded
+from gateway.openai.generation_request import limits
 from gateway.responses.request import ResponsesRequest
 from gateway.responses.writer import ResponseObject, ResponsesWriter
 from gateway.routes.state import GatewayState, errors
@@ -36,8 +36,9 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     usual = (await state.served.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await state.served.chat_format(template.deciding(usual))))
-    most = bounded(asked.max_output_tokens, state.settings.max_tokens)
-    options = asked.options(most, state.settings.request_seconds) | plan.options()
+    most = asked.max_output_tokens
+    options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
+    options |= plan.options()
     order = Order(
         GenerateOptions(**options, seed=asked.seeds()[0]),
         messages=messages,

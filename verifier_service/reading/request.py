@@ -316,6 +316,8 @@ class RequestReader:
         if request.max_tokens < 1:
             raise invalid_field("max_tokens", f"must be at least 1, got {request.max_tokens}")
         if prompt_length + request.max_tokens > self._longest:
+            if request.fit_max_tokens:
+                return self._longest
             raise refused_field(
                 ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
                 "max_tokens",

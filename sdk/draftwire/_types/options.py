@@ -13,6 +13,8 @@ class BatchOptions(TypedDict, total=False):
 
     max_tokens: int | None
     """Most tokens to generate, at least 1; default 128. None continues to the end of the context."""
+    fit_max_tokens: bool
+    """Lower ``max_tokens`` to what the context leaves after the prompt, instead of refusing it; default False."""
     temperature: float | None
     """Softmax temperature, finite and >= 0; default 1.0. 0 is greedy."""
     top_k: int | None

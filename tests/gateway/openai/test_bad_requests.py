@@ -223,6 +223,14 @@ async def test_the_length_is_bounded(open_gateway: OpenGateway, fake: TellingVer
         await http.post("/v1/completions", json=BODY | {"max_tokens": asked})
     await http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
     assert [request.max_tokens for request in fake.requests] == [2, 3, 3, 3]
+    assert [request.fit_max_tokens for request in fake.requests] == [False, True, True, True]
+
+
+async def test_a_default_that_nobody_sent_fits_into_the_context(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    for body in ({}, {"max_tokens": None}, {"max_tokens": 16}, {"max_tokens": -1}):
+        await http.post("/v1/completions", json={"prompt": PROMPT} | body)
+    told = [(request.max_tokens, request.fit_max_tokens) for request in fake.requests]
+    assert told == [(16, True), (16, True), (16, False), (0, False)]
 
 
 async def test_a_body_that_is_too_large(open_gateway: OpenGateway) -> None:

@@ -208,6 +208,12 @@ async def test_what_is_given_is_taken(reader: RequestReader) -> None:
     assert (found.resumed, found.drafter_names, found.spec.max_draft_tokens) == ([VOCABULARY - 1], ("a",), 3)
 
 
+async def test_a_limit_is_lowered_to_the_context_if_the_caller_wants(reader: RequestReader) -> None:
+    for prompt, length in ((2, 7), (CONTEXT - 3, CONTEXT)):
+        found = await read(reader, token_ids=ids(*FULL[:prompt]), max_tokens=5, fit_max_tokens=True)
+        assert found.max_length == length
+
+
 async def test_changes_to_the_logits_are_taken(reader: RequestReader) -> None:
     assert (await read(reader)).changes == NO_CHANGES
     found = await read(
