@@ -30,7 +30,6 @@ class CompletionRequest(GenerationRequest):
     elsewhere: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("messages", "tools", "tool_choice", *TemplateFields.model_fields), _OF_CHAT),
         **dict.fromkeys(("reasoning_effort", "reasoning", "verbosity"), _OF_CHAT),
-        "suffix": "insertion before a suffix is not supported",
         "top_logprobs": "is logprobs here",
         "max_completion_tokens": "is max_tokens here",
     }
@@ -47,6 +46,8 @@ class CompletionRequest(GenerationRequest):
     """Report the log-probability of each token, and of this many of the likeliest."""
     echo: bool | None = None
     """Begin the text with the prompt."""
+    suffix: str | None = None
+    """The text after the completion, for models that fill in the middle; `prompt` is a text then."""
     best_of: int | None = None
     """Rejected unless it equals `n`."""
 
@@ -86,6 +87,10 @@ class CompletionRequest(GenerationRequest):
             )
         if self.prompt_alone and not self.echo:
             raise GatewayError("max_tokens: 0 requires echo", param="max_tokens", code="invalid_value")
+        if self.suffix and self.echo:
+            raise GatewayError("suffix: cannot be combined with echo", param="suffix", code="invalid_value")
+        if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompts):
+            raise GatewayError("suffix: requires prompts that are texts", param="suffix", code="invalid_value")
         if self.best_of is not None and self.best_of != self.choices_each:
             message = "best_of: is not supported unless it equals n"
             raise GatewayError(message, param="best_of", code="unsupported_parameter")

@@ -16,6 +16,7 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.text.chat_format import ChatFormat, find_chat_format
 from speculative_engine.text.chat_rendering import AS_USUAL, ChatRendering, template_variables
+from speculative_engine.text.infill import Infill, find_infill
 from speculative_engine.text.stand_in_tools import with_tools
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.token_texts import TokenTexts
@@ -121,6 +122,11 @@ class Tokenizer:
             else:
                 return
         raise ModelLoadError(f"chat template {file}: does not render a user's message: {refusal}") from refusal
+
+    @cached_property
+    def infill(self) -> Infill | None:
+        """How models of this tokenizer fill in the middle of a text; None if they do not."""
+        return find_infill({each.content for each in self._tokenizer.added_tokens_decoder.values()})
 
     @property
     def has_chat_template(self) -> bool:

@@ -247,6 +247,7 @@ class RequestReader:
         kind = request.WhichOneof("prompt")
         if kind is None:
             raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "prompt", "is missing")
+        self._check_suffix(request)
         if kind == "token_ids":
             self._max_length(request, len(request.token_ids.ids))
         elif kind == "text":
@@ -266,12 +267,25 @@ class RequestReader:
             prompt = list(request.token_ids.ids)
             self.check_tokens("token_ids.ids", prompt)
         elif kind == "text":
-            prompt = await self.texts.read_text(kind, request.text, peer)
+            prompt = await self.texts.read_text(kind, self._text(request), peer)
         else:
             prompt = await self.texts.read_chat(request.messages, peer)
         if not prompt:
             raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no tokens")
         return prompt
+
+    def _check_suffix(self, request: verifier_service_pb2.GenerateRequest) -> None:
+        if not request.HasField("suffix"):
+            return
+        self.texts.check_text("suffix", request.suffix)
+        if request.WhichOneof("prompt") == "messages":
+            raise invalid_field("suffix", "cannot be combined with messages")
+        if request.WhichOneof("prompt") == "text" and self._tokenizer.infill is None:
+            raise invalid_field("suffix", "the target's tokenizer has no tokens for filling in the middle of a text")
+
+    def _text(self, request: verifier_service_pb2.GenerateRequest) -> str:
+        infill = self._tokenizer.infill if request.HasField("suffix") else None
+        return str(request.text) if infill is None else infill.text(request.text, request.suffix)
 
     async def _end_of(self, prompt: Sequence[int], peer: str) -> str:
         end = prompt[-_LOOKED_AT:]

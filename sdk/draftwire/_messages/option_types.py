@@ -139,6 +139,7 @@ def _speculation(name: str, value: Any) -> Speculation:
 OPTIONS: dict[str, Check] = {
     "max_tokens": whole,
     "fit_max_tokens": flag,
+    "suffix": text,
     "temperature": number,
     "top_k": whole,
     "top_p": number,

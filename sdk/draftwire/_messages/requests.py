@@ -93,6 +93,7 @@ def prepare(
     logprobs: int | None = None,
     prompt_logprobs: int | None = None,
     echo: bool = False,
+    suffix: str | None = None,
     json_schema: str | Mapping[str, Any] | None = None,
     json_object: bool = False,
     regex: str | None = None,
@@ -143,6 +144,7 @@ def prepare(
         log_probs=unsigned("log_probs", logprobs),
         prompt_log_probs=unsigned("prompt_log_probs", prompt_logprobs),
         echo=echo,
+        suffix=suffix,
         structured_output=form_message(
             json_schema=json_schema,
             json_object=json_object or None,

@@ -64,6 +64,9 @@ class BatchOptions(TypedDict, total=False):
     report."""
     echo: bool
     """Report the prompt's text in ``Generation.prompt``; default False."""
+    suffix: str | None
+    """The text after the output, which goes between the prompt, a text, and this one; default: none. Refused if the
+    target's tokenizer has no tokens for filling in the middle."""
     json_schema: str | Mapping[str, Any] | None
     """Constrain the output to a JSON value that is valid under this JSON schema; default: any text. At most one of
     json_schema, json_object, regex, grammar, ebnf and choice."""

@@ -49,7 +49,7 @@ async def fails(http: httpx.AsyncClient, body: dict[str, Any], status: int = 400
         ({"logit_bias": {"-1": 1}}, "invalid_value"),
         ({"presence_penalty": 3}, "invalid_value"),
         ({"best_of": 3}, "unsupported_parameter"),
-        ({"suffix": "end"}, "unsupported_parameter"),
+        ({"suffix": 5}, "invalid_type"),
         ({"use_beam_search": True}, "unsupported_parameter"),
         ({"reasoning_effort": "low"}, "unsupported_parameter"),
         ({"add_special_tokens": False}, "unsupported_parameter"),
@@ -224,6 +224,14 @@ async def test_the_length_is_bounded(open_gateway: OpenGateway, fake: TellingVer
     await http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
     assert [request.max_tokens for request in fake.requests] == [2, 3, 3, 3]
     assert [request.fit_max_tokens for request in fake.requests] == [False, True, True, True]
+
+
+async def test_a_suffix(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    for suffix, sent in (("end", True), ("", False), (None, False)):
+        assert (await http.post("/v1/completions", json=BODY | {"suffix": suffix})).status_code == 200
+        assert fake.requests[-1].HasField("suffix") is sent
+    for body in ({"echo": True}, {"prompt": [1, 2]}):
+        assert (await fails(http, {"suffix": "end"} | body))["param"] == "suffix"
 
 
 async def test_a_default_that_nobody_sent_fits_into_the_context(http: httpx.AsyncClient, fake: TellingVerifier) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from transformers import AutoTokenizer
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
@@ -44,6 +45,16 @@ def rule(number: int, **options: Any) -> dict[str, Any]:
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a suffix that the tokenizer has no tokens for": (
+        {"text": "a", "token_ids": None, "suffix": "b"},
+        "INVALID_FIELD",
+        "suffix",
+    ),
+    "a suffix of a conversation": (
+        {"messages": pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="a")]), "suffix": "b"},
+        "INVALID_FIELD",
+        "suffix",
+    ),
     "no prompt": ({"token_ids": None}, "EMPTY_PROMPT", "prompt"),
     "empty text": ({"text": ""}, "EMPTY_PROMPT", "text"),
     "empty ids": ({"token_ids": ids()}, "EMPTY_PROMPT", "token_ids"),
@@ -212,6 +223,20 @@ async def test_a_limit_is_lowered_to_the_context_if_the_caller_wants(reader: Req
     for prompt, length in ((2, 7), (CONTEXT - 3, CONTEXT)):
         found = await read(reader, token_ids=ids(*FULL[:prompt]), max_tokens=5, fit_max_tokens=True)
         assert found.max_length == length
+
+
+async def test_a_suffix_is_part_of_the_prompt() -> None:
+    marks = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+    inner = AutoTokenizer.from_pretrained(MODELS / "target")
+    inner.add_special_tokens({"additional_special_tokens": list(marks)})
+    tokenizer = Tokenizer(inner)
+    reader = RequestReader(tokenizer, len(inner), CONTEXT, kv_tokens=1000, pool=TextPool())
+    found = await reader.read(pb.GenerateRequest(text="def f", suffix="return x"))
+    assert tokenizer.decode(found.prompt, skip_special_tokens=False) == "".join(
+        (marks[0], "def f", marks[1], "return x", marks[2])
+    )
+    assert [inner.convert_tokens_to_ids(mark) in found.prompt for mark in marks] == [True] * 3
+    reader.close()
 
 
 async def test_changes_to_the_logits_are_taken(reader: RequestReader) -> None:
