@@ -232,7 +232,7 @@ class Verifier:
                 yield request
             return
         self._requests[request.sequence_id] = request
-        self._wait.add(request.sequence_id, len(request.tokens))
+        self._wait.add(request.sequence_id, len(request.tokens), order.max_length - len(request.tokens))
         self.acceptance_counts.begin(order.acceptance)
         self._idle.clear()
         timer: asyncio.TimerHandle | None = None
@@ -318,6 +318,7 @@ class Verifier:
             kept = len(request.tokens) - length
             self.acceptance_counts.count(acceptance, outcome, kept)
             if kept:
+                self._wait.took(outcome.sequence_id, kept)
                 self.request_counts.took(request, kept, now)
             if request.finished:
                 ended.append(request)
@@ -338,8 +339,7 @@ class Verifier:
 
     def _places(self) -> int:
         """Returns how many requests run at once: the maximum, or the number running if others wait for KV slots."""
-        most = self._engine.limits.max_sequences
-        return min(most, max(1, self._engine.running)) if self._engine.waiting else most
+        return self._engine.places
 
     def _on_features(self, features: list[SequenceFeatures]) -> None:
         self.pool.send_features(features)

@@ -71,6 +71,9 @@ class VerificationEngine:
         """Features for drafters outside this thread."""
         self._pass = TargetPass(model, self.clock, self._scoring, self._local, self.features)
         self._settlement = Settlement(model.pool, self.planner, self.clock, self._local, self._probes)
+        self.places = limits.max_sequences
+        """How many sequences run at once: the maximum, or those that ran after the last step if others then waited for
+        KV slots. Read by other threads, too: between two steps sequences come one by one."""
         self._prompts: list[Sequence] = []
         """The sequences whose prompts the next step continues, oldest first."""
         self._merging_clock = merging_clock
@@ -263,6 +266,7 @@ class VerificationEngine:
             self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
         features = self.features.hand_out() if self.features else []
         self._queue.admit()
+        self.places = max(1, self.running) if self.waiting else self.limits.max_sequences
         if decoded:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)

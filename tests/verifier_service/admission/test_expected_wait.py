@@ -4,6 +4,8 @@ import random
 from collections import deque
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from speculative_engine.planning.step_cost import StepCost
 from verifier_service.admission.expected_wait import ExpectedWait
@@ -147,3 +149,125 @@ def test_a_queue_with_twice_the_load_is_told_what_it_will_wait(places: int) -> N
         wait.step(tokens, places)
     assert len(waiting) <= 2.5 * places * 100 / 30  # only requests that can be served within the limit are admitted
     assert abs(sum(errors) / len(errors)) < 0.3 and max(errors) < 1.5
+
+
+class Verifier:
+    """A simulation: each running request gets a token per step; the longest stalls are those that are told."""
+
+    def __init__(self, places: int, speed: float) -> None:
+        """speed: how much faster a step is than its predicted cost."""
+        self.clock = Clock()
+        self.wait = ExpectedWait(STEADY, 128, self.clock)
+        self.places = places
+        self._seconds = 0.01 / speed
+        self._length: dict[int, int] = {}
+        self._running: dict[int, int] = {}
+        self._waiting: deque[int] = deque()
+        self._came: dict[int, float] = {}
+        self.waited: dict[int, float] = {}
+        """Seconds until each request had a place."""
+        self.expected: dict[int, float] = {}
+
+    def ask(self, length: int, most: int) -> None:
+        """A request comes. length: the tokens that it will generate."""
+        number = len(self.expected)
+        self.expected[number] = self.wait.seconds(self.places)
+        self._length[number], self._came[number] = length, self.clock.now
+        self._waiting.append(number)
+        self.wait.add(number, 1, most)
+
+    def step(self, held_up: float = 0.0) -> bool:
+        """Runs a step; returns whether there was anything to do."""
+        while self._waiting and len(self._running) < self.places:
+            number = self._waiting.popleft()
+            self._running[number] = self._length[number]
+            self.waited[number] = self.clock.now - self._came[number]
+        self.clock.now += self._seconds + held_up
+        tokens = len(self._running)
+        for number in list(self._running):
+            if self._running[number] == self._length[number]:
+                self.wait.begin(number, 0)
+            self._running[number] -= 1
+            self.wait.took(number, 1)
+            if not self._running[number]:
+                del self._running[number]
+                self.wait.end(number, self._length[number])
+        self.wait.step(tokens, self.places)
+        return bool(tokens)
+
+
+@st.composite
+def requests(draw: st.DrawFn, most: int) -> tuple[int, int]:
+    """A request's length, and what it asked for: at most twice as much."""
+    length = draw(st.integers(1, most))
+    return length, draw(st.integers(length, 2 * length))
+
+
+@given(
+    places=st.integers(1, 8),
+    speed=st.sampled_from([0.5, 1.0, 3.0]),
+    history=st.lists(requests(600), max_size=6),
+    burst=st.lists(requests(60), min_size=1, max_size=24),
+    stalls=st.dictionaries(st.integers(0, 20), st.floats(0.1, 60.0), max_size=2),
+    between=st.integers(0, 600),
+    idle=st.floats(0.0, 600.0),
+)
+@settings(max_examples=60, deadline=None)
+def test_nobody_is_told_ten_times_what_it_will_wait(
+    places: int,
+    speed: float,
+    history: list[tuple[int, int]],
+    burst: list[tuple[int, int]],
+    stalls: dict[int, float],
+    between: int,
+    idle: float,
+) -> None:
+    """Whatever went before, of which single steps may have been held up, as by a compilation."""
+    verifier = Verifier(places, speed)
+    for request in history:
+        verifier.ask(*request)
+    for number in range(between):
+        if not verifier.step(stalls.get(number, 0.0)):
+            verifier.clock.now += idle
+            break
+    known = len(verifier.expected)
+    for request in burst:
+        verifier.ask(*request)
+    while verifier.step():
+        pass
+    for number in range(known, len(verifier.expected)):
+        assert verifier.expected[number] <= 10 * verifier.waited[number] + 0.5
+
+
+def test_one_step_that_was_held_up_hardly_counts(clock: Clock, wait: ExpectedWait) -> None:
+    for number in range(24):
+        wait.add(number, 1, 64)
+        wait.begin(number, 0)
+    wait.end(0, 64)
+    wait.step(16, 16)
+    clock.now += 12.0  # a form is compiled, or the machine stops
+    wait.step(16, 16)
+    assert wait.seconds(16) < 2 * (8 * 64) / 1600
+
+
+def test_no_request_is_expected_to_generate_more_than_it_asked_for(wait: ExpectedWait) -> None:
+    wait.add(0, 1, 2000)
+    wait.begin(0, 0)
+    wait.end(0, 1800)
+    for number in range(1, 25):
+        wait.add(number, 1, 40)
+        wait.begin(number, 0)
+    assert wait.seconds(16) == pytest.approx(9 * 40 / 1600)
+
+
+def test_an_old_rate_gives_way_to_the_predicted_one(clock: Clock, wait: ExpectedWait) -> None:
+    for number in range(5):
+        wait.add(number, 1)
+        wait.begin(number, 0)
+    wait.end(0, 100)
+    for _ in range(3000):
+        clock.now += 0.02
+        wait.step(1, 2)
+    slow = wait.seconds(2)
+    clock.now += 600.0
+    assert wait.seconds(2) == pytest.approx(slow / 4, rel=0.05)
