@@ -7,6 +7,7 @@ from typing import Any
 
 from drafter_pool.announcing.drafter_fields import read_labels
 from drafter_pool.announcing.heartbeats import HEARTBEAT_SECONDS
+from drafter_pool.announcing.leases import MOST_LEASE_SECONDS
 from drafter_pool.drafter_pool import DrafterPool
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
@@ -22,10 +23,20 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
         self._pool = pool
 
     async def AttachDrafter(self, request: pb.AttachDrafterRequest, context: Any) -> pb.AttachDrafterResponse:
-        """Attaches a drafter and returns once it is ready."""
+        """Attaches a drafter and returns once it is ready, or renews its lease."""
+        membership, address = self._pool.membership, _given("address", request.address)
+        lease = _lease(request)
+        if request.renewal:
+            mark_routine()
+            if lease is None:
+                raise invalid_field("lease", "is missing; a renewal needs one")
+            renewed = membership.renew(address, request.name, lease)
+            return pb.AttachDrafterResponse(drafter=None if renewed is None else self._pool.roster.describe(renewed))
         labels = read_labels("labels", request.labels)
         trusted = request.trusted if request.HasField("trusted") else None
-        drafter = await self._pool.membership.attach(_given("address", request.address), request.name, labels, trusted)
+        drafter = await membership.attach(address, request.name, labels, trusted, lease)
+        if lease is None:
+            membership.keep(drafter)
         return pb.AttachDrafterResponse(drafter=self._pool.roster.describe(drafter))
 
     async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:
@@ -77,6 +88,16 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
         response = pb.RegisterDrafterResponse()
         response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
         return response
+
+
+def _lease(request: pb.AttachDrafterRequest) -> float | None:
+    """Returns the seconds of a request's lease; None if it has none. Raises ServiceError."""
+    if not request.HasField("lease"):
+        return None
+    seconds = request.lease.seconds + request.lease.nanos / 1e9
+    if not 0 < seconds <= MOST_LEASE_SECONDS:
+        raise invalid_field("lease", f"must be above 0 and at most {MOST_LEASE_SECONDS:g} s, got {seconds:g} s")
+    return seconds
 
 
 def _given(field: str, value: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from drafter_pool.announcing.announcement_rules import AnnouncementRules, check_address_owner, check_announcer
 from drafter_pool.announcing.drafter_fields import is_local, read_name, read_service_address
 from drafter_pool.announcing.heartbeats import Heartbeats
+from drafter_pool.announcing.leases import Leases
 from drafter_pool.changes.drafter_factory import DrafterFactory
 from drafter_pool.changes.pool_operations import PoolOperations
 from drafter_pool.changes.rollouts import Rollouts
@@ -51,17 +52,31 @@ class Membership:
         self._trusted = frozenset(trusted)
         self._announcements = announcements
         self._heartbeats = Heartbeats(self._fell_silent)
+        self._leases = Leases(self._lease_ended)
 
     def read_address(self, field: str, address: str) -> str:
         """Returns the canonical form of the address in a request's field. Raises ServiceError."""
         return self._factory.read(field, address)
 
     async def attach(
-        self, address: str, name: str, labels: Mapping[str, str] | None = None, trusted: bool | None = None
+        self,
+        address: str,
+        name: str,
+        labels: Mapping[str, str] | None = None,
+        trusted: bool | None = None,
+        lease: float | None = None,
     ) -> PooledDrafter:
-        """Attaches a drafter and waits until it is ready. Raises ServiceError; a new drafter is then not attached."""
+        """Attaches a drafter and waits until it is ready. Raises ServiceError; a new drafter is then not attached.
+
+        lease: seconds after which the drafter is detached unless the lease is renewed; it does not shorten another
+        attachment. None leaves a lease as it is.
+        """
         known = set(self._roster.members)
+        before = self._roster.get(name or self.read_address("address", address))
+        kept = before is not None and before.given and before.name not in self._leases
         drafter = self.add(address, name, labels, trusted)
+        if lease is not None and not kept:
+            self._leases.renew(drafter.name, lease)
         self._heartbeats.welcome(drafter.name)
         try:
             await drafter.wait_ready()
@@ -69,6 +84,19 @@ class Membership:
             if not drafter.ready and drafter not in known:
                 self._remove(drafter)
         return drafter
+
+    def renew(self, address: str, name: str, lease: float) -> PooledDrafter | None:
+        """Renews the lease of a drafter. Returns the drafter if it is attached. Raises ServiceError (NOT_FOUND) if
+        neither it nor its lease is known."""
+        name = read_name("name", name) or self.read_address("address", address)
+        if name in self._leases:
+            self._leases.renew(name, lease)
+            return self._roster.get(name)
+        return self._roster.named(name)
+
+    def keep(self, drafter: PooledDrafter) -> None:
+        """Keeps a drafter attached, whether or not it had a lease."""
+        self._leases.end(drafter.name)
 
     def add(
         self, address: str, name: str = "", labels: Mapping[str, str] | None = None, trusted: bool | None = None
@@ -124,6 +152,11 @@ class Membership:
         self._heartbeats.beat(name)
         return first or self._watch.version != before
 
+    def detach(self, drafter: PooledDrafter) -> DrafterMessage:
+        """Dismisses a drafter, and ends its lease. Returns its last state."""
+        self._leases.end(drafter.name)
+        return self.dismiss(drafter)
+
     def dismiss(self, drafter: PooledDrafter) -> DrafterMessage:
         """Releases a drafter that was detached or replaced; its heartbeats do not bring it back. Returns its last
         state."""
@@ -133,6 +166,7 @@ class Membership:
     def shut_down(self) -> None:
         """Releases all drafters."""
         self._heartbeats.shut_down()
+        self._leases.shut_down()
         for drafter in self._roster.alive:
             self._remove(drafter)
 
@@ -188,3 +222,14 @@ class Membership:
             self._watch.notify()
         else:
             self._tasks.spawn(self._leave(drafter), name=f"expiry of {name}")
+
+    def _lease_ended(self, name: str) -> None:
+        """Detaches a drafter whose lease has ended, unless it announces itself."""
+        drafter = self._roster.get(name)
+        if drafter is None:
+            return
+        log.info("lease ended", drafter=name)
+        if drafter.announced:
+            drafter.given = False
+        else:
+            self._tasks.spawn(self._leave(drafter), name=f"end of the lease of {name}")

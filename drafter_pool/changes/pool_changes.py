@@ -45,7 +45,7 @@ class PoolChanges:
 
         async def work() -> DrafterMessage:
             await swap.empty(self._drafting, drafter)
-            return self._membership.dismiss(drafter)
+            return self._membership.detach(drafter)
 
         described: DrafterMessage = await self._operations.run(("detach", name), [name], work)
         return described

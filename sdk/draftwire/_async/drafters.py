@@ -17,6 +17,7 @@ from draftwire._messages.methods import (
     SWAP_DRAFTER,
 )
 from draftwire._messages.requests import new_request_id
+from draftwire._messages.validation import duration
 from draftwire._messages.watching import WatchReader
 from draftwire._types.drafter import Drafter, DrafterList, Swap, read_drafter, read_drafters
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, read_drafter_service_info, read_model_load
@@ -48,6 +49,7 @@ class AsyncDrafters:
         labels: Mapping[str, str] | None = None,
         *,
         trusted: bool | None = None,
+        lease: float | None = None,
         timeout: float | None = None,
     ) -> Drafter:
         """Attaches a drafter and returns it once it is ready.
@@ -62,6 +64,8 @@ class AsyncDrafters:
             trusted: whether the draft distributions it reports are trusted, so that it may draft for requests with the
                 rejection rule. None leaves this as it is; at first only drafters that the verifier's settings name are
                 trusted.
+            lease: seconds after which the verifier detaches the drafter unless ``renew`` is called, for a program that
+                may be killed; default: it stays attached.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
@@ -71,11 +75,28 @@ class AsyncDrafters:
             UnsupportedDrafterError: the verifier does not serve drafter addresses of this form.
             DraftwireError: the call failed otherwise.
         """
-        request = pb.AttachDrafterRequest(address=address, name=name or "", labels=labels)
+        request = pb.AttachDrafterRequest(
+            address=address, name=name or "", labels=labels, lease=duration("lease", lease)
+        )
         if trusted is not None:
             request.trusted = trusted
         response = await self._transport.call(ATTACH_DRAFTER, request, timeout)
         return read_drafter(response.drafter)
+
+    async def renew(self, name: str, lease: float, *, timeout: float | None = None) -> None:
+        """Renews the lease of a drafter that was attached with one; it attaches nothing.
+
+        Args:
+            name: the drafter's name in the pool.
+            lease: seconds from now after which the verifier detaches the drafter unless this is called again.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            DrafterNotFoundError: no drafter of this name is attached or has a lease.
+            DraftwireError: the call failed otherwise.
+        """
+        request = pb.AttachDrafterRequest(address=name, name=name, lease=duration("lease", lease), renewal=True)
+        await self._transport.call(ATTACH_DRAFTER, request, timeout)
 
     async def detach(self, name: str, *, timeout: float | None = None) -> Drafter:
         """Removes a drafter and returns its final state, once no sequence uses it.

@@ -16,6 +16,9 @@ from draftwire.errors import DrafterNotFoundError, DraftwireError
 
 T = TypeVar("T")
 
+_LEASE_SECONDS = 20.0
+"""Time after which a verifier detaches the drafters of a command that was killed."""
+
 Attach = Callable[[str, str], Awaitable[Drafter]]
 """The type of ``attach(address, option)``, which attaches a drafter; a `Failure` names the option."""
 
@@ -45,19 +48,31 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 @asynccontextmanager
 async def attaching(client: AsyncClient) -> AsyncIterator[Attach]:
-    """Yields a function that attaches drafters, which are detached at the end of the block."""
+    """Yields a function that attaches drafters, which are detached at the end of the block. They have a lease, so that
+    the verifier detaches them if this process is killed."""
     attached: list[str] = []
 
     async def attach(address: str, option: str) -> Drafter:
         attached.append(address)  # before the answer, which a signal may cut off
         try:
-            return await client.drafters.attach(address)
+            return await client.drafters.attach(address, lease=_LEASE_SECONDS)
         except DraftwireError as error:
             raise Failure(f"{option}: {error}") from error
 
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(_LEASE_SECONDS / 4)
+            for name in attached:
+                # Not attached any more, or for a moment out of reach, which the command itself will notice.
+                with contextlib.suppress(DraftwireError):
+                    await client.drafters.renew(name, _LEASE_SECONDS)
+
+    renewing = asyncio.create_task(renew(), name="renewal of leases")
     try:
         yield attach
     finally:
+        renewing.cancel()
+        await asyncio.wait({renewing})
         for name in attached:
             with contextlib.suppress(DrafterNotFoundError):
                 await client.drafters.detach(name)

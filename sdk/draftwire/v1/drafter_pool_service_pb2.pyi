@@ -91,7 +91,7 @@ class Drafter(_message.Message):
     def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ..., trusted: bool = ..., lossy_draft_tokens: _Optional[int] = ..., lossy_accepted_tokens: _Optional[int] = ..., resting: bool = ...) -> None: ...
 
 class AttachDrafterRequest(_message.Message):
-    __slots__ = ("address", "name", "labels", "trusted")
+    __slots__ = ("address", "name", "labels", "trusted", "lease", "renewal")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -103,11 +103,15 @@ class AttachDrafterRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     TRUSTED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    RENEWAL_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     labels: _containers.ScalarMap[str, str]
     trusted: bool
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., trusted: bool = ...) -> None: ...
+    lease: _duration_pb2.Duration
+    renewal: bool
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., trusted: bool = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., renewal: bool = ...) -> None: ...
 
 class AttachDrafterResponse(_message.Message):
     __slots__ = ("drafter",)

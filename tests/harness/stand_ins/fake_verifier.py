@@ -113,6 +113,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.numerics = "one arithmetic"
         self.pool_requests: list[Any] = []
         """Requests that change the pool, or a drafter's model."""
+        self.attachments: list[pool.AttachDrafterRequest] = []
         self.rollouts: list[pool.Rollout] = []
         self.load = drafting.ModelLoad()
         self.load_steps: list[int] = []
@@ -398,6 +399,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         return pool.ListDraftersResponse(drafters=[drafter_message("good"), drafter_message("bad")])
 
     def AttachDrafter(self, request: pool.AttachDrafterRequest, context: Any) -> pool.AttachDrafterResponse:
+        self.attachments.append(request)
         self.begin("AttachDrafter", context)
         drafter = drafter_message(request.name or request.address, request.address)
         drafter.labels.clear()

@@ -1,0 +1,67 @@
+"""What a command attaches has a lease, which it renews, so that nothing stays attached if it is killed."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from draftwire import AsyncClient
+from draftwire.cli import interruption
+from draftwire.cli.interruption import attaching
+from draftwire.errors import DrafterNotFoundError
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.waiting import PATIENCE
+
+
+class Recorded:
+    """The drafters of a client, which records what is asked of them."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self.renewed = asyncio.Event()
+
+    async def attach(self, address: str, *, lease: float) -> str:
+        self.calls.append(("attach", address, f"{lease:g}"))
+        return address
+
+    async def renew(self, name: str, lease: float) -> None:
+        self.calls.append(("renew", name, f"{lease:g}"))
+        if self.calls.count(("renew", name, f"{lease:g}")) > 1:
+            self.renewed.set()
+        raise DrafterNotFoundError("swapped out, for example")
+
+    async def detach(self, name: str) -> None:
+        self.calls.append(("detach", name))
+
+
+class Recording:
+    """A client with recorded drafters."""
+
+    def __init__(self) -> None:
+        self.drafters = Recorded()
+
+
+async def test_leases_are_renewed_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "_LEASE_SECONDS", 0.02)
+    client = Recording()
+    async with asyncio.timeout(PATIENCE), attaching(cast(AsyncClient, client)) as attach:
+        await attach("local:ngram", "--method")
+        await client.drafters.renewed.wait()
+    calls = client.drafters.calls
+    assert calls[0] == ("attach", "local:ngram", "0.02")
+    assert set(calls[1:-1]) == {("renew", "local:ngram", "0.02")}
+    assert calls[-1] == ("detach", "local:ngram")
+    await asyncio.sleep(0.05)
+    assert calls[-1] == ("detach", "local:ngram"), "no renewal after the end"
+
+
+async def test_the_lease_is_on_the_wire(verifier: FakeVerifier) -> None:
+    async with AsyncClient(verifier.address, timeout=PATIENCE) as client:
+        await client.drafters.attach("local:ngram", "mine", lease=2.5)
+        await client.drafters.renew("mine", 7)
+        await client.drafters.attach("local:ngram", "mine")
+    first, second, third = verifier.attachments
+    assert (first.address, first.name, first.renewal) == ("local:ngram", "mine", False)
+    assert first.lease.ToMilliseconds() == 2500
+    assert (second.name, second.lease.seconds, second.renewal) == ("mine", 7, True)
+    assert not third.HasField("lease")
