@@ -1,0 +1,66 @@
+"""Features are computed once for all drafters of a kind, by maps whose weights are numbers."""
+
+import hashlib
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from draftwire.v1.features_pb2 import FeatureMap as FeatureMapMessage
+from engine_adapter.feature_taps import FeatureRows, FeatureTaps
+from engine_adapter.step_features import StepFeatures
+from service_runtime.errors import ServiceError
+
+HIDDEN, WIDTH, ROWS = 6, 5, 3
+STATES = [torch.ones(ROWS, HIDDEN), torch.ones(ROWS, HIDDEN)]
+
+
+def weights(seed: int) -> bytes:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2 * HIDDEN * WIDTH, generator=generator).numpy().tobytes()
+
+
+def announced(values: bytes) -> FeatureMapMessage:
+    return FeatureMapMessage(
+        layers=[1, 2],
+        hidden_size=HIDDEN,
+        width=WIDTH,
+        dtype="float32",
+        weights_dtype="float32",
+        weights_sha256=hashlib.sha256(values).hexdigest(),
+    )
+
+
+def features_of(*values: bytes) -> StepFeatures:
+    by_hash = {hashlib.sha256(each).hexdigest(): each for each in values}
+
+    async def fetch(address: str, sha256: str, size: int) -> bytearray:
+        return bytearray(by_hash[sha256])
+
+    taps: Any = SimpleNamespace(
+        architecture="", layers=4, hidden_size=HIDDEN, tapped=(1, 2), device=torch.device("cpu"), dtype=torch.float32
+    )
+    return StepFeatures(cast(FeatureTaps, taps), fetch, lambda: None)
+
+
+async def test_drafters_of_a_kind_share_a_map() -> None:
+    first, second = weights(1), weights(2)
+    made = features_of(first, second)
+    for source, values in (("a", first), ("b", first), ("c", second)):
+        await made.prepare(source, "x:1", announced(values))
+    computed = made.compute(STATES)
+    assert len(computed) == 2
+    made.add(7, ROWS, ["a", "b"], FeatureRows(0, computed))
+    assert [each.source for each in made.take()] == ["a", "b"]
+    for source in ("a", "b", "c"):
+        made.forget(source)
+    assert not made
+
+
+async def test_weights_that_are_no_numbers_are_refused() -> None:
+    values = torch.full((2 * HIDDEN * WIDTH,), torch.inf).numpy().tobytes()
+    made = features_of(values)
+    with pytest.raises(ServiceError, match="weights must be finite numbers"):
+        await made.prepare("a", "x:1", announced(values))
+    assert not made
