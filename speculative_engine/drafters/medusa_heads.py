@@ -83,10 +83,19 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
         with torch.device("meta"):
             made = MedusaHeads(heads, layers, hidden_size, vocab_size)
         wanted = {name: _checked(name, tensors, tuple(value.shape)) for name, value in made.state_dict().items()}
-    # A file may hold more heads than its configuration names; the others are ignored.
+        # A file may hold more heads than its configuration names; the others are ignored.
+        strange = sorted(name for name in tensors if name not in wanted and not _is_of_another(name, heads))
+        if strange:
+            raise ValueError(f"tensor {strange[0]} is not understood")
     made.load_state_dict({name: tensor.to(device, dtype) for name, tensor in wanted.items()}, assign=True)
     made.requires_grad_(False).eval()
     return made
+
+
+def _is_of_another(name: str, heads: int) -> bool:
+    """Whether a tensor belongs to a head after the first ones."""
+    head = name.partition(".")[0]
+    return head.isascii() and head.isdigit() and int(head) >= heads
 
 
 def _read_config(place: Path) -> tuple[int, int]:
