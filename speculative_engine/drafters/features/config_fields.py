@@ -23,6 +23,14 @@ SPECULATORS = {"speculators_model_type", "speculators_version", "speculators_con
 _LAYER_CONFIGS: dict[str, type[PretrainedConfig]] = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 _ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose frequencies do not depend on the length of the context."""
+_NEUTRAL: dict[str, object] = {
+    "attention_bias": False, "mlp_bias": False, "output_router_logits": False, "pretraining_tp": 1, "qkv_bias": False,
+    "rope_interleave": False, "use_mrope": False, "use_sliding_window": False,
+}  # fmt: skip
+"""Fields of other kinds of layers, which trainers copy from a target's configuration, with the value that says nothing
+of layers without what they are about."""
+_OF_WINDOWS = ("max_window_layers", "sliding_window")
+"""Fields that matter only with `use_sliding_window`, where a configuration has that."""
 _MOST_LAYERS = 16
 MOST_GUESSES = 128
 """Most tokens that a network guesses at once."""
@@ -48,9 +56,11 @@ def decoder_layers(
     make = _LAYER_CONFIGS.get(kind)
     if make is None:
         raise ValueError(f"{place}model_type must be one of {', '.join(sorted(_LAYER_CONFIGS))}, got {kind!r}")
-    check_known(fields, {*make().to_dict(), *PretrainedConfig().to_dict(), *GENERIC, *own}, place)
+    known = {*make().to_dict(), *PretrainedConfig().to_dict(), *GENERIC, *own}
+    fields = {name: value for name, value in fields.items() if name in known or not _is_neutral(name, fields, place)}
+    check_known(fields, known, place)
     try:
-        layers = make(**{name: value for name, value in fields.items() if name not in own})
+        layers = make(**{name: value for name, value in fields.items() if name in known and name not in own})
     except Exception as error:  # raised by transformers for values of any field, by several libraries
         reason = " ".join(str(error).split())
         raise ValueError(f"{place or 'the decoder layers'} cannot be configured: {reason}") from error
@@ -65,6 +75,21 @@ def decoder_layers(
     if rope not in _ROPE_TYPES:
         raise ValueError(f"{place}rope_scaling: type must be one of {', '.join(sorted(_ROPE_TYPES))}, got {rope!r}")
     return layers
+
+
+def _is_neutral(name: str, fields: Mapping[str, Any], place: str) -> bool:
+    """Whether a field that layers of this kind do not have has the value that changes nothing. Raises ValueError, which
+    says which that is."""
+    value = fields[name]
+    if value is None or (name in _OF_WINDOWS and fields.get("use_sliding_window") is False):
+        return True
+    if name == "layer_types" and isinstance(value, list):
+        return set(value) <= {"full_attention"}
+    if name not in _NEUTRAL:
+        return False
+    if value != _NEUTRAL[name]:
+        raise ValueError(f"{place}{name} must be {_NEUTRAL[name]} for such layers, got {value!r}")
+    return True
 
 
 def made_for(fields: Mapping[str, Any], kind: str) -> tuple[str, ...]:
@@ -108,9 +133,9 @@ def layer_ids(fields: Mapping[str, Any], name: str, place: str = "") -> tuple[in
 
 
 def check_known(fields: Mapping[str, Any], known: Collection[str], place: str) -> None:
-    """Raises ValueError for a field that is not among the known ones."""
-    for name in fields:
-        if name not in known:
+    """Raises ValueError for a field that is not among the known ones, unless it is null."""
+    for name, value in fields.items():
+        if name not in known and value is not None:
             raise ValueError(f"{place}{name} is not understood")
 
 

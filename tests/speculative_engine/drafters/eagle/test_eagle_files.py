@@ -231,3 +231,31 @@ def logits_of(model: PackedModel) -> torch.Tensor:
     logits = model.forward(batch).float()
     model.pool.give_back(slots)
     return logits
+
+
+QWEN = {"max_window_layers": 36, "sliding_window": None, "use_sliding_window": False, "qkv_bias": False}
+"""What SpecForge copies from the configurations of Qwen targets into those of heads with Llama's layers."""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [QWEN, QWEN | {"sliding_window": 4096}, {"layer_types": ["full_attention"]}, {"something_new": None}],
+)
+def test_fields_that_change_nothing_are_accepted(tmp_path: Path, fields: dict[str, object]) -> None:
+    eagle3_drafter(EagleOptions(str(as_original(write_eagle(tmp_path), **fields))), packed(tiny_model("Llama"), 100))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (QWEN | {"use_sliding_window": True}, "use_sliding_window must be False for such layers, got True"),
+        ({"sliding_window": 4096}, "sliding_window is not understood"),
+        ({"qkv_bias": True}, "qkv_bias must be False for such layers, got True"),
+        ({"layer_types": ["sliding_attention"]}, "layer_types is not understood"),
+        ({"something_new": False}, "something_new is not understood"),
+    ],
+)
+def test_fields_that_change_what_is_computed_are_refused(tmp_path: Path, fields: dict[str, object], words: str) -> None:
+    directory = as_original(write_eagle(tmp_path), **fields)
+    with pytest.raises(ModelLoadError, match=words):
+        eagle3_drafter(EagleOptions(str(directory)), packed(tiny_model("Llama"), 100))
