@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.plain_files import check_pointer
 
@@ -20,13 +22,14 @@ _COUNTS = re.compile(r"(^|_)n?(layers?|blocks?|depths?|labels)$")
 """Ends of the names of fields that say how many of something a model has, of which each has a tensor."""
 _POSITIVE = ("vocab_size", "hidden_size", "head_dim", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 """Fields of a model of text that are never 0."""
+_TYPES = ("dtype", "torch_dtype")
 _ALWAYS = 256
 """A number that is never too large: lists of so many entries do no harm, and some fields count what has no tensors."""
 
 
 def check_counts(checkpoint: Checkpoint, tensors: int) -> None:
-    """Raises ModelLoadError for a configuration with more layers or the like than the checkpoint has tensors, or with a
-    size below 1.
+    """Raises ModelLoadError for a configuration with more layers or the like than the checkpoint has tensors, with a
+    size below 1, or with a type that is none.
 
     tensors: number of tensors in the files.
     """
@@ -38,11 +41,22 @@ def check_counts(checkpoint: Checkpoint, tensors: int) -> None:
             value = place.get(name)
             if type(value) is int and value < 1:
                 raise ModelLoadError(f"model {checkpoint.name}: {CONFIG}: {name} must be at least 1, got {value}")
+        for name in _TYPES:
+            value = place.get(name)
+            if isinstance(value, str) and not _is_type(value):
+                raise ModelLoadError(
+                    f"model {checkpoint.name}: {CONFIG}: {name} must be a type's full name, such as bfloat16, float16 "
+                    f"or float32, got {value!r}"
+                )
     for name, value in _numbers(fields, ""):
         if _COUNTS.search(name) and value > most:
             raise ModelLoadError(
                 f"model {checkpoint.name}: {CONFIG}: {name} is {value}, but the files have {tensors} tensors in all"
             )
+
+
+def _is_type(name: str) -> bool:
+    return name == "auto" or isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype)
 
 
 def config_fields(checkpoint: Checkpoint) -> dict[str, Any]:

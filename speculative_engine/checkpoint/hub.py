@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
     HFValidationError,
     RepositoryNotFoundError,
 )
+from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import disable_progress_bars
 
 from speculative_engine.checkpoint.hub_id import GGUF, SCHEME
@@ -53,6 +54,7 @@ def fetch(repository: str, *, weights: bool = True) -> Path:
         repository,
         repository,
         cached=lambda: _cached(repository, weights=weights),
+        lacking=lambda: _lacking_in_cache(repository, weights=weights),
         choose=lambda names: _checkpoint(repository, names, weights=weights),
     ).parent
 
@@ -68,23 +70,33 @@ def fetch_file(repository: str, file: str) -> Path:
         repository,
         f"{repository}/{file}",
         cached=lambda: _cached_file(repository, file),
+        lacking=lambda: None,
         choose=lambda names: _single(repository, names, file),
     )
 
 
 def _fetch(
-    repository: str, wanted: str, cached: Callable[[], Path | None], choose: Callable[[list[str]], list[str]]
+    repository: str,
+    wanted: str,
+    cached: Callable[[], Path | None],
+    lacking: Callable[[], str | None],
+    choose: Callable[[list[str]], list[str]],
 ) -> Path:
     """Returns the path, in the hub's cache, of the first of some files; downloads those that are missing.
 
-    wanted: what messages call them. cached: looks for the first of them, if all are in the cache. choose: selects them
-    from the names of the repository's files. Raises HubError.
+    wanted: what messages call them. cached: looks for the first of them, if all are in the cache. lacking: says what an
+    incomplete copy in the cache lacks. choose: selects them from the names of the repository's files. Raises HubError.
     """
+
+    def absence() -> str:
+        part = lacking()
+        return f"has no {wanted}" if part is None else f"has an incomplete copy of {wanted}, which lacks {part}"
+
     _log_through_one_handler()
     if constants.HF_HUB_OFFLINE:
         found = cached()
         if found is None:
-            raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) has no {wanted}")
+            raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) {absence()}")
         return found
     log.info("fetching from the hub", extra={"repository": wanted, "hub": constants.ENDPOINT})
     if not sys.stderr.isatty():  # progress bars would fill a log
@@ -94,7 +106,8 @@ def _fetch(
     except _Unavailable as error:
         found = cached()
         if found is None:
-            raise HubError(str(error)) from error
+            incomplete = f"; the hub's cache ({constants.HF_HUB_CACHE}) {absence()}" if lacking() else ""
+            raise HubError(f"{error}{incomplete}") from error
         log.warning("taking the copy in the hub's cache", extra={"repository": wanted, "reason": str(error)})
         return found
     try:
@@ -173,11 +186,22 @@ def _listed(repository: str, files: list[str]) -> str:
 
 def _cached(repository: str, *, weights: bool) -> Path | None:
     """A file of the cached copy; None if there is none, or only an incomplete one."""
-    for name in _MARKS:
+    for name in _MARKS[:1] if weights else _MARKS:
         found = _cached_file(repository, name)
-        if found is not None and (not weights or _has_weights(found.parent)):
+        if found is not None and (not weights or _lacking_weights(found.parent) is None):
             return found
     return None
+
+
+def _lacking_in_cache(repository: str, *, weights: bool) -> str | None:
+    """Says what an incomplete copy in the cache lacks; None if there is no copy at all."""
+    found = next((file for name in _MARKS if (file := _cached_file(repository, name)) is not None), None)
+    if found is None:
+        begun = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model") / "blobs"
+        return "all of its texts" if begun.is_dir() and any(begun.iterdir()) else None
+    if weights and not (found.parent / _CONFIG).is_file():
+        return _CONFIG
+    return _lacking_weights(found.parent)
 
 
 def _cached_file(repository: str, name: str) -> Path | None:
@@ -189,12 +213,20 @@ def _cached_file(repository: str, name: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def _has_weights(directory: Path) -> bool:
-    """Whether a copy has all weight files that its index names, or, without an index, at least one."""
+def _lacking_weights(directory: Path) -> str | None:
+    """Says which of the weight files that its index names, or that it needs without an index, a copy lacks; None if it
+    has all."""
     names = [each.name for each in directory.iterdir() if each.is_file()]  # False for a link to a missing file
-    indices = [name for name in names if name.endswith(".index.json")]
-    parts = {part for name in indices for part in json.loads((directory / name).read_text())["weight_map"].values()}
-    return parts <= set(names) if parts else any(name.endswith((".safetensors", ".bin")) for name in names)
+    parts: set[str] = set()
+    for index in (name for name in names if name.endswith(".index.json")):
+        try:
+            parts |= set(json.loads((directory / index).read_text())["weight_map"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return f"a whole {index}"
+    missing = sorted(parts - set(names))
+    if missing:
+        return missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more files"
+    return None if any(name.endswith((".safetensors", ".bin")) for name in names) else "its weights"
 
 
 def _log_through_one_handler() -> None:

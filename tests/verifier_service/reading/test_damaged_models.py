@@ -130,6 +130,7 @@ def set_field(directory: Path, path: tuple[str, ...], value: Any) -> None:
         ("head_dim", 10**6, "its config.json describes 768025248 parameters, but its files hold 31392"),
         ("vocab_size", 10**9, r"its config.json describes \d+ parameters, but its files hold"),
         ("intermediate_size", 48, r"the tensor .*down_proj.weight has shape \[32, 64\], and its configuration says"),
+        ("dtype", "bf16", "config.json: dtype must be a type's full name, such as bfloat16, .*, got 'bf16'"),
         ("hidden_size", "x", "config.json: Field 'hidden_size' expected int, got str"),
     ],
 )
