@@ -23,6 +23,7 @@ from speculative_engine.kernels.advice import faster, kernels_of, warn_without_l
 from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
+from speculative_engine.loading.room_for_cache import check_room
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
 from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
@@ -116,6 +117,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         report = run_self_test(model)  # every rank runs its part of it
         trim_heap()  # and of what the self-test has freed
         _size_cache(settings, model, ranks)
+        check_room(model, report.slot_bytes)
         if ranks is not None:
             ranks.lead()
         if settings.cuda_graphs:

@@ -18,6 +18,7 @@ from speculative_engine.kernels.advice import faster, kernels_of, warn_without_l
 from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import library
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
+from speculative_engine.loading.room_for_cache import check_room
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
 from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
@@ -140,6 +141,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         model = load_part(settings, ranks)
         report = run_self_test(model)  # every rank runs its part of the test
         _size_cache(settings, model, ranks)
+        _check_room(model, report.slot_bytes)
         if ranks is not None:
             ranks.lead()
         translation = Translation.load(settings, model)
@@ -199,6 +201,14 @@ def _size_cache(settings: DrafterSettings, model: PackedModel, ranks: RankGroup 
             most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
             ranks=ranks,
         )
+    except ModelLoadError as error:
+        raise NoMemoryError(str(error)) from error
+
+
+def _check_room(model: PackedModel, slot_bytes: int) -> None:
+    """Raises NoMemoryError if the KV cache does not fit into memory."""
+    try:
+        check_room(model, slot_bytes)
     except ModelLoadError as error:
         raise NoMemoryError(str(error)) from error
 

@@ -9,6 +9,7 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
+from speculative_engine.loading.room_for_cache import check_room
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.weight_names import Weights
@@ -52,7 +53,7 @@ def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bo
             f"model {options.model}: its tokenizer, {ours[:12]}, is not the target's, {theirs[:12]}; a drafter service "
             "can draft with a different one"
         )
-    run_self_test(model)
+    check_room(model, run_self_test(model).slot_bytes, "the target's --kv-slots")
     if target.captured:
         model.capture_graphs()
     return LocalModelDrafter(model, min(1.0, model.parameters / target.parameters))

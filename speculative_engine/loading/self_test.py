@@ -64,6 +64,8 @@ class SelfTestReport:
     tolerance: float
     """Largest distance at which the model is accepted."""
     seconds: float
+    slot_bytes: int
+    """Bytes of a KV slot in all layers."""
 
 
 def run_self_test(model: PackedModel) -> SelfTestReport:
@@ -80,6 +82,7 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
             _check_company(model, found, alone)
             error, tolerance = _compare(model, script, found)
             far_exact = _try_far_neighbour(model, script.paths[-1])
+            slot_bytes = model.cache.bytes // (model.cache.capacity + 1)
         except UnsupportedModelError:
             raise
         except KvDtypeError as problem:
@@ -91,7 +94,7 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
     if same and (model.steps is not None or model.device.type != "cpu"):
         with _workbench(model, slots_for(model)):
             same = same_in_company(model)
-    return SelfTestReport(same, error, tolerance, time.perf_counter() - started)
+    return SelfTestReport(same, error, tolerance, time.perf_counter() - started, slot_bytes)
 
 
 def _refusal(model: PackedModel, reason: str) -> UnsupportedModelError:

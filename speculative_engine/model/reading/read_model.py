@@ -23,6 +23,7 @@ from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.checkpoint.weight_files import WeightTotals, weight_totals
 from speculative_engine.device_choice import AUTO, device_here, gpus_of
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
+from speculative_engine.model.host_memory import free_memory
 from speculative_engine.model.linear.row_exact import can_pack
 from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
 from speculative_engine.model.ranks.sharded_layers import split_on
@@ -194,7 +195,9 @@ def _from_library(
     straight = ranks is None and place.type != "cpu" and is_accelerate_available()
     if ranks is not None:
         check_split(config, ranks.size)
-    check_declared(checkpoint.name, totals, partial(_made, kind, config, trust_remote_code))
+    parameters = check_declared(checkpoint.name, totals, partial(_made, kind, config, trust_remote_code))
+    if place.type == "cpu" and ranks is None:
+        _check_memory(checkpoint.name, parameters, resolve_dtype(dtype, place))
     with (
         _without_report(),
         split_on(place, ranks) if ranks is not None else nullcontext() as split,
@@ -215,6 +218,16 @@ def _from_library(
         )
     check_complete(checkpoint.name, config.get_text_config(decoder=True), told, in_part=in_part)
     return model
+
+
+def _check_memory(name: str, parameters: int, dtype: torch.dtype) -> None:
+    """Raises ModelLoadError for weights that do not fit into the memory that is free."""
+    needed, free = parameters * dtype.itemsize, free_memory()
+    if free is not None and needed > free:
+        raise ModelLoadError(
+            f"model {name}: its {parameters / 1e9:.1f} billion parameters take {needed / 2**30:.1f} GiB in "
+            f"{str(dtype).removeprefix('torch.')}, but {free / 2**30:.1f} GiB of memory are free (--dtype)"
+        )
 
 
 def _made(kind: Any, config: PretrainedConfig, trust_remote_code: bool) -> PreTrainedModel:

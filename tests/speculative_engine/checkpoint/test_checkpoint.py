@@ -137,10 +137,7 @@ def test_a_model_of_the_hub_is_fetched_whole_and_kept(repositories: Path, home: 
     # An incomplete copy does not count.
     (Path(directory) / "model.safetensors").unlink()
     unfinished = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
-    assert (
-        unfinished.returncode == 1
-        and "incomplete copy of lab/draft, which lacks its weights" in unfinished.stderr
-    )
+    assert unfinished.returncode == 1 and "incomplete copy of lab/draft, which lacks its weights" in unfinished.stderr
     (Path(directory) / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}')
     (Path(directory) / "other.safetensors").touch()
     half = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")

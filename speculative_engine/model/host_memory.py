@@ -1,0 +1,70 @@
+"""Memory of this machine that is free, or of the container that the process runs in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60
+"""Limits from this on are none: version 1 writes a number near 2^63."""
+
+
+def free_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
+    """Bytes that may still be taken: of the machine, and of every control group that the process is in. None if the
+    system does not tell. Files that the system keeps in memory, and can drop, count as free."""
+    free = _of_machine(proc)
+    for limit, used in _of_groups(proc, cgroups):
+        free = max(0, limit - used) if free is None else min(free, max(0, limit - used))
+    return free
+
+
+def _of_machine(proc: Path) -> int | None:
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+        return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+    except (OSError, ValueError, IndexError):  # other systems have no such file
+        return None
+
+
+def _of_groups(proc: Path, cgroups: Path) -> list[tuple[int, int]]:
+    """The limit of each group that has one, and what is used of it."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        number, _, rest = line.partition(":")
+        kinds, _, path = rest.partition(":")
+        if number == "0" and not kinds:
+            names, root = ("memory.max", "memory.current", "inactive_file"), cgroups
+        elif "memory" in kinds.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            root = cgroups / "memory"
+        else:
+            continue
+        group = root / path.lstrip("/")
+        # A container sees its own group as the root; elsewhere the groups above may have limits, too.
+        for place in (group, *group.parents):
+            each = _of_group(place, *names)
+            if each is not None:
+                found.append(each)
+            if place == root:
+                break
+    return found
+
+
+def _of_group(place: Path, limit: str, usage: str, cached: str) -> tuple[int, int] | None:
+    """A group's limit and use; None if it has no limit, or is not there."""
+    try:
+        most = (place / limit).read_text().strip()
+        if most == "max" or int(most) >= _UNLIMITED:
+            return None
+        used = int((place / usage).read_text())
+        for line in (place / "memory.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == cached:
+                used -= int(value)
+        return int(most), used
+    except (OSError, ValueError):
+        return None
