@@ -23,6 +23,8 @@ _WHOLE = "tokenizer.huggingface.json"
 _TEMPLATE = "tokenizer.chat_template"
 _ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 """Names in files of the special tokens of transformers."""
+_SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
 _LONGEST_PIECE = 256
 """Most bytes of a token whose merges have to be found: the time for it grows with the square."""
 
@@ -192,6 +194,15 @@ def _sentence_piece(header: GgufHeader, tokens: list[str], types: Sequence[int |
     given = {"tokenizer_type": "llama", "tokens": tokens, "scores": scores, "token_type": list(types)}
     backend, _ = convert_gguf_tokenizer("llama", given)
     parts = json.loads(backend.to_str())
+    # transformers would put the space that begins a text only where the text does not begin with one.
+    parts["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Prepend", "prepend": _SPACE},
+            {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
+        ],
+    }
+    parts["pre_tokenizer"] = None
     parts["post_processor"] = _template(metadata, tokens, add_bos=True)
     return Tokenizer.from_str(json.dumps(parts))
 

@@ -347,6 +347,17 @@ def test_pieces_with_scores(tmp_path: Path) -> None:
     names = [pieces[token] for token in ids]
     assert names == ["<s>", "▁def", "▁x", "(", "<0xC3>", "<0xA9>", ")", ":", "</s>"]
     assert tokenizer.decode(ids) == "def x(é):"
+    # As in SentencePiece and llama.cpp, every text gets a space before it, one that begins with spaces, too.
+    for text, expected in (
+        ("  def", ["▁", "▁", "▁def"]),
+        (" def", ["▁", "▁def"]),
+        (" ", ["▁", "▁"]),
+        ("def</s>def", ["▁def", "</s>", "▁def"]),
+    ):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert [pieces[token] for token in ids] == expected
+        if "</s>" not in text:
+            assert tokenizer.decode(ids) == text
 
 
 def test_the_bundled_target_with_its_tokenizer(tmp_path: Path) -> None:
