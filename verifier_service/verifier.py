@@ -34,6 +34,7 @@ from speculative_engine.text.tokenizer import Tokenizer
 from speculative_engine.tree.proposal import ProposalError
 from verifier_service.admission.admission import Admission
 from verifier_service.admission.expected_wait import ExpectedWait
+from verifier_service.admission.flooders import Flooders
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.counting.acceptance_counts import AcceptanceCounts
 from verifier_service.counting.engine_status import engine_status
@@ -126,6 +127,7 @@ class Verifier:
         self._requests: dict[int, RunningRequest] = {}
         self._reading = 0
         """Number of requests being read."""
+        self.flooders = Flooders()
         self._callers: dict[int, CallerDrafting] = {}
         """Callers that draft for their own request, by sequence id."""
         self._predictions = AcceptanceModel()

@@ -36,6 +36,14 @@ collection."""
 _Stream = MessageStream[pb.VerifyResponse, pb.VerifyRequest]
 
 
+class _Flood(Exception):
+    """Raised for a caller that sends more than it was asked for."""
+
+    def __init__(self, error: ServiceError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class VerifyConversation:
     """Runs one caller's request: passes its proposals to the engine, and verdicts and events back.
 
@@ -73,6 +81,7 @@ class VerifyConversation:
 
         Raises the ServiceError that ends the stream, alone or in an ExceptionGroup, and ClientGone.
         """
+        self._verifier.flooders.check(self._peer)
         start = await self._start()
         _check_tokenizer(self._verifier.info, start.tokenizer_sha256)
         alone, message = _share_of_pool(start.request)
@@ -132,21 +141,35 @@ class VerifyConversation:
         drafting: None if the request gives no credit. Raises ServiceError for a caller that sends more than it was
         asked for.
         """
-        async for message in self._stream:
-            began = time.thread_time()
-            kind = message.WhichOneof("message")
+        try:
+            async for message in self._stream:
+                self._read_one(message, request, drafting)
+        except _Flood as flood:
+            self._verifier.flooders.count(self._peer)
+            raise flood.error from None
+
+    def _read_one(self, message: pb.VerifyRequest, request: RunningRequest, drafting: CallerDrafting | None) -> None:
+        """Takes a message. Raises ServiceError, and _Flood."""
+        began = time.thread_time()
+        kind = message.WhichOneof("message")
+        try:
             self._flood_limit.spend_proposals([message.proposal] if kind == "proposal" else (), message.ByteSize())
-            if kind == "proposal":
-                self._take(request, message.proposal, drafting)
-            elif kind == "start":
-                raise _start_expected("a second start on the stream")
-            else:  # a kind of message that only newer callers know
-                log.debug("message passed over", bytes=message.ByteSize())
-            if drafting is not None:
-                seconds = min(time.thread_time() - began, _LONGEST) + self._stream.take_seconds()
+        except ServiceError as error:
+            raise _Flood(error) from error
+        if kind == "proposal":
+            self._take(request, message.proposal, drafting)
+        elif kind == "start":
+            raise _start_expected("a second start on the stream")
+        else:  # a kind of message that only newer callers know
+            log.debug("message passed over", bytes=message.ByteSize())
+        if drafting is not None:
+            seconds = min(time.thread_time() - began, _LONGEST) + self._stream.take_seconds()
+            try:
                 refusal = drafting.charge(seconds)
-                if refusal is not None:
-                    self._refuse(refusal)
+            except ServiceError as error:
+                raise _Flood(error) from error
+            if refusal is not None:
+                self._refuse(refusal)
 
     def _take(self, request: RunningRequest, message: ProposalMessage, drafting: CallerDrafting | None) -> None:
         if self._refused is not None:  # the caller could not know yet

@@ -208,6 +208,23 @@ async def test_a_flood_ends_the_stream(
     assert (await verifier.generate(order())).token_ids == plain.token_ids
 
 
+async def test_floods_close_verify_to_the_caller(verifier: InProcessVerifier) -> None:
+    for _ in range(3):
+        verifier.engine.hold(1)
+        async with asyncio.timeout(PATIENCE), call(verifier) as stream:
+            await stream.write(pb.VerifyRequest(start=pb.VerifyStart(request=order(max_tokens=200))))
+            with pytest.raises(StreamBroken, match="more than it was asked for"):
+                for _ in range(2000):
+                    await stream.write(pb.VerifyRequest(proposal=STALE))
+                while await stream.read() is not None:
+                    pass
+        verifier.engine.go_on()
+    error = await refused(verifier, start(order()))
+    assert error.reason_name == "CREDIT_EXCEEDED"
+    assert error.retry_seconds is not None and 0 < error.retry_seconds <= 5
+    assert (await verifier.generate(order())).token_ids
+
+
 async def test_all_that_verdicts_ask_for_may_be_sent_one_by_one(verifier: InProcessVerifier) -> None:
     """As many nodes as the request's credit after each verdict, in messages of their own."""
     request = order(max_tokens=60)
