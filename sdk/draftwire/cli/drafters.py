@@ -154,7 +154,7 @@ def _show(found: list[Drafter], as_json: bool) -> None:
 
 # A name or an address is never cut, to be copied whole.
 _LONGEST_MODEL = 40
-_HEADINGS = ("NAME", "ADDRESS", "MODEL", "STATE", "REQS", "DRAFTED", "ACCEPTED", "MS/STEP", "ACC/S", "LABELS")
+_HEADINGS = ("NAME", "ADDRESS", "STATE", "MODEL", "REQS", "DRAFTED", "ACCEPTED", "MS/STEP", "ACC/S", "LABELS")
 _ALIGN = "<<<<>>>>><"
 
 
@@ -162,8 +162,8 @@ def _row(drafter: Drafter) -> tuple[str, ...]:
     return (
         drafter.name,
         drafter.address,
-        shortened(drafter.model.model_id, _LONGEST_MODEL) if drafter.model is not None else "-",
         drafter.state,
+        shortened(drafter.model.model_id, _LONGEST_MODEL) if drafter.model is not None else "-",
         str(drafter.sequences),
         str(drafter.draft_tokens),
         f"{drafter.acceptance_rate:.0%}" if drafter.draft_tokens else "-",

@@ -375,5 +375,5 @@ def test_ctrl_c_ends_an_answer_and_not_the_conversation(
 def test_drafters_are_listed_with_their_models(command: Command) -> None:
     command("drafters", "attach", "here:1")
     heading, row, *_ = command("drafters", "list").out.splitlines()
-    assert heading.split()[:4] == ["NAME", "ADDRESS", "MODEL", "STATE"]
-    assert row.split()[3] == "ready"
+    assert heading.split()[:4] == ["NAME", "ADDRESS", "STATE", "MODEL"]
+    assert row.split()[2] == "ready"
