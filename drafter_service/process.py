@@ -1,6 +1,8 @@
 """The drafter process, from the command line to the exit status."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.code_pages import release_code_pages
@@ -33,14 +35,19 @@ def _follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
 async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
     share_interpreter(settings.device)
     server = ServiceServer(settings)
-    server.check_port()
     # Importing torch takes seconds, so invalid flags, ports in use and wrong paths are reported before that.
     with startup_errors(ModelLoadError):
         if settings.model:
             check_source(settings.model)
         if settings.target_tokenizer:
             check_source(settings.target_tokenizer, model=False)
-    with without_unneeded_packages(settings.device):
+    await server.open()
+    try:
+        with without_unneeded_packages(settings.device):
+            await asyncio.to_thread(import_module, "drafter_service.service")
         from drafter_service.service import run_drafter
-    release_code_pages()
-    await run_drafter(settings, server, shutdown)
+
+        release_code_pages()
+        await run_drafter(settings, server, shutdown)
+    finally:
+        await server.stop(0)  # no effect after a graceful end

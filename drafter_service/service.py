@@ -32,8 +32,7 @@ _FORMER_VARIABLE = "DRAFTWIRE_VERIFIER"
 async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
     """Loads the model, serves on `server` until the shutdown, and frees everything. Raises StartupError.
 
-    The port opens when the model is ready. Until then refused connections signal "not yet" to probes, and to verifiers,
-    which retry with backoff.
+    The port is open already: until the model is ready, probes are told "not yet", and so are verifiers, which retry.
     """
     channels = peer_channels(settings)
     for verifier in settings.verifier:

@@ -1,6 +1,8 @@
 """The verifier's process, from the command line to the exit status."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from service_runtime.process.code_pages import release_code_pages
 from service_runtime.process.follower import run_follower
@@ -33,11 +35,16 @@ def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
 async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:
     share_interpreter(settings.device)
     server = ServiceServer(settings)
-    server.check_port()
     # Importing torch takes seconds; a wrong flag, a port in use or a wrong path is reported before that.
     with startup_errors(ModelLoadError):
         check_source(settings.model)
-    with without_unneeded_packages(settings.device):
+    await server.open()
+    try:
+        with without_unneeded_packages(settings.device):
+            await asyncio.to_thread(import_module, "verifier_service.service")
         from verifier_service.service import run_verifier
-    release_code_pages()
-    await run_verifier(settings, server, shutdown)
+
+        release_code_pages()
+        await run_verifier(settings, server, shutdown)
+    finally:
+        await server.stop(0)  # no effect after a graceful end

@@ -36,7 +36,7 @@ from verifier_service.verifier import Verifier
 async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdown: Shutdown) -> None:
     """Loads the target, serves on `server` until shutdown, and frees everything. Raises StartupError.
 
-    The port opens when the model is ready: probes and retrying clients read refused connections as "not yet".
+    The port is open already: health checks and retrying clients are told "not yet" until the model is ready.
     """
     try:
         trusted = [read_service_address("trusted_drafter", address) for address in settings.trusted_drafter]

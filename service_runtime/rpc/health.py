@@ -1,6 +1,7 @@
 """A grpc.health.v1 servicer that does not delay the server's stop."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from grpc_health.v1 import health, health_pb2
@@ -25,10 +26,14 @@ class Health(health.aio.HealthServicer):
     with UNAVAILABLE, after which watchers reconnect elsewhere.
     """
 
-    def __init__(self, services: list[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._services = [OVERALL, *services]
+        self._services = [OVERALL]
         self._ended = asyncio.Event()
+
+    def add(self, services: Iterable[str]) -> None:
+        """Adds services, whose health is reported once it is set."""
+        self._services.extend(services)
 
     async def set_serving(self, serving: bool) -> None:
         """Sets the health that checks and watches report; has no effect once the shutdown has begun."""

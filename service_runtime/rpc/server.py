@@ -29,7 +29,8 @@ ServicerT = TypeVar("ServicerT")
 class ServiceServer:
     """Serves the added services, grpc.health.v1 and, if enabled, reflection on one port.
 
-    Call add, then start, and at the end begin_shutdown and stop; `serving.serve` makes the last three calls.
+    Call open before the service is loaded, then add and start, and at the end begin_shutdown and stop; `serving.serve`
+    makes the last three calls.
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
@@ -53,6 +54,7 @@ class ServiceServer:
         )
         self._services: list[str] = []
         self._health: Health | None = None
+        self._loading = False
         self._bound_port = 0
         self._watching: set[asyncio.Task[None]] = set()
 
@@ -74,24 +76,42 @@ class ServiceServer:
         """HOST:PORT that the server listens on, with the real port; raises RuntimeError before start."""
         return str(Address(self._listen.host, self.bound_port))
 
-    def check_port(self) -> None:
-        """Raises StartupError, naming the address, if the listening address or the metrics address cannot be bound;
-        called before a long start-up."""
-        _check_bindable(self._listen)
-        if self._metrics_listen is not None:
-            _check_bindable(self._metrics_listen)
-
-    async def start(self, *, serving: bool = True) -> None:
-        """Binds the port and accepts calls; with `serving` False, health is NOT_SERVING until `set_serving`.
+    async def open(self) -> None:
+        """Binds the port before the service is loaded. Until `start` health is NOT_SERVING, and all other calls end
+        with UNAVAILABLE, which callers read as "not yet".
 
         Raises StartupError, naming the address, when it cannot be bound.
         """
-        self._health = Health(self._services)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._loading = True
+        self._server.add_generic_rpc_handlers((_WhileLoading(lambda: self._loading),))
+        if self._metrics_listen is not None:
+            _check_bindable(self._metrics_listen)
+        await self._open()
+        await self.set_serving(False)
+
+    async def start(self, *, serving: bool = True) -> None:
+        """Accepts calls, and binds the port unless it is open; with `serving` False, health is NOT_SERVING until
+        `set_serving`.
+
+        Raises StartupError, naming the address, when it cannot be bound.
+        """
         names = [*self._services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
         if self._reflects:
             reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
+        if not self._loading:
+            await self._open()
+        self._loading = False
+        self._started_health().add(self._services)
+        await self.set_serving(serving)
+        log.info("listening", address=self.address, tls=self._tls is not None)
+        if self._open_to_all:
+            log.warning("whoever reaches the port may do everything: no --accepted-tokens, no --tls-client-ca")
+
+    async def _open(self) -> None:
+        """Binds the port. Raises StartupError."""
         _check_bindable(self._listen)
+        self._health = Health()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
             if self._tls is None:
                 self._bound_port = self._server.add_insecure_port(str(self._listen))
@@ -99,15 +119,11 @@ class ServiceServer:
                 self._bound_port = self._server.add_secure_port(str(self._listen), self._tls.credentials())
         except RuntimeError as error:
             raise StartupError(f"cannot listen on {self._listen}: {error}") from error
-        await self._health.set_serving(serving)
         await self._server.start()
         self._watching = {
             asyncio.create_task(self._interceptor.watch(), name="token-watch"),
             asyncio.create_task(self.heap.run(), name="heap-trimmer"),
         }
-        log.info("listening", address=self.address, tls=self._tls is not None)
-        if self._open_to_all:
-            log.warning("whoever reaches the port may do everything: no --accepted-tokens, no --tls-client-ca")
 
     async def set_serving(self, serving: bool) -> None:
         """Sets the health of the server and all its services; raises RuntimeError before start."""
@@ -123,15 +139,33 @@ class ServiceServer:
         if self._health is not None:
             self._health.end_watches()
         await self._server.stop(grace_seconds)
-        for task in self._watching:
+        watching, self._watching = self._watching, set()
+        for task in watching:
             task.cancel()
-        if self._watching:
-            await asyncio.wait(self._watching)
+        if watching:
+            await asyncio.wait(watching)
 
     def _started_health(self) -> Health:
         if self._health is None:
             raise RuntimeError("the server has not been started")
         return self._health
+
+
+class _WhileLoading(grpc.GenericRpcHandler):
+    """Answers every call but those of health checks while the service is loaded."""
+
+    def __init__(self, loading: Callable[[], bool]) -> None:
+        self._loading = loading
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """Returns the handler of a call; None for a health check, and once the service has been loaded."""
+        if not self._loading() or handler_call_details.method.startswith("/grpc.health."):
+            return None
+        return grpc.stream_stream_rpc_method_handler(_not_yet)
+
+
+async def _not_yet(_: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "the service is loading its model")
 
 
 class _Recorder:

@@ -7,6 +7,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceServicer, add_DrafterServiceServicer_to_server
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.process.startup_error import StartupError
 from service_runtime.rpc.server import ServiceServer
@@ -66,6 +67,38 @@ async def test_a_server_may_start_before_it_serves(make_probe: Any) -> None:
         await server.stop(0)
 
 
+async def test_while_the_service_is_loaded_its_port_is_open_and_says_not_yet() -> None:
+    server = ServiceServer(ServiceSettings())
+    await server.open()
+    try:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            assert await check(channel, "") == NOT_SERVING
+            call: Any = channel.unary_unary("/draftwire.v1.VerifierService/GetModelInfo")
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await call(b"")
+            assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert raised.value.details() == "the service is loading its model"
+            server.add(add_DrafterServiceServicer_to_server, DrafterServiceServicer())
+            await server.start()
+            assert await check(channel, "") == SERVING
+            assert await check(channel, "draftwire.v1.DrafterService") == SERVING
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await call(b"")
+            assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    finally:
+        await server.stop(0)
+
+
+async def test_an_open_port_is_not_shared() -> None:
+    first = ServiceServer(ServiceSettings())
+    await first.open()
+    second = ServiceServer(ServiceSettings(listen=first.address))
+    with pytest.raises(StartupError, match="Address already in use"):
+        await second.open()
+    await first.stop(0)
+    await second.stop(0)
+
+
 async def test_reflection_lists_the_services_and_knows_their_files(serve_generated: Any) -> None:
     async with serve_generated() as channel:
         requests = [
@@ -89,7 +122,7 @@ async def test_a_port_in_use_is_named(serve_probe: Any, make_probe: Any) -> None
         with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: Address already in use"):
             await second.start()
         with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: Address already in use"):
-            second.check_port()
+            await second.open()
         await second.stop(0)
 
 
