@@ -102,6 +102,7 @@ async def _serve(
                 verifier.pool.membership.add(address)
         except ServiceError as error:
             raise StartupError(f"--drafter: {error.message}") from error
+        await asyncio.to_thread(verifier.reader.prepare)
         verifier.start()
         try:
             async with serving_metrics(settings.metrics_listen, VerifierCollector(verifier)):

@@ -33,6 +33,7 @@ from benchmarks.harness.results import save
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_compiler import GrammarCompiler
 from speculative_engine.logits.logit_editor import TreeRows
+from speculative_engine.text.token_table import TokenTable
 from tests.harness.checkout import ROOT
 
 _TRAINED_ON = 16_000_000
@@ -149,9 +150,8 @@ class _Guidance:
     _ROW = TreeRows([-1], [-1])
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast):
-        self._text = tokenizer.backend_tokenizer.to_str()
         self._vocab = len(tokenizer)
-        self._compiler = GrammarCompiler(lambda: self._text, self._vocab)
+        self._compiler = GrammarCompiler(lambda: TokenTable.of(tokenizer.backend_tokenizer), self._vocab)
         self._compiler.form(Grammar(FormKind.REGEX, "a"), ())  # reads the tokenizer
 
     def compile(self, schema: str) -> Callable[[], Matcher]:

@@ -127,7 +127,7 @@ class Bench:
         self.engine = VerificationEngine(target, measure_step_cost(target), EngineLimits())
         draft = PackedModel.load(str(MODELS / "draft"), slots=1024, row_exact=False)
         self.drafter = DraftModelDrafter(draft, TreeGrowth(measure_step_cost(draft)))
-        self.compiler = GrammarCompiler(self.tokenizer.to_json, target.vocab_size)
+        self.compiler = GrammarCompiler(self.tokenizer.token_table, target.vocab_size)
         self._number = 0
 
     def run(self, schema: dict[str, Any], seed: int, case: Case, count: Count) -> list[int]:

@@ -124,7 +124,7 @@ def from_draftwire(error: DraftwireError, names: FieldNames = FIELD_NAMES) -> Ga
     message = names.message(error)
     if isinstance(error, ContextExceededError) and "max_sequence_tokens" in error.metadata:
         # Clients such as litellm know a full context by this sentence of OpenAI's.
-        message = f"This model's maximum context length is {error.metadata['max_sequence_tokens']} tokens. {message}"
+        message = f"{message}. This model's maximum context length is {error.metadata['max_sequence_tokens']} tokens."
     return GatewayError(message, status=status, param=param, code=_code(error), retry_after_seconds=retry)
 
 

@@ -23,6 +23,8 @@ from speculative_engine.logits.grammar_form import GrammarForm
 from speculative_engine.logits.grammar_library import allows_any, compile_form, first_mask, tokenizer_with_end
 from speculative_engine.logits.grammar_trial import GrammarTrial
 from speculative_engine.logits.grammar_trial_process import TRIAL_STACK
+from speculative_engine.text.token_table import TokenTable
+from speculative_engine.text.vocabulary import VocabularyError
 
 _KEPT = 32
 _KEPT_TEXT = 1024 * 1024
@@ -30,6 +32,8 @@ _KEPT_MEMORY = 512 * 1024 * 1024
 """Limits of the cache: number of forms, their bytes of text, and their bytes of memory."""
 _STACK = 4 * TRIAL_STACK
 """Bytes of stack for compiling, the only operation on a form that recurses (compare `STEP_STACK`)."""
+_LARGE = 32_768
+"""Tokens of a vocabulary from which forms are prepared at the start: of fewer the first form makes them in a moment."""
 _QUICK = 0.05
 """Seconds that compiling may take at most to be done while a step waits."""
 
@@ -47,17 +51,33 @@ class _Compiled(NamedTuple):
 class GrammarCompiler:
     """Compiles forms for the target's vocabulary. Several threads may call its methods."""
 
-    def __init__(self, tokenizer: Callable[[], str], vocab_size: int):
-        """tokenizer: returns the content of the target's tokenizer.json; called for the first form. vocab_size: the
-        target's, including ids without a token."""
-        self._source = tokenizer
+    def __init__(
+        self, tokens: Callable[[], TokenTable], vocab_size: int, encode: Callable[[str], list[int]] | None = None
+    ):
+        """tokens: returns the target's tokens; called for the first form or by `prepare`. vocab_size: the target's,
+        including ids without a token. encode: the tokenizer's choice of tokens for a text, for those that a form
+        determines."""
+        self._source = tokens
+        self._encode = encode
         self._vocab_size = vocab_size
         self._tokenizer: LLTokenizer | None = None
         self._loading = threading.Lock()
         self._kept: OrderedDict[Grammar, _Compiled] = OrderedDict()
         self._keeping = threading.Lock()
-        self._trial = GrammarTrial(tokenizer)
+        self._trial = GrammarTrial(tokens)
         self._helper = ThreadPoolExecutor(1, "token-masks")
+
+    def prepare(self) -> None:
+        """Makes what forms need of a large vocabulary; for a small one the first form does. Call it before requests are
+        served, since it holds the interpreter for up to a second. A tokenizer without forms is no error here.
+        """
+        if self._vocab_size < _LARGE:
+            return
+        try:
+            self._loaded()
+        except GrammarError:
+            return  # each form is refused by this reason
+        self._trial.start()
 
     def form(self, grammar: Grammar, end_token_ids: Iterable[int]) -> GrammarForm:
         """The form for one sequence, compiled if necessary. end_token_ids: tokens that end it. Raises GrammarError."""
@@ -115,7 +135,10 @@ class GrammarCompiler:
     def _loaded(self) -> LLTokenizer:
         with self._loading:
             if self._tokenizer is None:
-                self._tokenizer = tokenizer_with_end(self._source())
+                try:
+                    self._tokenizer = tokenizer_with_end(self._source(), self._encode)
+                except VocabularyError as error:
+                    raise GrammarError(f"the target's tokenizer supports no forms of output: {error}") from error
             return self._tokenizer
 
 

@@ -5,16 +5,16 @@ Does not import torch, since the trial process (`grammar_trial_process`) imports
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
-from tokenizers import Tokenizer as Backend
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from speculative_engine.logits.grammar import Grammar, GrammarError
+from speculative_engine.text.token_table import TokenTable
 
 _NO_TOKEN = "NoExtensionBias"
 """The library's name for a form under which no first token is possible."""
-_END = "<|end of the form|>"
+_END = b"<|end of the form|>"
 LIMITS = LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=100_000,
@@ -25,23 +25,54 @@ LIMITS = LLParserLimits(
 )
 
 
-def tokenizer_with_end(source: str) -> LLTokenizer:
-    """Returns the tokenizer of a tokenizer.json, with an additional token for the end that no model produces.
+class _Tokens(TokenizerWrapper):
+    """A table of tokens in the shape that the library expects (its `TokenizerWrapper`).
+
+    The library's own reading of a tokenizer.json takes three times as long, hundreds of megabytes for a large
+    vocabulary, and holds the interpreter meanwhile.
+    """
+
+    def __init__(self, table: TokenTable, encode: Callable[[str], list[int]] | None) -> None:
+        # The class's own __init__ takes another kind of object.
+        self.is_tokenizer_wrapper = True
+        self.bos_token_id = None
+        self._spellings = table.spellings
+        self._encode = encode
+        self.eos_token_id = len(table.spellings)
+        self.tokens = [*table.spellings, _END]
+        self.special_token_ids = [*table.specials, self.eos_token_id]
+        self.library: LLTokenizer | None = None
+
+    def __call__(self, text: str) -> list[int]:
+        """Returns tokens that spell a text which a form determines, as the tokenizer chooses them if that is known."""
+        if self._encode is not None:
+            tokens = self._encode(text)
+            if b"".join(self._spellings[token] for token in tokens) == text.encode():
+                return tokens  # a tokenizer may add a space at the beginning, or change accents
+        assert self.library is not None, "forms are compiled with it"
+        greedy: list[int] = self.library.greedy_tokenize(text)
+        return greedy
+
+
+def tokenizer_with_end(table: TokenTable, encode: Callable[[str], list[int]] | None = None) -> LLTokenizer:
+    """Returns the library's tokenizer for a table, with an additional token for the end that no model produces.
 
     Forms then end alike, whichever tokens end a request. Takes a second for a large vocabulary.
 
+    Args:
+        table: the tokens.
+        encode: the tokenizer's own choice of tokens for a text; by default the longest that fit are taken.
+
     Raises:
-        GrammarError: the library cannot work with this tokenizer.
+        GrammarError: the library cannot work with these tokens.
     """
-    parts = json.loads(source)
-    parts["padding"] = parts["truncation"] = None
-    end = max(Backend.from_str(source).get_vocab(with_added_tokens=True).values()) + 1
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    parts["added_tokens"].append({"id": end, "content": _END, "special": True, **flags})
+    tokens = _Tokens(table, encode)
     try:
-        return LLTokenizer(json.dumps(parts), eos_token=end)
+        tokens.library = LLTokenizer(tokens)
     except ValueError as error:
         raise GrammarError(f"the target's tokenizer supports no forms of output: {one_line(str(error))}") from error
+    tokens.tokens = []  # the library has copied them
+    return tokens.library
 
 
 def compile_form(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import marshal
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from speculative_engine.logits import grammar_trial_process
 from speculative_engine.logits.grammar import Grammar, GrammarError
 from speculative_engine.logits.grammar_trial_process import receive, send
+from speculative_engine.text.token_table import TokenTable
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +38,18 @@ class GrammarTrial:
     Several threads may call its methods; their forms are tried in parallel.
     """
 
-    def __init__(self, tokenizer: Callable[[], str]) -> None:
-        """tokenizer: returns the content of the target's tokenizer.json."""
-        self._tokenizer = tokenizer
+    def __init__(self, tokens: Callable[[], TokenTable]) -> None:
+        """tokens: returns the target's tokens."""
+        self._tokens = tokens
         self._control: socket.socket | None = None
         self._starting = threading.Lock()
         self._end: weakref.finalize[[socket.socket, subprocess.Popen[bytes]], GrammarTrial] | None = None
+
+    def start(self) -> None:
+        """Starts the process, which is otherwise started for the first form. Raises RuntimeError."""
+        with self._starting:
+            if self._control is None:
+                self._control = self._start()
 
     def check(self, grammar: Grammar) -> int:
         """Compiles a form in the process; returns the bytes of memory that it took.
@@ -95,6 +103,7 @@ class GrammarTrial:
             socket.send_fds(self._control, [b"?"], [answer.fileno()])
 
     def _start(self) -> socket.socket:
+        table = self._tokens()
         ours, theirs = socket.socketpair()
         environment = {
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
@@ -111,7 +120,7 @@ class GrammarTrial:
         self._end = weakref.finalize(self, _end, ours, process)
         ours.settimeout(_START_SECONDS)
         try:
-            send(ours, self._tokenizer().encode())
+            send(ours, marshal.dumps((table.spellings, table.specials)))
             receive(ours)
         except (EOFError, OSError) as error:
             self._stop()

@@ -1,13 +1,16 @@
 """The process in which forms are tried before a service compiles them.
 
 It holds the tokenizer and forks for each form. The child ends when its work is done, by a crash, or by a limit of time
-or memory. Messages are length-prefixed bytes on Unix sockets. The control socket carries the tokenizer.json, then for
+or memory. Messages are length-prefixed bytes on Unix sockets. The control socket carries the table of tokens, then for
 each form a byte with the answer's socket; the answer's socket carries the form as JSON, then the outcome.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
+import marshal
 import os
 import resource
 import signal
@@ -20,6 +23,7 @@ from llguidance import LLTokenizer
 from speculative_engine.logits.deep_stack import run_deep
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_library import compile_form, first_mask, tokenizer_with_end
+from speculative_engine.text.token_table import TokenTable
 
 TRIAL_STACK = 64 * 1024 * 1024
 """Bytes of stack for compiling a form in this process; the service uses more, see `grammar_compiler`."""
@@ -57,7 +61,8 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for, since they send answers
     control = socket.socket(fileno=descriptor)
     try:
-        tokenizer = tokenizer_with_end(receive(control).decode())
+        tokenizer = tokenizer_with_end(TokenTable(*marshal.loads(receive(control))))
+        _return_memory()
         send(control, b"ready")
         while True:
             _, [answer], _, _ = socket.recv_fds(control, 1, 1)
@@ -67,6 +72,14 @@ def main(descriptor: int) -> None:
             os.close(answer)
     except (EOFError, ValueError):  # nothing was received: the service has ended
         return
+
+
+def _return_memory() -> None:
+    """Returns to the system what reading the tokens has left free; it would be kept for as long as the service runs."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
 
 
 def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:

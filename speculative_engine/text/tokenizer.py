@@ -19,6 +19,7 @@ from speculative_engine.text.chat_rendering import AS_USUAL, ChatRendering, temp
 from speculative_engine.text.infill import Infill, find_infill
 from speculative_engine.text.stand_in_tools import with_tools
 from speculative_engine.text.text_bound import bytes_per_token
+from speculative_engine.text.token_table import TokenTable
 from speculative_engine.text.token_texts import TokenTexts
 from speculative_engine.text.tokenizer_files import TOKENIZER, check_tokenizer_files
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
@@ -188,6 +189,10 @@ class Tokenizer:
         """The content of the tokenizer.json."""
         text: str = self._backend.to_str()
         return text
+
+    def token_table(self) -> TokenTable:
+        """The tokens as bytes. Raises VocabularyError if their bytes cannot be determined."""
+        return TokenTable.of(self._backend)
 
     def vocabulary(self) -> Vocabulary:
         """The tokens as bytes. Raises ModelLoadError if their bytes cannot be determined."""

@@ -39,10 +39,8 @@ class Vocabulary:
         self.spellings = [b""] * (max(tokens.values(), default=-1) + 1)
         """The bytes of each token; empty for special tokens and for ids without a token."""
         for name, index in tokens.items():
-            if index not in added:
+            if index not in added or not added[index]["special"]:
                 self.spellings[index] = spell(name)
-            elif not added[index]["special"]:
-                self.spellings[index] = name.encode()
         self.by_spelling: dict[bytes, int] = {}
         """Tokens by their bytes; the lowest id where several tokens have the same."""
         for index, spelling in enumerate(self.spellings):

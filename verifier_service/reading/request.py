@@ -229,6 +229,10 @@ class RequestReader:
             jump_ahead=form is not None and speculate and reads_ahead(request.structured_output),
         )
 
+    def prepare(self) -> None:
+        """Makes what takes long, and would delay others if a request made it."""
+        self._forms.prepare()
+
     def close(self) -> None:
         """Ends the threads that compile output forms."""
         self._forms.close()

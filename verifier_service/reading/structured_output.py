@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from draftwire.v1.structured_output_pb2 import StructuredOutput
@@ -33,7 +34,8 @@ class StructuredOutputReader:
     """Reads output forms for the target's vocabulary. Every fault is a ServiceError that names the field."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int]):
-        self._compiler = GrammarCompiler(tokenizer.to_json, vocab_size)
+        encode = partial(tokenizer.encode, add_special_tokens=False)
+        self._compiler = GrammarCompiler(tokenizer.token_table, vocab_size, encode)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._kept = TextPool(lanes=_KEPT, wait_seconds=_WAIT_SECONDS)
         self._compiling = TextPool(lanes=_COMPILING, wait_seconds=_WAIT_SECONDS)
@@ -69,6 +71,10 @@ class StructuredOutputReader:
             raise invalid_field(
                 f"resume_token_ids[{error.index}]", f"does not fit {field} after the tokens before it"
             ) from error
+
+    def prepare(self) -> None:
+        """Makes what forms need of a large vocabulary, see `GrammarCompiler.prepare`."""
+        self._compiler.prepare()
 
     def close(self) -> None:
         """Ends the threads."""

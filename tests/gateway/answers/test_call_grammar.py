@@ -180,7 +180,7 @@ COMPILERS: dict[str, GrammarCompiler] = {}
 
 def taken(tokenizer: Tokenizer, plan: AnswerPlan, text: str) -> bool:
     """Whether the plan's grammar allows the text as a whole answer."""
-    compiler = COMPILERS.setdefault(tokenizer.sha256, GrammarCompiler(tokenizer.to_json, 4096))
+    compiler = COMPILERS.setdefault(tokenizer.sha256, GrammarCompiler(tokenizer.token_table, 4096))
     form = compiler.form(Grammar(FormKind.LARK, str(plan.options()["grammar"])), [0])
     ids = tokenizer.encode(text, add_special_tokens=False)
     if not form.allows(ids):

@@ -16,7 +16,7 @@ class Writer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._library: LLTokenizer = tokenizer_with_end(tokenizer.to_json())
+        self._library: LLTokenizer = tokenizer_with_end(tokenizer.token_table())
         texts = {token: tokenizer.decode([token]) for token in range(self._library.eos_token)}
         self._closing = [token for token, text in texts.items() if text and set(text) <= set('"}]')]
 

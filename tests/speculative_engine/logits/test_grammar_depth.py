@@ -27,8 +27,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_compiler import GrammarCompiler
+from speculative_engine.text.token_table import TokenTable
+from tokenizers import Tokenizer
 
-compiler = GrammarCompiler(lambda: Path(sys.argv[1]).read_text(), 4100)
+compiler = GrammarCompiler(lambda: TokenTable.of(Tokenizer.from_file(sys.argv[1])), 4100)
 for kind, text in json.load(sys.stdin):
     print("begins", flush=True)
     try:

@@ -44,7 +44,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
-    return GrammarCompiler(tokenizer.to_json, PADDED)
+    return GrammarCompiler(tokenizer.token_table, PADDED)
 
 
 Encode = Any
@@ -323,7 +323,7 @@ def test_choices_by_the_thousand(compiler: GrammarCompiler, tokenizer: Tokenizer
 def test_the_forms_that_are_kept_are_bounded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_compiler, "_KEPT", 3)
     monkeypatch.setattr(grammar_compiler, "_KEPT_TEXT", 100)
-    compiler = GrammarCompiler(tokenizer.to_json, PADDED)
+    compiler = GrammarCompiler(tokenizer.token_table, PADDED)
     for letter in "abcabcd":
         compiler.form(Grammar(FormKind.REGEX, letter), [])
     assert [each.text for each in compiler._kept] == ["b", "c", "d"]
@@ -375,14 +375,14 @@ def test_a_limit_that_is_reached_by_the_output_leaves_nothing(compiler: GrammarC
 
 def test_limits_that_others_have_used_up(tokenizer: Tokenizer, encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_library, "LIMITS", LLParserLimits(max_lexer_states=5000))
-    compiler = GrammarCompiler(tokenizer.to_json, PADDED)
+    compiler = GrammarCompiler(tokenizer.token_table, PADDED)
     grammar = Grammar(*HOSTILE["states without end"][:2])
     assert compiler.kept_form(grammar, [EOS]) is None
     first, second, third = (compiler.form(grammar, [EOS]) for _ in range(3))
     assert compiler.kept_form(grammar, [EOS]) is not None
     second.commit(encode("ab"))
     draw = random.Random(1)
-    alone = GrammarCompiler(tokenizer.to_json, PADDED).form(grammar, [EOS])
+    alone = GrammarCompiler(tokenizer.token_table, PADDED).form(grammar, [EOS])
     while not first._matcher.is_error():
         first.commit(encode(draw.choice("abcdefgh ")))
         first._matcher.compute_bitmask()

@@ -7,9 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
+from speculative_engine.logits import grammar_compiler
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_trial import GrammarTrial
+from speculative_engine.text.token_table import TokenTable
 from tests.harness.hostile_forms import patterns
 from tests.harness.processes import ended
 from tests.harness.waiting import eventually
@@ -19,6 +22,10 @@ pytestmark = pytest.mark.processes
 TOKENIZER = Path(__file__).resolve().parents[3] / "models" / "target" / "tokenizer.json"
 FINE = Grammar(FormKind.REGEX, "[a-z]+")
 TOO_MUCH = Grammar(FormKind.JSON_SCHEMA, patterns())
+
+
+def table() -> TokenTable:
+    return TokenTable.of(Tokenizer.from_file(str(TOKENIZER)))
 
 
 def children() -> set[int]:
@@ -35,7 +42,7 @@ def children() -> set[int]:
 
 @pytest.fixture
 def trial() -> GrammarTrial:
-    return GrammarTrial(TOKENIZER.read_text)
+    return GrammarTrial(table)
 
 
 def test_what_takes_too_much_ends_alone_and_is_logged(trial: GrammarTrial, caplog: pytest.LogCaptureFixture) -> None:
@@ -84,8 +91,27 @@ def test_forms_are_tried_side_by_side(trial: GrammarTrial) -> None:
 
 def test_its_process_ends_with_it() -> None:
     before = children()
-    trial = GrammarTrial(TOKENIZER.read_text)
+    trial = GrammarTrial(table)
     trial.check(FINE)
     [pid] = children() - before
     del trial
     eventually(lambda: ended(pid), "it has ended")
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_large_vocabulary_is_prepared_before_the_first_form(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[TokenTable] = []
+
+    def tokens() -> TokenTable:
+        reads.append(table())
+        return reads[-1]
+
+    monkeypatch.setattr(grammar_compiler, "_LARGE", 4000 if large else 5000)
+    before = children()
+    compiler = grammar_compiler.GrammarCompiler(tokens, 4096)
+    compiler.prepare()
+    begun, read = children() - before, len(reads)
+    assert (len(begun), read) == ((1, 2) if large else (0, 0))
+    compiler.form(FINE, [0])
+    assert len(reads) == 2
+    assert not large or children() - before == begun

@@ -16,6 +16,7 @@ from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
 from speculative_engine.logits import grammar_compiler, grammar_trial
 from speculative_engine.logits.grammar_trial import GrammarTrial
+from speculative_engine.text.token_table import TokenTable
 from tests.harness.hostile_forms import long_names, patterns
 from tests.harness.services.in_process_verifier import (
     PATIENCE,
@@ -48,9 +49,9 @@ async def bundled(
 ) -> AsyncIterator[InProcessVerifier]:
     """A verifier of the bundled target."""
 
-    def trial(tokenizer: Callable[[], str]) -> GrammarTrial:
+    def trial(tokens: Callable[[], TokenTable]) -> GrammarTrial:
         if not trials:
-            trials.append(GrammarTrial(tokenizer))
+            trials.append(GrammarTrial(tokens))
         return trials[0]
 
     monkeypatch.setattr(grammar_compiler, "GrammarTrial", trial)
