@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.harness.checkout import MODELS
+from tests.harness.client_packages import node_packages
 from tests.harness.services.services import Services
-from tests.harness.suite.skipped import skip_without
 from tests.harness.waiting import LONG_PATIENCE
 
 pytestmark = pytest.mark.slow
 
-VERSION = "0.171.0"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "draftwire-tests" / f"codex-{VERSION}"
+PACKAGE = "@openai/codex@0.171.0"
 CONTEXT = 32_768
 """Codex sends some ten thousand tokens of instructions and tools."""
 LINE_END = 199
@@ -25,14 +24,7 @@ LINE_END = 199
 
 @pytest.fixture(scope="module")
 def codex() -> Path:
-    skip_without("npm")
-    program = CACHE / "node_modules" / ".bin" / "codex"
-    if not program.exists():
-        install = ["npm", "install", "--silent", "--prefix", str(CACHE), f"@openai/codex@{VERSION}"]
-        done = subprocess.run(install, capture_output=True, text=True, timeout=LONG_PATIENCE, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"npm does not install @openai/codex: {done.stderr.strip()[-200:]}")
-    return program
+    return node_packages("codex", PACKAGE) / "node_modules" / ".bin" / "codex"
 
 
 def test_it_ends_with_an_answer(codex: Path, tmp_path: Path, services: Services) -> None:

@@ -175,18 +175,6 @@ def test_a_prompt_beyond_the_context(client: openai.OpenAI, sdk: Client) -> None
     assert f"This model's maximum context length is {longest} tokens." in str(caught.value)
 
 
-def test_litellm_knows_a_full_context(real_gateway: ServiceProcess, sdk: Client) -> None:
-    litellm = pytest.importorskip("litellm", reason="litellm is not installed: litellm")
-    longest = sdk.model_info().limits.max_sequence_tokens
-    texts = ("a " * longest, "a " * 20 * longest)  # the first fits by its bytes
-    for content, most in ((texts[0], None), (texts[1], None), ("a", longest)):
-        with pytest.raises(litellm.ContextWindowExceededError):
-            litellm.completion(
-                "openai/target", [{"role": "user", "content": content}], max_tokens=most, num_retries=0,
-                api_base=f"{real_gateway.url}/v1", api_key="none", timeout=PATIENCE,
-            )  # fmt: skip
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_frees_its_slots(
     verifier: ServiceProcess, services: Services, sdk: Client, stream: bool

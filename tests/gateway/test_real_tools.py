@@ -205,21 +205,3 @@ def test_the_javascript_client(calling: ServiceProcess, client: openai.OpenAI) -
     assert expected is not None
     assert told["whole"] == told["streamed"] == [expected[0].to_dict()["function"]]
     check_forecast(json.dumps(told["ran"]))  # of another prompt, with this tool alone
-
-
-@pytest.mark.parametrize("responses", [False, True])
-def test_langchain(calling: ServiceProcess, responses: bool) -> None:
-    langchain = pytest.importorskip("langchain_openai", reason="LangChain is not installed: langchain-openai")
-    model = langchain.ChatOpenAI(
-        model="target", base_url=f"{calling.url}/v1", api_key="none", max_retries=0, max_tokens=400,
-        use_responses_api=responses, extra_body={"seed": 3, "logit_bias": ASKED["logit_bias"]},
-    ).bind_tools(TOOLS, tool_choice="forecast")  # fmt: skip
-    answer = model.invoke([("user", "How is the weather?")])
-    (call,) = answer.tool_calls
-    check_forecast(json.dumps(call["args"]))
-    told = {"role": "tool", "tool_call_id": call["id"], "content": "warm"}
-    (again,) = model.invoke([("user", "How is the weather?"), answer, told]).tool_calls
-    check_forecast(json.dumps(again["args"]))
-    first, *others = model.stream([("user", "How is the weather?")])
-    (streamed,) = sum(others, first).tool_calls
-    assert (streamed["name"], streamed["args"]) == (call["name"], call["args"])
