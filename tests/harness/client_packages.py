@@ -43,9 +43,8 @@ def node_packages(name: str, *pins: str) -> Path:
     """Returns a folder whose node_modules has packages. name: of their client. pins: such as zod@4.6.7."""
     skip_without("node", "npm")
     versions = hashlib.sha256(" ".join(pins).encode()).hexdigest()[:12]
-    return _made(
-        f"{name}-{versions}", lambda folder: _install(["npm", "install", "--silent", "--prefix", str(folder), *pins])
-    )
+    install = ["npm", "install", "--loglevel", "error", "--no-audit", "--no-fund"]
+    return _made(f"{name}-{versions}", lambda folder: _install([*install, "--prefix", str(folder), *pins]))
 
 
 def run_client(command: Sequence[str | Path], **variables: str) -> Any:
@@ -83,4 +82,7 @@ def _install(command: Sequence[str]) -> None:
     except subprocess.TimeoutExpired:
         pytest.skip(f"packages of clients are not installed within {LONG_PATIENCE:g} seconds: {' '.join(command)}")
     if done.returncode != 0:
-        pytest.skip(f"packages of clients are not installed: {done.stderr.strip()[-_MOST_REASON:]}")
+        told = [line for line in done.stderr.splitlines() if "error" in line.lower()] or [
+            f"exit status {done.returncode}"
+        ]
+        pytest.skip(f"packages of clients are not installed: {' '.join(told)[:_MOST_REASON]}")
