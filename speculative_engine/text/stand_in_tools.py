@@ -1,4 +1,4 @@
-"""Tools for chat templates that render none: tools, calls and results of a conversation as texts of its messages."""
+"""What chat templates do not render, as texts of messages: tools, calls and results, and system messages."""
 
 from __future__ import annotations
 
@@ -31,29 +31,36 @@ def with_tools(
 ) -> tuple[Sequence[Message], Sequence[Mapping[str, Any]]]:
     """Returns a conversation and its tools in the form that a chat template renders completely.
 
-    A template without tools gets their description in the system message, or before the first user's message if it
-    takes no system message. Calls and results that it leaves out become the texts of messages of the assistant and the
-    user.
+    A template without tools gets their description in the system message. Calls and results that a template leaves out
+    become the texts of messages of the assistant and the user. A system message that it leaves out or refuses becomes
+    the start of the user's next message.
     """
     calls = chat_format.lacks_calls and any(each.get("tool_calls") for each in messages)
     results = chat_format.lacks_results and any(each["role"] == "tool" for each in messages)
     described = bool(tools) and not chat_format.tools
-    if not (calls or results or described):
+    systems = chat_format.lacks_system and (described or any(each["role"] == "system" for each in messages))
+    if not (calls or results or described or systems):
         return messages, tools
     found: list[dict[str, Any]] = []
-    returned = False
-    """Whether the last message has results of calls."""
-    for message in messages:
+    joint = ""
+    """What joins the next text to the user's last message, which has that of another role; empty if it does not."""
+    for message in _with_description(messages, tools) if described else messages:
         turn = _with_calls(chat_format, message) if calls else dict(message)
-        returns = results and turn["role"] == "tool"
-        if returns:
+        role = turn["role"]
+        if results and role == "tool":
             turn = {"role": "user", "content": f"<tool_response>\n{turn['content']}\n</tool_response>"}
-        if returned and turn["role"] == "user":  # many templates want turns to alternate
-            found[-1]["content"] += "\n" + turn["content"]
+        elif systems and role == "system":
+            if not turn["content"]:
+                continue
+            turn = {"role": "user", "content": turn["content"]}
+        replaced = turn["role"] != role
+        between = "\n" if role == "tool" else "\n\n"
+        if turn["role"] == "user" and (joint or (replaced and found and found[-1]["role"] == "user")):
+            found[-1]["content"] += (joint or between) + turn["content"]  # many templates want turns to alternate
         else:
             found.append(turn)
-        returned = returns
-    return (_with_description(chat_format, found, tools), ()) if described else (found, tools)
+        joint = between if replaced else ""
+    return found, () if described else tools
 
 
 def _with_calls(chat_format: ChatFormat, message: Message) -> dict[str, Any]:
@@ -67,17 +74,11 @@ def _with_calls(chat_format: ChatFormat, message: Message) -> dict[str, Any]:
     return turn
 
 
-def _with_description(
-    chat_format: ChatFormat, turns: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Returns messages with a description of the tools."""
+def _with_description(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Returns messages with a description of the tools in the system message."""
     description = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-    if turns[0]["role"] == "system":
-        text = "\n\n".join(filter(None, [turns[0]["content"], description]))
-        return [turns[0] | {"content": text}, *turns[1:]]
-    if not chat_format.lacks_system:
-        return [{"role": "system", "content": description}, *turns]
-    first = turns[0]
-    if first["role"] != "user":
-        return [{"role": "user", "content": description}, *turns]
-    return [first | {"content": f"{description}\n\n{first['content']}"}, *turns[1:]]
+    first = messages[0]
+    if first["role"] != "system":
+        return [{"role": "system", "content": description}, *messages]
+    text = "\n\n".join(filter(None, [first["content"], description]))
+    return [{**first, "content": text}, *messages[1:]]

@@ -1,4 +1,4 @@
-"""Tools for chat templates that leave out tools, calls or results."""
+"""Chat templates that leave out tools, calls, results or system messages."""
 
 import json
 from pathlib import Path
@@ -57,6 +57,37 @@ def test_they_come_before_the_first_users_message_where_there_is_no_system_role(
     assert user.startswith("<start_of_turn>user\n# Tools") and user.endswith("\n\nHow is it?")
     assert assistant == f"<start_of_turn>assistant\n{CALLS}"
     assert results == f"<start_of_turn>user\n{RETURNED}\nHow is it?"
+
+
+SYSTEM = {"role": "system", "content": "Be kind."}
+
+
+def test_a_system_message_begins_the_users_where_there_is_no_such_role(tmp_path: Path) -> None:
+    plain = {"role": "assistant", "content": "Well."}
+    text = rendered(tmp_path, chat_templates.GEMMA, [SYSTEM, USER, plain, USER, SYSTEM | {"content": "Hurry."}], [])
+    first, answer, last, _ = text.split("<end_of_turn>")
+    assert first == "<start_of_turn>user\nBe kind.\n\nHow is it?"
+    assert answer == "<start_of_turn>assistant\nWell."
+    assert last == "<start_of_turn>user\nHow is it?\n\nHurry."
+
+
+def test_it_comes_before_the_tools_there(tmp_path: Path) -> None:
+    text = rendered(tmp_path, chat_templates.GEMMA, [SYSTEM, USER, ANSWER, *RESULTS, USER], [TOOL])
+    user, _, results, _ = text.split("<end_of_turn>")
+    assert user.startswith("<start_of_turn>user\nBe kind.\n\n# Tools") and user.endswith("\n\nHow is it?")
+    assert results == f"<start_of_turn>user\n{RETURNED}\nHow is it?"
+
+
+def test_an_empty_system_message_is_none_there(tmp_path: Path) -> None:
+    messages = [SYSTEM | {"content": ""}, USER]
+    assert rendered(tmp_path, chat_templates.GEMMA, messages, []).count("<start_of_turn>") == 2
+
+
+def test_a_template_that_drops_system_messages_is_told_them(tmp_path: Path) -> None:
+    template = chat_templates.WITHOUT_TOOLS.replace("<|im_start|>{{", "{% if message.role != 'system' %}<|im_start|>{{")
+    template = template.replace("<|im_end|>\n{%-", "<|im_end|>\n{% endif %}{%-")
+    text = rendered(tmp_path, template, [SYSTEM, USER], [])
+    assert text == "<|im_start|>user\nBe kind.\n\nHow is it?<|im_end|>\n<|im_start|>assistant"
 
 
 def test_calls_are_told_without_tools(tmp_path: Path) -> None:
