@@ -18,7 +18,11 @@ from tests.harness.services.services import Services
 pytestmark = pytest.mark.slow
 
 PROGRAMS = Path(__file__).with_name("clients")
-TEMPLATES = {"hermes": chat_templates.HERMES, "no tools": chat_templates.WITHOUT_TOOLS}
+TEMPLATES = {
+    "hermes": chat_templates.HERMES,
+    "no tools": chat_templates.WITHOUT_TOOLS,
+    "no system": chat_templates.GEMMA,  # nor tools
+}
 BEGIN_AND_END = "91,0"
 """The token that begins an object in JSON, and the one that ends an answer."""
 CITIES = ("Rome", "Oslo")
@@ -28,7 +32,7 @@ LONGEST = 2048
 
 @pytest.fixture(scope="module", params=TEMPLATES)
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_services: Services) -> str:
-    """A gateway in front of a verifier whose chat template knows tools, or does not."""
+    """A gateway in front of a verifier whose chat template knows tools, or no tools, or not even system messages."""
     model = target_with_template(tmp_path_factory.mktemp("clients") / "target", TEMPLATES[request.param])
     verifier = module_services.verifier(str(model), "--drafter", "local:ngram")
     return module_services.gateway("--verifier", verifier.address).url
