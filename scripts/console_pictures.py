@@ -29,6 +29,7 @@ def take_picture(browser: Browser, page_address: str, name: str, scheme: str, wi
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
     page.goto(page_address)
     expect(page.locator("#drafters tbody tr").first).to_be_visible(timeout=SECONDS * 1000)
+    page.get_by_label("Text", exact=True).check()
     page.get_by_label("Prompt", exact=True).fill(PROMPT)
     page.get_by_label("Temperature").fill("0.7")
     page.get_by_label("Seed").fill("4")

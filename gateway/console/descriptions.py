@@ -44,6 +44,7 @@ def describe_verifier(info: VerifierInfo) -> dict[str, Any]:
         "parameters": info.parameters,
         "dtype": info.dtype,
         "device": info.device,
+        "chat": info.chat_format is not None,
         "running": info.engine.running_sequences,
         "waiting": info.engine.waiting_requests,
         "used_slots": info.engine.used_slots,

@@ -1,7 +1,9 @@
-// The answer as it comes: each token in the colour of whoever it comes from, and rejected drafts for a moment.
+// The answer as it comes, below what was said before: each token in the look of its source, and rejected drafts for a moment.
 
 import { byId, element } from "./elements.js";
+import { paintedBy } from "./painter.js";
 import { markSource } from "./sources.js";
+import { Words } from "./words.js";
 
 const SEEN_MS = 900;
 const MOST_SEEN = 6;
@@ -12,28 +14,45 @@ const tokens = byId("tokens");
 const rejected = byId("rejected");
 const box = byId("answer");
 const legend = byId("legend");
+const markdown = byId("markdown");
+const colours = byId("colours");
+const earlier = new WeakMap(); // the words of each message of an assistant
+let seen = [];
 
 /** What has come of one request. */
 export class Answer {
-  /** Begin with what is asked; without a request there is nothing yet. */
-  constructor(request = null) {
-    this.text = "";
+  #drafts = []; // rejected ones that are still to be shown
+  #onPaint;
+  #soon = paintedBy(() => this.#paint());
+
+  /** Begin with what is asked; without a request there is nothing yet. onPaint is called when figures may have changed. */
+  constructor(request = null, onPaint = () => {}) {
+    this.#onPaint = onPaint;
+    this.words = new Words(Boolean(request?.messages));
     this.tokens = 0;
     this.chunks = 0;
     this.accepted = new Map();
     this.rejected = new Map();
     this.began = null;
     this.early = 0; // tokens of the first chunk, which come with the prompt
-    const messages = request?.messages ?? [];
-    turns.replaceChildren(...messages.slice(0, -1).map((turn) => element("li", { className: turn.role, textContent: turn.content })));
+    const messages = (request?.messages ?? []).filter((turn) => turn.role !== "system");
+    seen = [...messages.map((turn) => earlier.get(turn)).filter(Boolean), this.words];
+    turns.replaceChildren(...messages.slice(0, -1).map((turn) => (
+      element("li", { className: turn.role }, earlier.get(turn)?.place ?? turn.content)
+    )));
+    box.classList.toggle("chat", messages.length > 0);
     asked.textContent = request?.prompt ?? messages.at(-1)?.content ?? "";
     asked.className = messages.length ? "question" : "";
-    tokens.replaceChildren();
+    tokens.replaceChildren(this.words.place);
     byId("copy").hidden = true;
+    showWords();
     this.#fade();
     this.#showLegend();
     box.scrollTop = box.scrollHeight;
   }
+
+  /** Let the words stand for a message, which is a turn of the conversation now. */
+  keepFor(message) { earlier.set(message, this.words); }
 
   take(chunk) {
     const now = performance.now();
@@ -46,17 +65,15 @@ export class Answer {
     this.chunks += chunk.sources.length > 0;
     for (const source of chunk.sources) count(this.accepted, source);
     for (const draft of chunk.rejected) count(this.rejected, draft.drafter);
-    const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END;
-    for (const { text, source } of chunk.pieces) this.#add(text, source);
-    this.#show(chunk.rejected);
-    this.#showLegend();
-    if (atEnd) box.scrollTop = box.scrollHeight;
+    if (chunk.rejected.length) this.#drafts = chunk.rejected;
+    for (const { text, source } of chunk.pieces) this.words.add(text, source);
+    this.#soon();
   }
 
-  /** End with the text as it is: a character that was split over tokens is whole in it. */
+  /** End with the text as it is; null where it was cut off. */
   finish(text) {
-    if (text.startsWith(this.text) && text.length > this.text.length) this.#add(text.slice(this.text.length), null);
-    this.text = text;
+    if (text !== null) this.words.finish(text);
+    this.#soon.now();
     clearTimeout(this.fading);
     this.#fade();
   }
@@ -69,17 +86,23 @@ export class Answer {
     return seconds > 0 ? (this.tokens - this.early) / seconds : null;
   }
 
-  #add(text, source) {
-    this.text += text;
-    tokens.append(markSource(element("span", { title: source ?? "target", textContent: text }), source));
-    byId("copy").hidden = false;
+  #paint() {
+    if (!this.words.place.isConnected) return; // another conversation has begun
+    const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END;
+    this.words.show(markdown.checked);
+    this.#showDrafts();
+    this.#showLegend();
+    this.#onPaint(this);
+    byId("copy").hidden = !this.words.text;
+    if (atEnd) box.scrollTop = box.scrollHeight;
   }
 
-  #show(drafts) {
-    if (!drafts.length) return;
-    rejected.replaceChildren(...drafts.slice(0, MOST_SEEN).map((draft) => (
+  #showDrafts() {
+    if (!this.#drafts.length) return;
+    rejected.replaceChildren(...this.#drafts.slice(0, MOST_SEEN).map((draft) => (
       markSource(element("span", { title: `${draft.drafter}, rejected`, textContent: draft.text }), draft.drafter)
     )));
+    this.#drafts = [];
     clearTimeout(this.fading);
     this.fading = setTimeout(() => this.#fade(), SEEN_MS);
   }
@@ -96,6 +119,16 @@ export class Answer {
       return element("li", {}, name, " ", element("small", { textContent: told }));
     }));
   }
+}
+
+/** Follow the switches that say how answers are shown. */
+export function startLooks() {
+  markdown.addEventListener("change", showWords);
+  colours.addEventListener("change", () => box.classList.toggle("one-colour", !colours.checked));
+}
+
+function showWords() {
+  for (const words of seen) words.show(markdown.checked);
 }
 
 function count(counts, key) { counts.set(key, (counts.get(key) ?? 0) + 1); }

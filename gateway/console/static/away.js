@@ -25,11 +25,17 @@ export function showBack() {
   if (away) set(false);
 }
 
+/** Say whether there is something for a button to do. It can be pressed while there is and the verifier answers. */
+export function setUsable(button, usable) {
+  button.toggleAttribute("data-idle", !usable);
+  button.disabled = away || !usable;
+}
+
 function set(value) {
   away = value;
   byId("away").hidden = !value;
   document.body.classList.toggle("away", value);
-  for (const button of document.querySelectorAll("[data-verifier]")) button.disabled = value;
+  for (const button of document.querySelectorAll("[data-verifier]")) button.disabled = value || "idle" in button.dataset;
 }
 
 function sentence(text) {

@@ -1,4 +1,4 @@
-// The same request with and without speculation: whether the text is the same, and how much faster it came.
+// One request with and without speculation: whether the text is the same, and how much faster it came.
 
 import { byId, element } from "./elements.js";
 import { decodingSpeed } from "./figures.js";
@@ -15,10 +15,23 @@ export function showComparison(drafted, plain) {
     ? element("p", { className: "identical", textContent: `Identical: ${plain.token_ids.length} tokens, the same text.` })
     : element("p", { className: "different", textContent: `Different from token ${first ?? plain.token_ids.length} on.` });
   const [fast, slow] = [decodingSpeed(drafted), decodingSpeed(plain)];
-  const speeds = fast === null || slow === null
-    ? "Too short to tell speeds."
-    : `${(fast / slow).toFixed(2)}× as fast: ${fast.toFixed(1)} tokens/s with speculation, ${slow.toFixed(1)} without (both measured now, after the prompt).`;
-  place.replaceChildren(verdict, element("p", { textContent: speeds }));
+  if (fast === null || slow === null) {
+    place.replaceChildren(verdict, element("p", { textContent: "Too short to tell speeds." }));
+    return;
+  }
+  const told = element("p", { textContent: `${(fast / slow).toFixed(2)}× as fast, both measured after the prompt.` });
+  place.replaceChildren(verdict, told, bars([["With speculation", fast, "with"], ["Without", slow, "without"]]));
+}
+
+function bars(speeds) {
+  const most = Math.max(...speeds.map(([, speed]) => speed));
+  return element("dl", { className: "bars" }, ...speeds.flatMap(([name, speed, className]) => {
+    const bar = element("span", { className: `bar ${className}` });
+    bar.style.width = `${(100 * speed) / most}%`;
+    bar.setAttribute("aria-hidden", "true");
+    const told = element("span", { className: "told", textContent: `${speed.toFixed(1)} tokens/s` });
+    return [element("dt", { textContent: name }), element("dd", {}, element("span", { className: "track" }, bar), told)];
+  }));
 }
 
 function firstDifference(one, other) {

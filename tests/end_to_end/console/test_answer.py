@@ -1,6 +1,5 @@
 """The page's view of a request."""
 
-import json
 import re
 from collections.abc import Callable
 
@@ -51,6 +50,7 @@ def test_rejected_drafts_are_seen_for_a_moment(page: Page) -> None:
 
 
 def test_the_prompt_stands_above_its_continuation(page: Page) -> None:
+    page.get_by_label("Text", exact=True).check()
     assert page.get_by_label("Prompt", exact=True).input_value() == "def fibonacci(n):"
     fill(page, "def one():", max_tokens=5)
     expect(page.get_by_role("button", name="Copy")).to_be_hidden()
@@ -105,15 +105,14 @@ def test_comparing_shows_the_same_text(page: Page, good_drafter: str) -> None:
 
 
 def test_a_conversation(page: Page) -> None:
-    page.get_by_label("Chat").check()
-    fill(page, MARKUP, max_tokens=8)
+    fill(page, MARKUP, max_tokens=8, kind="Chat")
     page.get_by_role("button", name="Generate").click()
     turns, asked, status = page.locator("#turns li"), page.locator("#asked"), page.locator("#status")
     expect(status).to_contain_text("Done")
     assert (asked.text_content(), turns.count()) == (MARKUP, 0)
     answers = [page.locator("#tokens").text_content()]
     for question, earlier in (("And now?", 2), ("What else?\n" * 40, 4)):
-        fill(page, question, max_tokens=8)
+        fill(page, question, max_tokens=8, kind="Chat")
         page.keyboard.press("Control+Enter")
         expect(turns).to_have_count(earlier)
         expect(asked).to_have_text(question)
@@ -131,11 +130,10 @@ def test_a_conversation(page: Page) -> None:
 
 
 def test_a_new_conversation_ends_the_answer_that_is_being_written(page: Page) -> None:
-    page.get_by_label("Chat").check()
-    fill(page, "One", max_tokens=8)
+    fill(page, "One", max_tokens=8, kind="Chat")
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#status")).to_contain_text("Done")
-    fill(page, "Two", max_tokens=1800)
+    fill(page, "Two", max_tokens=1800, kind="Chat")
     page.get_by_role("button", name="Generate").click()
     tokens_of(page, "target").first.wait_for(state="attached")
     page.get_by_role("button", name="New conversation").click()
@@ -143,24 +141,6 @@ def test_a_new_conversation_ends_the_answer_that_is_being_written(page: Page) ->
     expect(page.locator("#turns li")).to_have_count(0)
     expect(page.locator("#asked")).to_have_text("")
     expect(page.locator("#tokens")).to_have_text("")
-
-
-def test_what_a_model_says_is_never_markup(page: Page) -> None:
-    pieces = [{"text": MARKUP, "source": MARKUP}]
-    rejected = [{"text": MARKUP, "drafter": MARKUP, "position": 3, "depth": 1}]
-    result = {
-        "text": MARKUP, "token_ids": [1], "finish_reason": "stop", "seed": "1", "drafters": [], "acceptance_rate": 0,
-        "acceptance_length": 1, "first_token_seconds": 0.1, "total_seconds": 0.1, "steps": 1, "prompt_tokens": 1,
-    }  # fmt: skip
-    events = [("chunk", {"sources": [MARKUP], "pieces": pieces, "rejected": rejected}), ("finished", result)]
-    body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
-    page.route("**/console/api/generate", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
-    page.get_by_role("button", name="Generate").click()
-    expect(page.locator("#status")).to_contain_text("Done")
-    assert page.locator("#tokens").text_content() == MARKUP
-    assert MARKUP in page.locator("#legend").inner_text()
-    assert page.locator("main img, main script").count() == 0
-    assert page.title() == "draftwire console"
 
 
 def test_leaving_the_page_frees_what_its_request_held(

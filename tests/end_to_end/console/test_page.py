@@ -6,37 +6,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from draftwire import Client
-from tests.end_to_end.console.console_page import PROMPT, SEED, attach, fill, tokens_of
+from tests.end_to_end.console.console_page import CONTRASTS, PROMPT, SEED, attach, fill, tokens_of
 from tests.harness.console_server import serve_console
 from tests.harness.services.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
-CONTRASTS = """
-selector => {
-  const canvas = Object.assign(document.createElement("canvas"), {width: 1, height: 1});
-  const context = canvas.getContext("2d", {willReadFrequently: true});
-  const paint = colour => { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); };
-  const luminance = () => {
-    const linear = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3)
-      .map(part => part / 255).map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-  };
-  const contrast = element => {
-    const grounds = [];
-    for (let at = element; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
-    grounds.forEach(paint);
-    const ground = luminance();
-    paint(getComputedStyle(element).color);
-    const ink = luminance();
-    return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
-  };
-  return [...document.querySelectorAll(selector)]
-    .filter(element => element.checkVisibility() && element.textContent.trim())
-    .map(element => [element.outerHTML, contrast(element)]);
-}
-"""
-"""Returns the contrast of each visible text with its background."""
 FOCUSED = """() => {
   const {name, id, parentElement} = document.activeElement;
   return name || id || parentElement.className;
@@ -57,6 +32,7 @@ def test_words_are_explained_before_the_first_request(page: Page) -> None:
 
 
 def test_errors_are_shown_at_their_field(page: Page) -> None:
+    fill(page)
     page.get_by_label("Temperature").fill("-1")
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#ask-error")).to_contain_text("temperature")
@@ -140,9 +116,11 @@ def test_the_keyboard_is_enough(page: Page) -> None:
         page.keyboard.press("Tab")
         order.append(page.evaluate(FOCUSED))
     assert order == [
-        "theme", "kind", "prompt", "temperature", "top_p", "max_tokens", "seed", "speculation",
-        "generate", "compare", "answer", "words", "words",
+        "theme", "kind", "answer", "prompt", "system", "temperature", "top_p", "max_tokens", "seed", "speculation",
+        "markdown", "colours", "words",
     ]  # fmt: skip
+    page.get_by_label("Text", exact=True).focus()
+    page.keyboard.press("Space")
     for field, value in (("Max tokens", "1800"), ("Seed", str(SEED)), ("Prompt", PROMPT)):
         page.get_by_label(field, exact=True).focus()
         page.keyboard.press("Control+a")
@@ -163,6 +141,7 @@ def test_an_api_key_is_asked_for_and_kept_in_the_tab(
         expect(page.locator("#verifier")).to_have_text("a valid API key is required")
         page.wait_for_timeout(2500)  # the page retries without asking
         expect(dialog).to_be_hidden()
+        fill(page)
         page.get_by_role("button", name="Generate").click()
         for key in ("guess", "secret"):
             expect(dialog).to_be_visible()

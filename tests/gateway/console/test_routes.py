@@ -40,7 +40,9 @@ def test_the_page_loads_only_its_own_files(http: httpx.Client) -> None:
         assert http.get("/" + file).status_code == 200, file
 
 
-@pytest.mark.parametrize("path", ["/", "/console/static/console.js", "/console/static/console.css"])
+@pytest.mark.parametrize(
+    "path", ["/", "/console/static/console.js", "/console/static/console.css", "/console/static/vendor/marked.js"]
+)
 def test_a_strict_policy_comes_with_every_file(http: httpx.Client, path: str) -> None:
     headers = http.get(path).headers
     policy = dict(part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";"))

@@ -7,10 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
+from draftwire.v1 import verifier_service_pb2 as pb
 from gateway.console import state_events
 from tests.gateway.console.event_reader import read_events
 from tests.harness.console_server import serve_console
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
 from tests.harness.waiting import PATIENCE, eventually
 
 STATE = "/console/api/state"
@@ -29,6 +31,19 @@ def test_the_state_comes_at_once_and_again(http: httpx.Client, verifier: FakeVer
     assert (state["verifier"]["model"], state["verifier"]["total_slots"]) == ("fake", 64)
     assert state["verifier"]["plain_tokens_per_second"] == 8.0  # c = 125 ms
     assert verifier.cancelled.wait(PATIENCE), "nobody reads, so nobody watches"
+
+
+@pytest.mark.parametrize("chat_format", [None, pb.ChatFormat()])
+def test_whether_the_model_can_chat(chat_format: pb.ChatFormat | None) -> None:
+    fake = ScriptedVerifier()
+    fake.chat_format = chat_format
+    with (
+        fake,
+        serve_console(fake.address) as address,
+        httpx.stream("GET", address + STATE, timeout=PATIENCE) as response,
+    ):
+        _, state = next(read_events(response))
+    assert state["verifier"]["chat"] is (chat_format is not None)
 
 
 def test_pages_are_bounded(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
