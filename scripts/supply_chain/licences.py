@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from scripts.supply_chain.packages import brought
+from scripts.supply_chain.packages import brought, vendored
 
 ALLOWED = (
     "0BSD",
@@ -106,7 +106,7 @@ def main() -> None:
     """Prints how many packages have which licence. Ends with status 1 if one may not be used."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path, help="pip-licenses")
-    found = found_by(parser.parse_args().program)
+    found = found_by(parser.parse_args().program) | {each["name"]: each["license"] for each in vendored()}
     for name, told in refused(found).items():
         print(f"{name}: the licence {told!r} is not among those that are allowed", file=sys.stderr)
     print(f"{len(found)} packages: {', '.join(sorted({each for told in found.values() for each in licences(told)}))}")

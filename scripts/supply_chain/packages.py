@@ -7,6 +7,7 @@ prints them as requirements of their versions, as far as they are installed here
 
 from __future__ import annotations
 
+import json
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,15 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 FOR_DEVELOPERS = ("dev", "docs")
 """Extras whose packages no user gets."""
+
+
+_VENDORED = ROOT / "gateway/console/static/vendor/packages.json"
+
+
+def vendored() -> list[dict[str, str]]:
+    """Returns the npm packages whose files the gateway serves: `name`, `version`, `license` and `integrity` of each."""
+    listed: list[dict[str, str]] = json.loads(_VENDORED.read_text(encoding="utf-8"))
+    return listed
 
 
 def brought() -> set[str]:

@@ -3,12 +3,13 @@
     python -m scripts.supply_chain.sbom CYCLONEDX_PY [--out dist]
 
 CYCLONEDX_PY is the program cyclonedx-py, which lies in an environment of its own: `make sbom` sets it up. Listed are
-the packages that are installed here, without those for draftwire's development.
+the packages that are installed here, without those for draftwire's development, and the libraries of the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from draftwire.version import __version__
-from scripts.supply_chain.packages import ROOT, brought
+from scripts.supply_chain.packages import ROOT, brought, vendored
 
 
 def sbom(program: Path) -> dict[str, Any]:
@@ -31,7 +32,22 @@ def sbom(program: Path) -> dict[str, Any]:
     listed = only(told, names)
     if missing := names - {str(canonicalize_name(each["name"])) for each in listed["components"]}:
         raise RuntimeError(f"the list lacks {', '.join(sorted(missing))}")
-    return listed
+    return listed | {"components": [*listed["components"], *(component(each) for each in vendored())]}
+
+
+def component(package: dict[str, str]) -> dict[str, Any]:
+    """Returns a package of npm as a component of the list."""
+    url = f"pkg:npm/{package['name'].replace('@', '%40')}@{package['version']}"
+    digest = base64.b64decode(package["integrity"].removeprefix("sha512-")).hex()
+    return {
+        "type": "library",
+        "bom-ref": url,
+        "name": package["name"],
+        "version": package["version"],
+        "licenses": [{"license": {"id": package["license"]}}],
+        "hashes": [{"alg": "SHA-512", "content": digest}],
+        "purl": url,
+    }
 
 
 def only(told: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from scripts.supply_chain.licences import found_by, licences, refused
-from scripts.supply_chain.packages import brought, pinned
-from scripts.supply_chain.sbom import only
+from scripts.supply_chain.packages import brought, pinned, vendored
+from scripts.supply_chain.sbom import component, only
 from tests.harness.checkout import ROOT
 from verifier_service import service  # noqa: F401 -- for what it imports
 
@@ -63,6 +63,18 @@ def test_what_is_not_allowed_or_not_known_is_refused() -> None:
         "f": "BSD License",
     }
     assert refused(found).keys() == {"b", "c", "d", "e"}
+
+
+def test_libraries_of_the_page_are_listed_with_their_licences() -> None:
+    packages = {each["name"]: each for each in vendored()}
+    assert {"marked", "@highlightjs/cdn-assets"} == packages.keys()
+    assert refused({name: each["license"] for name, each in packages.items()}) == {}
+    listed = component(packages["@highlightjs/cdn-assets"])
+    assert listed["purl"] == f"pkg:npm/%40highlightjs/cdn-assets@{listed['version']}"
+    assert len(listed["hashes"][0]["content"]) == 128
+    for file, name in (("marked.js", "marked"), ("highlight.js", "@highlightjs/cdn-assets")):
+        head = (ROOT / "gateway/console/static/vendor" / file).read_text(encoding="utf-8")[:300]
+        assert packages[name]["version"] in head
 
 
 def test_the_list_has_the_packages_of_an_installation_alone() -> None:
