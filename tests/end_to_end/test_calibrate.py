@@ -69,8 +69,9 @@ def test_what_is_wrong_is_one_line(
     words: str,
 ) -> None:
     assert run(monkeypatch, "--model", checkpoint, "--prompts", prompts, *flags) == code
-    [line] = capsys.readouterr().err.splitlines()
+    *progress, line = capsys.readouterr().err.splitlines()
     assert words in line
+    assert not any(words in each for each in progress)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from tests.harness.waiting import PATIENCE
 
 READY = DrafterState.DRAFTER_STATE_READY
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
+INCOMPATIBLE = DrafterState.DRAFTER_STATE_INCOMPATIBLE
 SUSPENDED = DrafterState.DRAFTER_STATE_SUSPENDED
 
 
@@ -118,7 +119,7 @@ class TestBreakingTheProtocol:
         listening("a:1", greeting=hello(model=ModelInfo(model_id="foreign", tokenizer_sha256="beef")))
         verifier.pool.membership.add("a:1")
         await verifier.until(lambda: verifier.network.attempts.get("a:1", 0) > 4)
-        assert verifier.state("a:1").state == UNREACHABLE
+        assert verifier.state("a:1").state == INCOMPATIBLE
         assert "foreign" in verifier.state("a:1").last_error.message
 
     async def test_errors_that_are_garbage(self, verifier: InProcessVerifier, listening: Any) -> None:
@@ -177,7 +178,7 @@ class TestAnotherModelComesBack:
             await verifier.network.kill("a:1")
             listening("a:1", greeting=hello(model=ModelInfo(model_id="foreign", tokenizer_sha256="beef")))
             await verifier.until(lambda: "foreign" in verifier.state("a:1").last_error.message)
-            assert verifier.state("a:1").state == UNREACHABLE
+            assert verifier.state("a:1").state == INCOMPATIBLE
 
 
 class TestFull:
