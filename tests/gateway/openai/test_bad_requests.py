@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from draftwire import __version__
-from tests.gateway.conftest import JSON, OpenGateway
+from tests.gateway.conftest import OpenGateway
 from tests.harness.stand_ins.fake_verifier import PROMPT, rich_status
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
@@ -239,29 +239,3 @@ async def test_a_default_that_nobody_sent_fits_into_the_context(http: httpx.Asyn
         await http.post("/v1/completions", json={"prompt": PROMPT} | body)
     told = [(request.max_tokens, request.fit_max_tokens) for request in fake.requests]
     assert told == [(16, True), (16, True), (16, False), (0, False)]
-
-
-async def test_a_body_that_is_too_large(open_gateway: OpenGateway) -> None:
-    http = await open_gateway(max_body_bytes=2000)
-    assert (await http.post("/v1/completions", json=BODY | {"prompt": "a" * 1900})).status_code == 200
-    for content in (b"a" * 2001, b"a" * 5_000_000):
-        response = await http.post("/v1/completions", content=content)
-        assert response.status_code == 413
-        assert response.json()["error"]["code"] == "request_too_large"
-
-    async def parts() -> Any:  # without a declared length
-        for _ in range(30):
-            yield b" " * 100
-
-    assert (await http.post("/v1/completions", content=parts(), headers=JSON)).status_code == 413
-
-
-async def test_a_body_that_does_not_come(open_gateway: OpenGateway) -> None:
-    http = await open_gateway(body_seconds=0.1)
-
-    async def never() -> Any:
-        yield b"{"
-        await asyncio.sleep(20)
-
-    response = await http.post("/v1/completions", content=never(), headers=JSON)
-    assert response.status_code == 408
