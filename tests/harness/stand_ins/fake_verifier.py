@@ -91,6 +91,10 @@ def rich_status(
     return status
 
 
+_UNTIL_READ = 1.0
+"""Seconds in which a client has read what was sent to it, on a busy machine, too."""
+
+
 class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolServiceServicer):
     """Serves on a free port from `start` (or `with`) to `stop`, together with a fake drafter service."""
 
@@ -137,7 +141,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         """Number of Generate calls that must run at once before any continues."""
         self.delay = 0.0
         self.swaps_late = False
-        """Whether a swap waits until no request is running."""
+        """Whether a swap waits until no request is running and its client has read the end."""
         self.starts: list[pb.VerifyStart] = []
         """First message of each Verify call."""
         self.proposals: list[Proposal] = []
@@ -414,7 +418,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     def SwapDrafter(self, request: pool.SwapDrafterRequest, context: Any) -> pool.SwapDrafterResponse:
         self.pool_requests.append(request)
         self.begin("SwapDrafter", context)
-        assert not self.swaps_late or self.is_idle()
+        if self.swaps_late:
+            assert self.is_idle()
+            time.sleep(_UNTIL_READ)
         return pool.SwapDrafterResponse(drafter=drafter_message(request.new_name), moved_sequences=3)
 
     def StartRollout(self, request: pool.StartRolloutRequest, context: Any) -> pool.StartRolloutResponse:
