@@ -10,9 +10,8 @@ from starlette.requests import Request
 from gateway.console.api_errors import ApiError
 from gateway.http.errors import GatewayError
 from gateway.http.json_body import BodyReader
+from gateway.openai.fields.bounds import MOST_MESSAGES, at_most
 
-MOST_MESSAGES = 4096
-"""Most messages of a conversation, as the verifier allows."""
 MOST_BYTES = 1 << 20
 """Largest body, in bytes."""
 
@@ -34,7 +33,7 @@ class GenerateForm(Form):
     """A generation request: a prompt or messages, and its options."""
 
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(max_length=MOST_MESSAGES, fail_fast=True)] | None = None
+    messages: Annotated[list[ChatMessage], at_most(MOST_MESSAGES)] | None = None
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = 128

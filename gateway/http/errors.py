@@ -139,8 +139,6 @@ def from_validation(problem: Mapping[str, Any]) -> GatewayError:
     location = problem["loc"][1:]  # without "body"
     kind = str(problem["type"])
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    if kind == "json_invalid":
-        return GatewayError(f"the body is not valid JSON: {problem['ctx']['error']}", code="invalid_json")
     if not location:
         return GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")
     param = ""

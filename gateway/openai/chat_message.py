@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import MOST_PARTS, at_most
-from gateway.openai.speculation_options import Content, text_of
+from gateway.openai.fields.bounds import MOST_PARTS, at_most
+from gateway.openai.fields.content import Content, text_of
 from gateway.openai.system_messages import merged
 
 _SYSTEM = ("system", "developer")

@@ -12,12 +12,12 @@ from gateway.answers.answer_form import AnswerForm
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import ToolUse
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import MOST_MESSAGES, Strings, at_most
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
+from gateway.openai.fields.bounds import MOST_MESSAGES, Strings, at_most
+from gateway.openai.fields.whole_numbers import TokenLimit, Whole, limit_of
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
 from gateway.openai.tools import NamedChoice, ToolChoice, Tools, tool_use
-from gateway.openai.whole_numbers import TokenLimit, Whole, limit_of
 
 
 class ChatRequest(TemplateFields, GenerationRequest):
@@ -107,7 +107,6 @@ class ChatRequest(TemplateFields, GenerationRequest):
 
     def _tool_use(self) -> ToolUse:
         tools = {index: tool.to_tool() for index, tool in enumerate(self.tools or ())}
-        named = isinstance(self.tool_choice, NamedChoice)
         only = self.tool_choice.function.name if isinstance(self.tool_choice, NamedChoice) else None
-        choice = None if named else str(self.tool_choice or "auto")
+        choice = self.tool_choice if isinstance(self.tool_choice, str) else None
         return tool_use(tools, choice, only, self.parallel_tool_calls, names="tools[{}].function.name")

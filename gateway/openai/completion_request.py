@@ -10,11 +10,11 @@ from pydantic import Field
 from draftwire import Prompt
 from gateway.http.errors import GatewayError
 from gateway.http.field_names import FieldNames
+from gateway.openai.fields.alternatives import one_of
+from gateway.openai.fields.token_ids import TokenIds
+from gateway.openai.fields.whole_numbers import LimitOrNone, Whole, limit_of
 from gateway.openai.generation_request import GenerationRequest
-from gateway.openai.speculation_options import one_of
 from gateway.openai.template_options import TemplateFields
-from gateway.openai.token_ids import TokenIds
-from gateway.openai.whole_numbers import LimitOrNone, Whole, limit_of
 
 _each = Field(fail_fast=True)
 _DEFAULT_TOKENS = 16

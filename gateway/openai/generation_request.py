@@ -12,12 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from draftwire import GenerateOptions
 from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import Strings, members_at_most
+from gateway.openai.fields.alternatives import one_of
+from gateway.openai.fields.bounds import Strings, members_at_most
+from gateway.openai.fields.content import text_of
+from gateway.openai.fields.token_ids import TokenIds
+from gateway.openai.fields.whole_numbers import Count, TokenLimit, Whole
 from gateway.openai.other_fields import check_others, left_out
 from gateway.openai.output_form import FormFields
-from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, one_of, text_of
-from gateway.openai.token_ids import TokenIds
-from gateway.openai.whole_numbers import Count, TokenLimit, Whole
+from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions
 
 _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128

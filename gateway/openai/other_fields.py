@@ -135,7 +135,8 @@ HARMLESS = frozenset(
     ]
 )
 """Fields that change no token and nothing of the response, or only together with one that is refused."""
-_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+_PENALTIES = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+"""Penalties, and their values that ask for nothing."""
 _WINDOWS = ("repeat_last_n", "penalty_last_n")
 
 
@@ -154,8 +155,9 @@ def check_others(fields: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             reason, neutral = _REFUSED[name]
             if not _asks_nothing(value, neutral):
                 _refuse(name, reason)
-        elif name in _WINDOWS and value not in (None, -1) and any(given.get(each) for each in _PENALTIES):
-            _refuse(name, "penalties are of all tokens")
+        elif name in _WINDOWS and value not in (None, -1):
+            if any(given.get(each) not in (None, neutral) for each, neutral in _PENALTIES.items()):
+                _refuse(name, "penalties are of all tokens")
 
 
 def left_out(fields: Mapping[str, Any]) -> list[str]:

@@ -9,11 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import GenerateOptions
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import Strings
-from gateway.openai.speculation_options import one_of
+from gateway.openai.fields.alternatives import one_of
+from gateway.openai.fields.bounds import Strings
 
 Schema = Annotated[dict[str, Any] | str, one_of("a JSON schema, as an object or as text")]
 """A JSON schema."""
+_OWN = "x-draftwire"
+"""Keyword of a schema with options of the verifier."""
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
 
 
@@ -111,8 +113,7 @@ class FormFields(BaseModel):
             return []
         schemas = {"schema": chosen.schema_}
         if chosen.json_schema is not None:
-            strict = {"x-draftwire": {"strict": True}} if chosen.json_schema.strict else {}
-            schemas["json_schema.schema"] = chosen.json_schema.schema_ | strict
+            schemas["json_schema.schema"] = chosen.json_schema.schema_
         given = {f"response_format.{name}": schema for name, schema in schemas.items() if schema is not None}
         if chosen.type == "text" and given:
             name = next(iter(given))
@@ -126,7 +127,8 @@ class FormFields(BaseModel):
             return []
         if given:
             ((name, schema),) = given.items()
-            return [("response_format", json_form(name, schema))]
+            strict = chosen.json_schema is not None and bool(chosen.json_schema.strict)
+            return [("response_format", json_form(name, schema, strict=strict))]
         if chosen.type == "json_object":
             return [("response_format", {"json_object": True})]
         name = "response_format.json_schema"
@@ -173,8 +175,15 @@ def _forms(
     return found
 
 
-def json_form(name: str, schema: dict[str, Any] | str) -> GenerateOptions:
-    """Returns the form of a JSON schema. name: the field that has it. Raises GatewayError if it is too deep."""
+def json_form(name: str, schema: dict[str, Any] | str, *, strict: bool = False) -> GenerateOptions:
+    """Returns the form of a JSON schema. name: the field that has it. strict: whether nothing of it is an annotation.
+
+    Raises:
+        GatewayError: it is too deep.
+    """
+    if strict and isinstance(schema, dict):
+        own = schema.get(_OWN)
+        schema = schema | {_OWN: (own if isinstance(own, dict) else {}) | {"strict": True}}
     try:
         return {"json_schema": schema if isinstance(schema, str) else json.dumps(schema)}
     except RecursionError as error:

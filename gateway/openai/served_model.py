@@ -61,13 +61,14 @@ class ServedModel:
         if not variables:
             return usual
         if self._formats_beside != usual or len(self._formats) >= _MOST_FORMATS:
-            self._formats.clear()
+            self._formats = {}
             self._formats_beside = usual
         key = hashlib.sha256(json.dumps(variables, sort_keys=True).encode()).digest()
-        if key not in self._formats:
+        formats = self._formats  # of this model, whatever comes while the verifier is asked
+        if key not in formats:
             told = await self._client.model_info(chat_template_kwargs=variables, timeout=_ASK_SECONDS)
-            self._formats[key] = told.chat_format
-        return self._formats[key]
+            formats[key] = told.chat_format
+        return formats[key]
 
     def _begin_to_ask(self) -> asyncio.Task[VerifierInfo]:
         asking = self._asking = asyncio.create_task(self._ask())

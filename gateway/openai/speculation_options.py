@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator
-from pydantic.functional_validators import ModelWrapValidatorHandler
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import Acceptance, Planning, Preset, Speculation
-from draftwire._types.quoting import shortened
-from gateway.http.errors import UNSUPPORTED_PART, GatewayError
-from gateway.openai.bounds import MOST_PARTS, at_most, members_at_most
-from gateway.openai.text_or_list import IS_LIST, IS_TEXT, text_or_list
-from gateway.openai.token_ids import TokenIds
+from gateway.http.errors import GatewayError
+from gateway.openai.fields.alternatives import one_of
+from gateway.openai.fields.bounds import at_most, members_at_most
+from gateway.openai.fields.content import Content
+from gateway.openai.fields.token_ids import TokenIds
 
 _UINT32_END = 1 << 32
 _MOST_NAMES = 64
 """Most drafters, and most labels, that a request may name."""
-
-
-def one_of(description: str) -> WrapValidator:
-    """Reports one error for a value that fits none of several types, instead of one error per type."""
-
-    def validate(value: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
-        try:
-            return handler(value)
-        except ValidationError as error:
-            raise ValueError(f"must be {description}") from error
-
-    return WrapValidator(validate)
 
 
 class SpeculationOptions(BaseModel):
@@ -95,43 +80,6 @@ class SpeculationOptions(BaseModel):
             posterior_alpha=self.posterior_alpha,
             dynamic_temperature=self.dynamic_temperature,
         )
-
-
-def text_alone(*kinds: str) -> Callable[[Any], Any]:
-    """Returns a check that refuses other types of parts by their names, since a model may well understand them
-    elsewhere."""
-
-    def check(kind: Any) -> Any:
-        if isinstance(kind, str) and kind not in kinds:
-            raise PydanticCustomError(
-                UNSUPPORTED_PART,
-                "parts of type {kind} are not supported: models are served for text alone",
-                {"kind": shortened(kind)},
-            )
-        return kind
-
-    return check
-
-
-class TextPart(BaseModel):
-    """A part of a message's content."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    type: Annotated[Literal["text"], BeforeValidator(text_alone("text"))]
-    text: str
-
-
-Content = Annotated[
-    Annotated[str, IS_TEXT] | Annotated[list[TextPart], at_most(MOST_PARTS), IS_LIST],
-    text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type text"),
-]
-"""Content of a message: one text, or several parts."""
-
-
-def text_of(content: str | list[TextPart]) -> str:
-    """Returns a content as one text."""
-    return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 class PredictedOutput(BaseModel):

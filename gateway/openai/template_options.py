@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from draftwire import ChatFormat
 from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import MOST_PARTS, at_most
+from gateway.openai.fields.bounds import MOST_PARTS, at_most
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _NONE = "none"

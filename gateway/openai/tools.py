@@ -9,11 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.answers.tool import ChoiceMode, Tool, ToolUse
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import at_most
-from gateway.openai.speculation_options import one_of
+from gateway.openai.fields.alternatives import one_of
+from gateway.openai.fields.bounds import MOST_TOOLS, at_most
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
-_MOST_TOOLS = 128
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 """Name of a tool: letters, digits, underscores and hyphens, at most 64."""
 
@@ -62,7 +61,7 @@ class NamedChoice(BaseModel):
     function: FunctionName
 
 
-Tools = Annotated[list[FunctionTool], at_most(_MOST_TOOLS)]
+Tools = Annotated[list[FunctionTool], at_most(MOST_TOOLS)]
 """The tools of a request."""
 ToolChoice = Annotated[
     Literal["none", "auto", "required"] | NamedChoice,

@@ -13,15 +13,15 @@ from gateway.answers.answer_form import AnswerForm
 from gateway.answers.answer_plan import AnswerPlan
 from gateway.answers.tool import Tool, ToolUse
 from gateway.http.errors import GatewayError
-from gateway.openai.bounds import MOST_MESSAGES, MOST_PARTS, Strings, at_most
+from gateway.openai.fields.alternatives import IS_LIST, IS_TEXT, one_of, text_or_list
+from gateway.openai.fields.bounds import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS, Strings, at_most
+from gateway.openai.fields.content import text_alone
+from gateway.openai.fields.whole_numbers import PositiveCount
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.output_form import json_form
-from gateway.openai.speculation_options import one_of, text_alone
 from gateway.openai.system_messages import merged
 from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
-from gateway.openai.text_or_list import IS_LIST, IS_TEXT, text_or_list
 from gateway.openai.tools import ToolName, tool_use
-from gateway.openai.whole_numbers import PositiveCount
 
 _STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
 _REFUSED = ("previous_response_id", "conversation", "background", "prompt", "n", "max_tokens", "response_format")
@@ -215,7 +215,7 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
             list[
                 Annotated[Function | OtherTool, PlainValidator(_by_type, json_schema_input_type=Function | OtherTool)]
             ],
-            at_most(128),
+            at_most(MOST_TOOLS),
         ]
         | None
     ) = None
@@ -324,8 +324,8 @@ class ResponsesRequest(TemplateFields, GenerationRequest):
         if chosen.schema_ is None:
             name = "text.format.schema"
             raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
-        schema = chosen.schema_ | ({"x-draftwire": {"strict": True}} if chosen.strict else {})
-        return [("text.format", json_form("text.format.schema", schema)), *super()._forms()]
+        form = json_form("text.format.schema", chosen.schema_, strict=bool(chosen.strict))
+        return [("text.format", form), *super()._forms()]
 
     def _use(self) -> ToolUse:
         tools = {

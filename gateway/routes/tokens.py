@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
 
 from draftwire import DraftwireError
 from gateway.http.errors import GatewayError, from_draftwire
 from gateway.http.field_names import FieldNames
 from gateway.http.json_body import BodyRoute
-from gateway.openai.bounds import MOST_MESSAGES, at_most
+from gateway.http.left_out import with_left_out
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
-from gateway.openai.token_ids import TokenIds
+from gateway.openai.fields.bounds import MOST_MESSAGES, at_most
+from gateway.openai.fields.token_ids import TokenIds
+from gateway.openai.other_fields import check_others, left_out
+from gateway.openai.template_options import Effort, TemplateFields, TemplateUse, template_use
 from gateway.openai.tools import Tools
 from gateway.routes.state import GatewayState, errors
 
@@ -23,7 +28,7 @@ _ERRORS = errors(400, 401, 404, 408, 413, 500, 503, 504)
 router = APIRouter(route_class=BodyRoute)
 
 
-class TokenizeRequest(BaseModel):
+class TokenizeRequest(TemplateFields):
     """A request for the token ids of a text or of a conversation."""
 
     model_config = ConfigDict(strict=True, extra="allow", use_attribute_docstrings=True)
@@ -38,12 +43,10 @@ class TokenizeRequest(BaseModel):
     """Add the special tokens that the tokenizer puts around a text. A chat template writes its own."""
     tools: Tools | None = None
     """Tools of the conversation."""
-    chat_template_kwargs: dict[str, Any] | None = None
-    """Variables of the chat template."""
-    add_generation_prompt: bool = True
-    """Whether the prompt ends with what begins the assistant's answer."""
-    continue_final_message: bool = False
-    """Whether the prompt ends with the text of the last message, which is the assistant's."""
+    reasoning_effort: Effort | None = None
+    """How much the model reasons, as in a request for an answer."""
+    verbosity: Literal["low", "medium", "high"] | None = None
+    """The variable of that name, for templates that read it."""
     return_token_strs: bool | None = None
     """Whether to return the text of each token as well."""
 
@@ -75,24 +78,34 @@ class DetokenizeResponse(BaseModel):
 
 
 @router.post("/tokenize", responses=_ERRORS)
-async def tokenize(asked: TokenizeRequest, state: GatewayState) -> TokenizeResponse:
+async def tokenize(
+    asked: TokenizeRequest, request: Request, response: Response, state: GatewayState
+) -> TokenizeResponse:
     """Returns the token ids of a text or of a conversation."""
     if (asked.prompt is None) == (asked.messages is None):
         both = "and messages: only one of them can be given" if asked.messages else "or messages: one is required"
         raise GatewayError(f"prompt {both}", param="prompt", code="missing_required_parameter")
     check_messages(asked.messages or ())
-    if (asked.model_extra or {}).get("chat_template"):
-        name = "chat_template"
-        raise GatewayError(f"{name}: only the model's own is supported", param=name, code="unsupported_parameter")
+    others = asked.model_extra or {}
+    check_others(others, {})
     await state.served.check(asked.model)
     info = await state.served.info()
+    if asked.messages is None:
+        use = TemplateUse()
+    else:
+        use = template_use(
+            asked,
+            info.chat_format,
+            effort=("reasoning_effort", asked.reasoning_effort),
+            verbosity=("verbosity", asked.verbosity),
+            continues=bool(asked.messages[-1].prefix),
+        )
+    with_left_out(response, request, [*left_out(others), *use.left_out])
     told = await state.client.tokenization(
         asked.prompt,
         messages=None if asked.messages is None else conversation_of(asked.messages),
         tools=None if asked.tools is None else [tool.to_tool().to_sdk() for tool in asked.tools],
-        chat_template_kwargs=asked.chat_template_kwargs,
-        add_generation_prompt=asked.add_generation_prompt,
-        continue_final_message=asked.continue_final_message,
+        **use.to_sdk(),
         add_special_tokens=asked.add_special_tokens and asked.messages is None,
         timeout=state.settings.request_seconds,
     )

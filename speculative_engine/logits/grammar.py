@@ -12,7 +12,9 @@ from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_blocks, schema_levels
-from speculative_engine.logits.json_schema import OWN, SchemaError, enforceable, fault_of
+from speculative_engine.logits.schema.enforceable_schema import enforceable, named
+from speculative_engine.logits.schema.fault import fault_of
+from speculative_engine.logits.schema.refusals import SchemaError
 
 _CODE_POINT = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 """An escape of GBNF, whose groups have the digits of a code point."""
@@ -112,14 +114,10 @@ class Grammar:
         elif self.kind is FormKind.LARK:
             schemas = [schema for _, _, schema in schema_blocks(self.text) if isinstance(schema, dict)]
         for schema in schemas:
-            rewritten = _enforceable(schema)
-            if not _fault(rewritten):
+            if not _fault(_enforceable(schema)):
                 continue
-            place, reason = fault_of(rewritten, _fault)
-            told = f"{place}: {reason}" if place else message
-            options = schema.get(OWN)
-            name = options.get("name") if isinstance(options, dict) else None
-            return f"in the schema of {name[:64]!r}: {told}" if isinstance(name, str) else told
+            place, reason = fault_of(schema, _fault_of_part)
+            return named(schema, f"{place}: {reason}" if place else message)
         return message
 
     def _lark_of_ebnf(self) -> str:
@@ -154,6 +152,14 @@ def _enforceable(schema: dict[str, Any]) -> dict[str, Any]:
 def _fault(schema: dict[str, Any]) -> str:
     """Returns the library's error for a schema, or an empty text."""
     return str(LLMatcher.validate_grammar(_notation_of(schema)))
+
+
+def _fault_of_part(part: dict[str, Any]) -> str:
+    """Returns the library's error for a part of a schema that can be rewritten by itself, or an empty text."""
+    try:
+        return _fault(_enforceable(part))
+    except GrammarError:
+        return ""
 
 
 def _notation_of(schema: dict[str, Any]) -> str:

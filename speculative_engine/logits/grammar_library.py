@@ -37,6 +37,7 @@ class _Tokens(TokenizerWrapper):
         self.is_tokenizer_wrapper = True
         self.bos_token_id = None
         self._spellings = table.spellings
+        self._specials = frozenset(table.specials)
         self._encode = encode
         self.eos_token_id = len(table.spellings)
         self.tokens = [*table.spellings, _END]
@@ -47,8 +48,9 @@ class _Tokens(TokenizerWrapper):
         """Returns tokens that spell a text which a form determines, as the tokenizer chooses them if that is known."""
         if self._encode is not None:
             tokens = self._encode(text)
-            if b"".join(self._spellings[token] for token in tokens) == text.encode():
-                return tokens  # a tokenizer may add a space at the beginning, or change accents
+            spelled = b"".join(self._spellings[token] for token in tokens)
+            if spelled == text.encode() and self._specials.isdisjoint(tokens):
+                return tokens  # a tokenizer may add a space at the beginning, change accents, or take names of specials
         assert self.library is not None, "forms are compiled with it"
         greedy: list[int] = self.library.greedy_tokenize(text)
         return greedy

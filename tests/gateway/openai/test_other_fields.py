@@ -34,7 +34,8 @@ OTHERS = """do_sample enable_thinking max_length no_repeat_ngram_size random_see
     thinking thinking_budget top_a"""
 NEUTRAL: dict[str, Any] = {
     "mirostat": 0, "dry_multiplier": 0.0, "xtc_probability": 0.0, "dynatemp_range": 0.0, "n_predict": -1, "n_probs": 0,
-    "repeat_penalty": 1.0, "repeat_last_n": 64, "top_n_sigma": -1.0, "min_keep": 0, "n_indent": 0, "samplers": [],
+    "repetition_penalty": 1.0, "presence_penalty": 0.0, "repeat_penalty": 1.0,
+    "repeat_last_n": 64, "top_n_sigma": -1.0, "min_keep": 0, "n_indent": 0, "samplers": [],
     "grammar": None, "t_max_predict_ms": 0, "response_fields": [], "functions": [], "function_call": "none",
     "lora": [], "stop_regex": None, "best_of": None, "include_reasoning": True, "suffix": "",
 }  # fmt: skip

@@ -137,3 +137,26 @@ async def test_special_tokens_are_kept(http: httpx.AsyncClient, fake: ScriptedVe
     for skip, kept in ((False, True), (True, False), (None, False)):
         await asked(http, {"skip_special_tokens": skip})
         assert fake.requests[-1].special_tokens is kept
+
+
+@pytest.mark.parametrize(
+    ("more", "variables", "left_out"),
+    [
+        ({"enable_thinking": False}, {"enable_thinking": False}, None),
+        ({"reasoning_effort": "none"}, {"enable_thinking": False}, None),
+        ({"verbosity": "low", "unknown": 1}, {}, "unknown, verbosity"),
+    ],
+)
+async def test_a_conversation_is_tokenized_as_it_is_answered(
+    http: httpx.AsyncClient,
+    fake: ScriptedVerifier,
+    more: dict[str, Any],
+    variables: dict[str, Any],
+    left_out: str | None,
+) -> None:
+    response = await http.post("/tokenize", json=ASKED | more)
+    assert response.status_code == 200, response.text
+    assert json.loads(fake.tokenized[0].messages.chat_template_kwargs or "{}") == variables
+    assert response.headers.get(LEFT_OUT) == left_out
+    refused = await http.post("/tokenize", json=ASKED | {"chat_template": "{{ messages }}"})
+    assert refused.json()["error"]["param"] == "chat_template"

@@ -142,6 +142,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.delay = 0.0
         self.swaps_late = False
         """Whether a swap waits until no request is running and its client has read the end."""
+        self.tokenized: list[pb.TokenizeRequest] = []
         self.starts: list[pb.VerifyStart] = []
         """First message of each Verify call."""
         self.proposals: list[Proposal] = []
@@ -365,6 +366,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         self.begin("Tokenize", context)
+        self.tokenized.append(request)
         text = request.text or "".join(each.role + each.content for each in request.messages.messages)
         ids = [ord(letter) for letter in text]
         return pb.TokenizeResponse(

@@ -71,3 +71,16 @@ def test_a_tokenizer_without_bytes_has_none(tmp_path: Path) -> None:
     )
     with pytest.raises(VocabularyError):
         TokenTable.of(words)
+
+
+def test_a_text_that_names_a_special_token_is_spelled_without_it(backend: Backend) -> None:
+    table = TokenTable.of(backend)
+
+    def encode(part: str) -> list[int]:
+        return list(backend.encode(part, add_special_tokens=False).ids)
+
+    text = "ab<|call|>cd"
+    assert backend.token_to_id("<|call|>") in encode(text)
+    tokens = tokenizer_with_end(table, encode).tokenize_str(text)
+    assert not set(tokens) & set(table.specials)
+    assert b"".join(table.spellings[token] for token in tokens) == text.encode()

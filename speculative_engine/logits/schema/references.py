@@ -15,6 +15,8 @@ _SAME = ("allOf", "anyOf", "oneOf")
 _MOST_STEPS = 256
 """Most references in a row that are followed."""
 _MOST_ROUNDS = 64
+_MOST_DIGITS = 10
+"""Digits of an index that is surely beyond any list."""
 
 
 def subschemas(schema: dict[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
@@ -59,7 +61,7 @@ class References:
             part = unquote(spelled).replace("~1", "/").replace("~0", "~")
             if isinstance(value, dict) and part in value:
                 value = value[part]
-            elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            elif isinstance(value, list) and part.isdecimal() and len(part) < _MOST_DIGITS and int(part) < len(value):
                 value = value[int(part)]
             else:
                 return None

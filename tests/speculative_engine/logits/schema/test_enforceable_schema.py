@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_library import first_mask
-from speculative_engine.logits.json_formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
-from speculative_engine.logits.json_schema import UNSUPPORTED
+from speculative_engine.logits.schema.enforceable_schema import UNSUPPORTED
+from speculative_engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.engine.written_forms import Writer
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
 """As zod 4 writes it."""
 
@@ -44,6 +44,8 @@ def lenient(schema: dict[str, Any]) -> dict[str, Any]:
 
 CAT = record(kind={"const": "cat", "default": "cat"}, lives={"type": "integer"})
 DOG = record(kind={"const": "dog", "default": "dog"}, name={"type": "string"})
+BEHIND = {"type": "string", "pattern": r"(?<!x)y"}
+"""No grammar enforces what stands before."""
 NAMED: Any = {"type": "object", "additionalProperties": {"type": "integer"}}
 KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
     "names of an enum": (
@@ -70,12 +72,24 @@ KINDS: dict[str, tuple[Any, list[str], list[str]]] = {
         ['["a"]', '["b", "a"]'],
         ["[]", '["a", "a"]'],
     ),
+    "a set of equal numbers": (
+        {"type": "array", "items": {"enum": [1, 1.0, 2]}, "uniqueItems": True}, ["[2]"], ["[1, 1.0]", "[2, 2]"]
+    ),
     "a list": ({"type": "array", "items": {"type": "boolean"}, "uniqueItems": False}, ["[true, true]"], ["[1]"]),
     "alternatives with a tag": (
         {"oneOf": [{"$ref": "#/$defs/C"}, {"$ref": "#/$defs/D"}], "$defs": {"C": CAT, "D": DOG},
          "discriminator": {"propertyName": "kind", "mapping": {"cat": "#/$defs/C", "dog": "#/$defs/D"}}},
         ['{"kind": "cat", "lives": 9}', '{"kind": "dog"}'],
         ["{}", '{"lives": 9}', '{"kind": "cow"}'],
+    ),
+    "alternatives with a tag that is not required": (
+        {"oneOf": [{"$ref": "#/$defs/B"}, {"$ref": "#/$defs/L"}],
+         "$defs": {"B": {"type": "object", "additionalProperties": False, "required": ["left"], "properties": {
+             "kind": {"const": "branch", "default": "branch"},
+             "left": {"oneOf": [{"$ref": "#/$defs/B"}, {"$ref": "#/$defs/L"}]}}},
+             "L": record(kind={"const": "leaf", "default": "leaf"})}},
+        ['{"kind": "leaf"}', '{"kind": "branch", "left": {"kind": "branch", "left": {"kind": "leaf"}}}'],
+        ['{"kind": "branch"}', '{"kind": "branch", "left": {}}'],
     ),
     "alternatives by type": ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, ["1", '"a"'], ["null"]),
     "alternatives by value": ({"oneOf": [{"const": 1}, {"enum": [2, "x"]}]}, ["1", "2", '"x"'], ["3"]),
@@ -140,6 +154,14 @@ def test_kinds_that_libraries_write(writer: Writer, name: str) -> None:
         (NAMED | {"minProperties": 2}, "minProperties: "),
         (NAMED | {"patternProperties": {"^k_[ab]$": {"type": "boolean"}}, "minProperties": 2}, "minProperties: "),
         (NAMED | {"propertyNames": {"not": {"const": "a"}}}, "propertyNames: "),
+        (NAMED | {"propertyNames": {"pattern": "^a", "minLength": 3}}, "propertyNames: "),
+        (record(a={"oneOf": [BEHIND, {"type": "null"}]}), "properties.a.oneOf[0].pattern: "),
+        (record(a=BEHIND | {"nullable": True}), "properties.a.pattern: "),
+        (record(a={"oneOf": [{"type": "integer", "minimum": 3, "maximum": 1}, CAT]}), "properties.a.oneOf[0]: "),
+        ({"type": "object", "minProperties": 1, "required": [{}]}, "required: must be a list of names"),
+        ({"type": "array", "items": {"enum": ["a"]}, "uniqueItems": True, "minItems": -1}, "minItems: must be"),
+        ({"type": "string", "format": "byte", "pattern": "x", "allOf": 5}, "allOf: must be a list"),
+        ({"oneOf": [{"type": "object", "properties": ["a"]}, {"type": "object"}]}, "oneOf[0].properties: must be"),
         (record(a={"oneOf": [{"type": "integer"}, {"type": "number"}]}), "properties.a: "),
         (strict(record(a={"type": "string", "format": "colour"})), "properties.a.format: "),
         (strict({"type": "array", "items": {"type": "string"}, "uniqueItems": True}), "uniqueItems: "),
@@ -154,6 +176,68 @@ def test_what_is_refused_is_named(writer: Writer, schema: Any, place: str) -> No
         writer.compiled(form(schema))
     message = str(caught.value)
     assert message.startswith(place) and "<state>" not in message and "\n" not in message and len(message) < 500
+
+
+KEYWORDS = [
+    "$ref", "additionalProperties", "allOf", "anyOf", "const", "enum", "exclusiveMinimum", "format", "items",
+    "maxItems", "maxProperties", "minItems", "minProperties", "minimum", "multipleOf", "nullable", "oneOf", "pattern",
+    "patternProperties", "prefixItems", "properties", "propertyNames", "required", "type", "uniqueItems", "$defs",
+]  # fmt: skip
+VALUES = st.sampled_from(
+    [
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        10**30,
+        "a",
+        "object",
+        "array",
+        "#/a",
+        [],
+        ["a"],
+        [{}],
+        [5],
+        {},
+        {"a": {}},
+        {"a": 5},
+        {"type": "object"},
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=4), st.sampled_from(["", "oneOf", "items"]))
+def test_what_is_no_schema_is_refused_in_words(schema: Any, where: str) -> None:
+    whole = {"": schema, "oneOf": {"oneOf": [schema, {"type": "null"}]}, "items": {"items": schema}}[where]
+    try:
+        form(whole).notation()
+    except GrammarError as error:
+        assert str(error)
+
+
+def test_an_index_beyond_any_list(writer: Writer) -> None:
+    with pytest.raises(GrammarError, match="^Pointer"):
+        writer.compiled(form({"$ref": "#/anyOf/" + "9" * 5000}))
+
+
+def test_alternatives_that_refer_to_each_other_do_not_grow() -> None:
+    depth = 12
+    names = {
+        f"{letter}{level}": {
+            "type": "object",
+            "properties": {
+                "kind": {"const": letter},
+                "next": {"oneOf": [{"$ref": f"#/$defs/a{level + 1}"}, {"$ref": f"#/$defs/b{level + 1}"}]},
+            },
+        }
+        for level in range(depth)
+        for letter in "ab"
+    }
+    ends = {f"{letter}{depth}": {"type": "object", "properties": {"kind": {"const": letter}}} for letter in "ab"}
+    schema = {"oneOf": [{"$ref": "#/$defs/a0"}, {"$ref": "#/$defs/b0"}], "$defs": names | ends}
+    assert len(form(schema).notation()) < 5 * len(json.dumps(schema))
 
 
 def test_a_tool_that_is_not_strict_leaves_to_others_what_no_grammar_enforces(writer: Writer) -> None:

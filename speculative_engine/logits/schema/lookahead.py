@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _AHEAD = re.compile(r"\(\?([=!])")
 _ATOM = r"(?:\\[.\-+*?^$()\[\]{}|/\\@_]|[^\\.+*?^$()\[\]{}|])"
@@ -59,25 +60,16 @@ def _member(atom: str) -> str:
 
 def _closing(text: str) -> int | None:
     """Returns the index of the parenthesis that closes the one with which a pattern begins."""
-    depth, at, in_class = 0, 0, False
-    while at < len(text):
-        letter = text[at]
-        if letter == "\\":
-            at += 1
-        elif in_class:
-            in_class = letter != "]"
-        elif letter == "[":
-            in_class = True
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-            if not depth:
-                return at
-        at += 1
-    return None
+    return next((at for at, letter, depth in _outside_classes(text) if letter == ")" and not depth), None)
 
 
 def _splits(text: str) -> bool:
     """Whether a pattern has alternatives outside of groups."""
+    return any(letter == "|" and not depth for _, letter, depth in _outside_classes(text))
+
+
+def _outside_classes(text: str) -> Iterator[tuple[int, str, int]]:
+    """Yields the letters that are neither escaped nor in a class: index, letter, and the depth of groups after it."""
     depth, at, in_class = 0, 0, False
     while at < len(text):
         letter = text[at]
@@ -87,9 +79,7 @@ def _splits(text: str) -> bool:
             in_class = letter != "]"
         elif letter == "[":
             in_class = True
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-        elif letter == "|" and not depth:
-            return True
+        else:
+            depth += (letter == "(") - (letter == ")")
+            yield at, letter, depth
         at += 1
-    return False

@@ -9,6 +9,8 @@ from pydantic_core import PydanticCustomError
 
 MOST_MESSAGES = 4096
 """Most messages of a conversation, as the verifier allows."""
+MOST_TOOLS = 128
+"""Most tools of a request."""
 MOST_PARTS = 1024
 """Most parts of a message."""
 _MOST_STRINGS = 4096

@@ -1,0 +1,1 @@
+"""Types of the fields that requests share."""

@@ -1,0 +1,51 @@
+"""Contents of messages: texts, or parts that are texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
+
+from draftwire._types.quoting import shortened
+from gateway.http.errors import UNSUPPORTED_PART
+from gateway.openai.fields.alternatives import IS_LIST, IS_TEXT, text_or_list
+from gateway.openai.fields.bounds import MOST_PARTS, at_most
+
+
+def text_alone(*kinds: str) -> Callable[[Any], Any]:
+    """Returns a check that refuses other types of parts by their names, since a model may well understand them
+    elsewhere."""
+
+    def check(kind: Any) -> Any:
+        if isinstance(kind, str) and kind not in kinds:
+            raise PydanticCustomError(
+                UNSUPPORTED_PART,
+                "parts of type {kind} are not supported: models are served for text alone",
+                {"kind": shortened(kind)},
+            )
+        return kind
+
+    return check
+
+
+class TextPart(BaseModel):
+    """A part of a message's content."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Annotated[Literal["text"], BeforeValidator(text_alone("text"))]
+    text: str
+
+
+Content = Annotated[
+    Annotated[str, IS_TEXT] | Annotated[list[TextPart], at_most(MOST_PARTS), IS_LIST],
+    text_or_list(f"a string or a list of at most {MOST_PARTS} parts of type text"),
+]
+"""Content of a message: one text, or several parts."""
+
+
+def text_of(content: str | list[TextPart]) -> str:
+    """Returns a content as one text."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)

@@ -1,0 +1,173 @@
+"""JSON schemas rewritten in the form that the grammar library enforces.
+
+A schema is rewritten part by part. What says nothing is dropped. What can be said in the library's keywords is said in
+them. What no grammar can enforce is refused by its place, or dropped where the request lets it (`Strictness`). Whatever
+the rewritten schema allows, the given one allows, except for parts that were dropped. docs/requests.md has the table of
+all keywords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from speculative_engine.logits.schema.alternatives import Alternatives
+from speculative_engine.logits.schema.counts import Counts
+from speculative_engine.logits.schema.fault import OF_ROOT
+from speculative_engine.logits.schema.large_integers import with_exact_integers
+from speculative_engine.logits.schema.patterns import Patterns
+from speculative_engine.logits.schema.references import LISTS, MAPS, ONE, References
+from speculative_engine.logits.schema.refusals import Refusals, SchemaError, Strictness, inside
+from speculative_engine.logits.schema.shapes import check_shapes
+
+Schema = dict[str, Any]
+
+OWN = "x-draftwire"
+"""Keyword of a schema's root with our own options: `strict`, and the `name` by which errors call the schema."""
+_LIBRARY = "x-guidance"
+UNSUPPORTED = (
+    "not", "if", "then", "else", "contains", "minContains", "maxContains", "dependencies", "dependentRequired",
+    "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
+)  # fmt: skip
+"""Keywords that no grammar enforces."""
+
+
+def enforceable(schema: Schema, accepts: Callable[[Schema], str]) -> Schema:
+    """Returns a schema in the library's terms. accepts: returns the library's error for a schema, or an empty text.
+
+    Raises:
+        SchemaError: a part cannot be enforced.
+        RecursionError: it is nested too deeply.
+    """
+    library, options = schema.get(_LIBRARY), schema.get(OWN)
+    lenient = isinstance(library, dict) and library.get("lenient") is True
+    strict = isinstance(options, dict) and bool(options.get("strict"))
+    strictness = Strictness.LENIENT if lenient else Strictness.STRICT if strict else Strictness.USUAL
+    try:
+        return _Rewriting(schema, Refusals(strictness), accepts).root()
+    except SchemaError as error:
+        raise SchemaError("", named(schema, str(error))) from error
+
+
+def named(schema: Schema, message: str) -> str:
+    """Returns a message about a schema with the schema's name, if it has one."""
+    options = schema.get(OWN)
+    name = options.get("name") if isinstance(options, dict) else None
+    return f"in the schema of {name[:64]!r}: {message}" if isinstance(name, str) else message
+
+
+class _Rewriting:
+    """The rewriting of one schema."""
+
+    def __init__(self, root: Schema, refusals: Refusals, accepts: Callable[[Schema], str]) -> None:
+        self._root = root
+        self._refusals = refusals
+        self._references = References(root)
+        self._alternatives = Alternatives(self._references, refusals)
+        self._patterns = Patterns(accepts, refusals)
+        self._counts = Counts(self._references, refusals)
+
+    def root(self) -> Schema:
+        """Returns the whole schema rewritten."""
+        place = self._references.endless()
+        if place is not None:
+            raise SchemaError(place, "refers to itself without an end: no value is ever finished")
+        found = self._schema(self._root, "")
+        for name, schema, at in self._alternatives.definitions:  # rewriting one may add others
+            found["$defs"] = found.get("$defs", {}) | {name: self._schema(schema, at)}
+        return found
+
+    def _schema(self, schema: Schema, place: str) -> Schema:
+        """Returns a schema rewritten, with those in it."""
+        check_shapes(schema, place)
+        found = dict(schema)
+        found.pop(OWN, None)
+        for step in (
+            self._older,
+            self._without_meaning,
+            self._unsupported,
+            self._counts.names,
+            self._alternatives.rewritten,
+            self._patterns.of_format,
+            self._patterns.of_text,
+            self._integers,
+        ):
+            found = step(found, place)
+        for key in MAPS:
+            if key in found:
+                found[key] = {
+                    name: self._part(each, inside(place, f"{key}.{name}")) for name, each in found[key].items()
+                }
+        for key in (*LISTS, *ONE):
+            spelled = "oneOf" if key == "anyOf" and "oneOf" in schema and "oneOf" not in found else key
+            each, at = found.get(key), inside(place, spelled)
+            if isinstance(each, list):
+                found[key] = [self._part(one, f"{at}[{index}]") for index, one in enumerate(each)]
+            elif isinstance(each, dict):
+                found[key] = self._part(each, at)
+        for step in (self._patterns.of_names, self._counts.unique, self._counts.properties, self._nullable):
+            found = step(found, place)
+        return found
+
+    def _part(self, part: Any, place: str) -> Any:
+        return self._schema(part, place) if isinstance(part, dict) else part
+
+    def _integers(self, schema: Schema, place: str) -> Schema:
+        return with_exact_integers(schema, place, self._refusals)
+
+    def _older(self, schema: Schema, place: str) -> Schema:
+        """Says bounds that older drafts spell otherwise."""
+        for bound, exclusive in zip(("minimum", "maximum"), ("exclusiveMinimum", "exclusiveMaximum"), strict=True):
+            if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and bound in schema:
+                schema[exclusive] = schema.pop(bound)
+        return schema
+
+    def _nullable(self, schema: Schema, place: str) -> Schema:
+        """Says OpenAPI's `nullable` as an alternative."""
+        if schema.pop("nullable", None) is not True:
+            return schema
+        kept = {key: schema.pop(key) for key in OF_ROOT if key in schema}
+        return kept | {"anyOf": [schema, {"type": "null"}]}
+
+    def _without_meaning(self, schema: Schema, place: str) -> Schema:
+        """Drops keywords whose values say nothing."""
+        nothing: dict[str, tuple[Any, ...]] = {
+            "uniqueItems": (False,),
+            "not": (False,),
+            "propertyNames": (True, {}, {"type": "string"}),
+            "dependencies": ({},),
+            "dependentRequired": ({},),
+            "dependentSchemas": ({},),
+            "unevaluatedProperties": (True, {}),
+            "unevaluatedItems": (True, {}),
+            "minProperties": (0,),
+            "minItems": (0,),
+            "minLength": (0,),
+        }
+        for key, values in nothing.items():
+            if key in schema and any(schema[key] == each for each in values):
+                del schema[key]
+        schema.pop("$dynamicAnchor", None)  # references to it are refused
+        if "contains" not in schema or (schema.get("minContains") == 0 and "maxContains" not in schema):
+            for key in ("contains", "minContains", "maxContains"):
+                schema.pop(key, None)
+        if "if" not in schema or not {"then", "else"} & set(schema):
+            for key in ("if", "then", "else"):
+                schema.pop(key, None)
+        composed = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "$dynamicRef"} & set(schema)
+        if schema.get("unevaluatedProperties") is False and not composed:
+            schema.setdefault("additionalProperties", schema.pop("unevaluatedProperties"))
+            schema.pop("unevaluatedProperties", None)
+        if schema.get("unevaluatedItems") is False and not composed and "contains" not in schema:
+            rest = "additionalItems" if isinstance(schema.get("items"), list) else "items"
+            schema.setdefault(rest, schema.pop("unevaluatedItems"))
+            schema.pop("unevaluatedItems", None)
+        return schema
+
+    def _unsupported(self, schema: Schema, place: str) -> Schema:
+        """Refuses or drops keywords that no grammar can enforce."""
+        for key in UNSUPPORTED:
+            if key in schema:
+                self._refusals.refuse(place, key, "cannot be enforced by a grammar")
+                del schema[key]
+        return schema

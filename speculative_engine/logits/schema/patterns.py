@@ -1,0 +1,97 @@
+"""Patterns and formats of texts in a JSON schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from draftwire._types.quoting import shortened
+from speculative_engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
+from speculative_engine.logits.schema.lookahead import without_lookahead
+from speculative_engine.logits.schema.refusals import Refusals, Strictness
+
+Schema = dict[str, Any]
+_MOST_QUOTED = 120
+
+
+class Patterns:
+    """Says patterns and formats by patterns that the library enforces."""
+
+    def __init__(self, accepts: Callable[[Schema], str], refusals: Refusals) -> None:
+        """accepts: returns the library's error for a schema, or an empty text."""
+        self._accepts = accepts
+        self._refusals = refusals
+        self._known: dict[str, tuple[list[str], str]] = {}
+        """Patterns by what they were: those in their place, or the reason why there is none."""
+
+    def of_format(self, schema: Schema, place: str) -> Schema:
+        """Says formats by patterns, and drops those that say nothing."""
+        name = schema.get("format")
+        if not isinstance(name, str) or name in ENFORCED_FORMATS:
+            return schema
+        del schema["format"]
+        if name in FORMAT_PATTERNS:
+            return _with_patterns(schema, [FORMAT_PATTERNS[name]])
+        if name not in SAYING_NOTHING and self._refusals.strictness is Strictness.STRICT:
+            self._refusals.refuse(place, "format", f"{name[:64]!r} cannot be enforced")
+        return schema
+
+    def of_text(self, schema: Schema, place: str) -> Schema:
+        """Says the pattern of a text by those that can be enforced."""
+        pattern = schema.get("pattern")
+        if not isinstance(pattern, str):
+            return schema
+        patterns, reason = self._said(pattern)
+        if patterns != [pattern]:
+            del schema["pattern"]
+        if reason:
+            self._refusals.refuse(place, "pattern", f"{_quoted(pattern)} cannot be enforced: {reason}")
+        elif patterns != [pattern]:
+            return _with_patterns(schema, patterns)
+        return schema
+
+    def of_names(self, schema: Schema, place: str) -> Schema:
+        """Keeps the patterns of properties' names that can be enforced."""
+        named = schema.get("patternProperties")
+        if not isinstance(named, dict):
+            return schema
+        for pattern in list(named):
+            patterns, reason = self._said(pattern)
+            if patterns == [pattern]:
+                continue
+            reason = reason or "look-around is not supported here"
+            self._refusals.refuse(place, "patternProperties", f"{_quoted(pattern)} cannot be enforced: {reason}")
+            named = {each: value for each, value in named.items() if each != pattern}
+            schema = schema | {"patternProperties": named, "additionalProperties": True}
+        return schema
+
+    def _said(self, pattern: str) -> tuple[list[str], str]:
+        """Returns patterns that together say the same, or the reason why there are none."""
+        if pattern not in self._known:
+            reason = self._accepts({"type": "string", "pattern": pattern})
+            patterns = [pattern]
+            if reason:
+                patterns = without_lookahead(pattern) or []
+                if not patterns or any(self._accepts({"type": "string", "pattern": each}) for each in patterns):
+                    patterns = []
+            self._known[pattern] = (patterns, "" if patterns else _pattern_reason(reason))
+        return self._known[pattern]
+
+
+def _with_patterns(schema: Schema, patterns: list[str]) -> Schema:
+    """Returns a schema with further patterns."""
+    if "pattern" not in schema and len(patterns) == 1:
+        return schema | {"pattern": patterns[0]}
+    more = [{"pattern": each} for each in patterns]
+    return schema | {"allOf": [*schema.get("allOf", []), *more]}
+
+
+def _pattern_reason(reason: str) -> str:
+    """Returns the library's reason without its drawing of the pattern."""
+    found = re.search(r"error: (.*)", reason, re.DOTALL)
+    return " ".join((found[1] if found else reason).split())[:200]
+
+
+def _quoted(pattern: str) -> str:
+    return repr(shortened(pattern, _MOST_QUOTED))

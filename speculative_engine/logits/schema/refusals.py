@@ -1,0 +1,40 @@
+"""What happens to parts of a JSON schema that no grammar can enforce."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Strictness(enum.Enum):
+    """What happens to what no grammar can enforce."""
+
+    LENIENT = 0
+    """It is dropped: whoever reads the value checks it."""
+    USUAL = 1
+    """It is refused, except for formats and `uniqueItems`, which count as annotations."""
+    STRICT = 2
+    """It is refused."""
+
+
+class SchemaError(ValueError):
+    """Raised for a part of a schema that cannot be enforced; the message begins with its place."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place}: {reason}" if place else reason)
+
+
+class Refusals:
+    """Refuses what a request does not leave to others."""
+
+    def __init__(self, strictness: Strictness) -> None:
+        self.strictness = strictness
+
+    def refuse(self, place: str, keyword: str, reason: str) -> None:
+        """Raises SchemaError for a keyword of the schema at a place, unless it may be dropped."""
+        if self.strictness is not Strictness.LENIENT:
+            raise SchemaError(inside(place, keyword), reason)
+
+
+def inside(place: str, name: str) -> str:
+    """Returns the place of a part of the schema at a place."""
+    return f"{place}.{name}" if place else name
