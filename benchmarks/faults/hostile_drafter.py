@@ -55,7 +55,7 @@ class HostileMap:
 
     @cached_property
     def message(self) -> FeatureMap:
-        """What the drafter announces."""
+        """The map that the drafter announces."""
         count = min(_MAP_LAYERS, self.layers + 1)
         return FeatureMap(
             layers=range(count),

@@ -148,7 +148,7 @@ class PausePolicy:
 
     @property
     def overdraft(self) -> float:
-        """What a paused drafter has cost beyond its account, in plain steps; 0 for one that is not paused."""
+        """Cost of a paused drafter beyond its account, in plain steps; 0 for one that is not paused."""
         return max(0.0, -self._account.balance) if self.paused else 0.0
 
     @property
