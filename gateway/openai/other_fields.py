@@ -155,9 +155,8 @@ def check_others(fields: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             reason, neutral = _REFUSED[name]
             if not _asks_nothing(value, neutral):
                 _refuse(name, reason)
-        elif name in _WINDOWS and value not in (None, -1):
-            if any(given.get(each) not in (None, neutral) for each, neutral in _PENALTIES.items()):
-                _refuse(name, "penalties are of all tokens")
+        elif name in _WINDOWS and value not in (None, -1) and _has_penalty(given):
+            _refuse(name, "penalties are of all tokens")
 
 
 def left_out(fields: Mapping[str, Any]) -> list[str]:
@@ -168,6 +167,10 @@ def left_out(fields: Mapping[str, Any]) -> list[str]:
         for name, value in fields.items()
         if not any(name in each for each in known) and not _asks_nothing(value, ())
     ]
+
+
+def _has_penalty(given: Mapping[str, Any]) -> bool:
+    return any(given.get(name) not in (None, neutral) for name, neutral in _PENALTIES.items())
 
 
 def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
