@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speculative_engine.text.call_spelling import HERMES, LFM, CallSpelling
+from speculative_engine.text.marker import MARKER
 from speculative_engine.text.spelling_search import ARGUMENTS, NAMES, find_content, find_spelling
 
 _DESCRIPTION = "Answers the trial"
@@ -30,8 +31,6 @@ _CALLS = [
     for number, name in enumerate(NAMES)
 ]
 _KEY = next(iter(ARGUMENTS))
-_MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")
-"""A text that looks like a marker."""
 _SYSTEM = {"role": "system", "content": _RULE}
 _USER = {"role": "user", "content": "Begin the trial."}
 _PLAIN = {"role": "assistant", "content": _TEXT}
@@ -122,7 +121,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         calls = trial.calls_left_out(template, added)
     spelled = calls.spelling.texts if calls.format is ToolCallFormat.SPELLED and calls.spelling is not None else ()
     if calls.format is ToolCallFormat.HARMONY:
-        reasoning = None  # its channels tell reasoning apart
+        reasoning = None  # its channels separate reasoning
     content = None
     if calls.format is not ToolCallFormat.HARMONY:
         content = find_content(prompt, _tried(render, [_USER, _PLAIN], []), _TEXT, reasoning)
@@ -130,7 +129,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
     found = {
         name: place
         for name, place in added.items()
-        if name in texts or (_MARK.fullmatch(name) and any(name in text for text in texts))
+        if name in texts or (MARKER.fullmatch(name) and any(name in text for text in texts))
     }
     return ChatFormat(
         tools=calls.tools,
@@ -188,7 +187,7 @@ class _Trial:
         """
         one = _tried(self._render, [_USER, _ONE], _TOOLS)
         if _DESCRIPTION in self._offered and str(ARGUMENTS[_KEY]) not in one:
-            if not {"<|tool_call_start|>", "<|tool_list_start|>"}.isdisjoint([*added, *_MARK.findall(template)]):
+            if not {"<|tool_call_start|>", "<|tool_list_start|>"}.isdisjoint([*added, *MARKER.findall(template)]):
                 return _Calls(ToolCallFormat.SPELLED, LFM, rendered=False)
             if HERMES.call_begin.rstrip() in self._offered:
                 return _Calls(ToolCallFormat.HERMES, HERMES, rendered=False)

@@ -41,11 +41,11 @@ AS_USUAL = ChatRendering()
 def template_variables(template: str) -> frozenset[str]:
     """Returns the names of the variables that a template reads, besides those that every rendering has.
 
-    Empty for a template that cannot be parsed.
+    Empty for a template that cannot be compiled.
     """
     environment = Environment(extensions=["jinja2.ext.loopcontrols"])
     try:
-        parsed = environment.parse(_GENERATION.sub("", template))
-    except TemplateSyntaxError:
+        found = meta.find_undeclared_variables(environment.parse(_GENERATION.sub("", template)))
+    except (TemplateSyntaxError, RecursionError):
         return frozenset()
-    return frozenset(meta.find_undeclared_variables(parsed)) - _GIVEN
+    return frozenset(found) - _GIVEN

@@ -10,21 +10,21 @@ from itertools import takewhile
 from typing import Any
 
 from speculative_engine.text.call_spelling import ArgumentStyle, CallSpelling
+from speculative_engine.text.marker import MARKER
 
 NAMES = ("trial_tool", "trial_other")
 """The tools that the trial calls: the first alone, then both."""
 ARGUMENTS = {"trial_first": "one trial", "trial_second": 2}
 """The arguments of each call."""
 _FIRST, _SECOND = ARGUMENTS
-_PIECE = re.compile(r"<[^<>]*>?|\[[A-Z_]+\]|\s+|\w+|.")
-_MARKER = re.compile(r"<[^<>]{2,}>?|\[[A-Z_]+\]")
+_PIECE = re.compile(rf"<[^<>]*>?|{MARKER.pattern}|\s+|\w+|.")
 _KEYWORDS = re.compile(rf"\({_FIRST}=(['\"])one trial\1, ?{_SECOND}=2\)")
 _BARE_KEYS = re.compile(rf"\{{{_FIRST}:(\S*)one trial(\S*),{_SECOND}:2\}}")
 _DECODER = json.JSONDecoder()
 
 
 def find_spelling(plain: str, text: str, one: str, two: str, reasoning: tuple[str, str] | None) -> CallSpelling | None:
-    """Returns the spelling of calls; None if it is of no style that is known.
+    """Returns the spelling of calls; None if it is of no style that is known, or does not tell where calls end.
 
     plain: a rendered conversation whose last turn is the assistant's message `text`. one, two: the same with one call
     and with two calls in its place. reasoning: the marks around reasoning, which may be there with nothing in it.
@@ -33,10 +33,11 @@ def find_spelling(plain: str, text: str, one: str, two: str, reasoning: tuple[st
     blocks = [_block(rendered, before, after, reasoning) for rendered in (one, two)]
     for found in _candidates(*blocks):
         calls: list[tuple[str, Any]] = [(name, ARGUMENTS) for name in NAMES]
-        fits = all(
+        apart = not found.begin.strip() or any(map(str.strip, (found.call_begin, found.separator, found.end)))
+        fits = apart and all(
             _bare(block).startswith(_bare(found.spell(calls[:number]))) for number, block in enumerate(blocks, 1)
         )
-        if fits and _MARKER.match((found.begin + found.call_begin).lstrip()):
+        if fits and MARKER.match((found.begin + found.call_begin).lstrip()):
             return found
     return None
 
@@ -50,8 +51,8 @@ def find_content(prompt: str, plain: str, text: str, reasoning: tuple[str, str] 
     if not before.startswith(prompt):
         return None
     begin = _without_reasoning(before.removeprefix(prompt).strip(), reasoning).strip()
-    end = _MARKER.match(after.strip())
-    if end is None or not _MARKER.fullmatch(begin) or begin in (reasoning or ()):
+    end = MARKER.match(after.strip())
+    if end is None or not MARKER.fullmatch(begin) or begin in (reasoning or ()):
         return None
     return begin, end[0]
 
@@ -170,7 +171,8 @@ def _block(rendered: str, before: str, after: str, reasoning: tuple[str, str] | 
 def _without_reasoning(text: str, reasoning: tuple[str, str] | None) -> str:
     if reasoning is None or not text.startswith(reasoning[0]):
         return text
-    return text[text.find(reasoning[1]) + len(reasoning[1]) :]
+    _, end, rest = text.partition(reasoning[1])
+    return rest if end else text
 
 
 def _common_start(one: str, other: str) -> str:

@@ -32,6 +32,7 @@ RETURNED = "<tool_response>\nwarm\n</tool_response>\n<tool_response>\ncold\n</to
 
 
 def rendered(directory: Path, template: str, messages: list[Any], tools: list[Any]) -> str:
+    directory.mkdir(exist_ok=True)
     return Tokenizer.load(str(target_with_template(directory / "model", template))).render_chat(messages, tools)
 
 
@@ -94,7 +95,7 @@ def test_calls_are_told_without_tools(tmp_path: Path) -> None:
     text = rendered(tmp_path, chat_templates.GEMMA, [USER, ANSWER, *RESULTS], [])
     assert CALLS in text and RETURNED in text and "# Tools" not in text
     broken = {**ANSWER, "tool_calls": [{**call(), "function": {"name": "weather", "arguments": '{"city": "Ro'}}]}
-    text = rendered(tmp_path / "..", chat_templates.GEMMA, [USER, broken], [])
+    text = rendered(tmp_path / "broken", chat_templates.GEMMA, [USER, broken], [])
     assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Ro}\n</tool_call>' in text
 
 
