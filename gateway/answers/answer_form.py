@@ -54,7 +54,8 @@ class AnswerForm:
         if schema is not None:
             return "%json " + json.dumps(schema | {"x-guidance": SPACING})
         if (regex := self.options.get("regex")) is not None:
-            return f"/{_in_slashes(regex)}/"
+            inner = _in_slashes(regex)
+            return f"/{inner}/" if inner else '""'  # two slashes begin a comment
         if (choice := self.options.get("choice")) is not None:
             return "(" + " | ".join(json.dumps(text, ensure_ascii=False) for text in choice) + ")"
         if (grammar := self.options.get("grammar")) is not None:

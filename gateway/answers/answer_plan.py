@@ -24,7 +24,8 @@ class AnswerPlan:
     chat_format: ChatFormat | None
     use: ToolUse
     reasoning: bool
-    """Whether reasoning is told apart from the answer, unless the form of output is that of the whole answer."""
+    """Whether reasoning is separated from the answer. It is not where a form of output without tools applies, which is
+    then that of the whole output."""
     form: AnswerForm = field(default_factory=AnswerForm)
     """Form of an answer without calls."""
 
@@ -41,15 +42,16 @@ class AnswerPlan:
 
     @property
     def _splits_reasoning(self) -> bool:
-        """Whether reasoning is told apart. A form without tools is that of the whole output, which has no reasoning."""
+        """Whether this request's reasoning is separated. A form without tools covers the whole output, which has no
+        reasoning."""
         return self.reasoning and (bool(self.use.offered) or not self.form)
 
     def options(self) -> GenerateOptions:
         """Returns what the verifier is asked for besides the request's own options, the form of the output included.
 
         Raises:
-            GatewayError: the model cannot call tools, a schema is nested too deeply, or the form cannot be combined
-                with tools.
+            GatewayError: the model cannot call tools, they are too large or nested too deeply, or the form cannot be
+                combined with them.
         """
         told = self.chat_format
         if self.use.offered and (told is None or told.tool_calls is None):

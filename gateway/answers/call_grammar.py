@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from draftwire import ChatFormat
 from gateway.answers import harmony, hermes, mistral
 from gateway.answers.answer_form import AnswerForm
-from gateway.answers.lark_rules import LarkRules, json_term, literal
+from gateway.answers.lark_rules import LarkRules, literal
+from gateway.answers.spelled.argument_schema import DEFINITIONS, with_definitions
 from gateway.answers.spelled.grammar import SpelledGrammar
 from gateway.answers.tool import Tool, ToolUse
 
@@ -18,7 +19,7 @@ def call_grammar(chat_format: ChatFormat, use: ToolUse, form: AnswerForm) -> str
 
     Raises:
         RecursionError: a schema is nested too deeply.
-        GatewayError: the form cannot be combined with tools.
+        GatewayError: the form cannot be combined with tools, or the tools are too large.
     """
     return _Grammar(chat_format, use, form).text()
 
@@ -71,7 +72,7 @@ class _Grammar:
 
     def _mistral_args(self) -> str:
         arguments = self._rules.terms(mistral.ARGUMENTS)
-        call = self._choice(lambda tool: f"{literal(tool.name)} {arguments} {_schema(tool)}")
+        call = self._choice(lambda tool: f"{literal(tool.name)} {arguments} {self._rules.tool_term(tool)}")
         self._rules.add(f"call: {call}")
         begin = self._rules.terms(mistral.CALLS)
         calls = f"({begin} call)+" if self._several else f"{begin} call"
@@ -82,7 +83,9 @@ class _Grammar:
         end, start = self._rules.terms(harmony.END), self._rules.terms(harmony.START)
         typed = f'" " {self._rules.terms("<|constrain|>")} "json" {message}'
         call = self._choice(
-            lambda tool: f"{channel} {literal(f'commentary to=functions.{tool.name}')} {typed} {_schema(tool)}"
+            lambda tool: (
+                f"{channel} {literal(f'commentary to=functions.{tool.name}')} {typed} {self._rules.tool_term(tool)}"
+            )
         )
         if harmony.END in self._format.marker_ids:
             self._rules.add(f'analysis: {channel} "analysis" {message} TEXT {end} {start} "assistant"')
@@ -143,23 +146,16 @@ class _Grammar:
     def _choice(self, spell: Callable[[Tool], str]) -> str:
         return "(" + " | ".join(spell(tool) for tool in self._tools) + ")"
 
-    @staticmethod
-    def _object(tool: Tool, key: str) -> str:
+    def _object(self, tool: Tool, key: str) -> str:
         begin = f'{{"name": {json.dumps(tool.name)}, "{key}": '
-        return f"{literal(begin)} {_schema(tool)} {literal('}')}"
+        return f"{literal(begin)} {self._rules.tool_term(tool)} {literal('}')}"
 
-    @staticmethod
-    def _schema_object(tool: Tool, key: str) -> str:
+    def _schema_object(self, tool: Tool, key: str) -> str:
         """Returns a call as a schema: beside a form that is JSON, too, both have to consist of the same lexemes."""
-        schema = dict(tool.schema)
-        shared = {name: schema.pop(name) for name in ("$defs", "definitions") if name in schema}
+        schema = {name: each for name, each in tool.schema.items() if name not in DEFINITIONS}
         call = {"name": {"const": tool.name}, key: schema}
         whole = {"type": "object", "properties": call, "required": list(call), "additionalProperties": False}
-        return json_term(whole | shared, strict=tool.strict, name=tool.name)
-
-
-def _schema(tool: Tool) -> str:
-    return json_term(tool.schema, strict=tool.strict, name=tool.name)
+        return self._rules.tool_term(tool, with_definitions(whole, tool.schema))
 
 
 def names(tools: Sequence[Tool]) -> frozenset[str]:

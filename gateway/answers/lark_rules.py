@@ -8,6 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.answers.answer_form import SPACING
+from gateway.answers.tool import Tool
+from gateway.http.errors import GatewayError
+
+_MOST_LETTERS = 1 << 19
+"""The verifier takes half as many of a form. Parts of rules count where they are written, and with their rule again."""
+_PART_LETTERS = 16
+"""What a part of a schema counts as that is read and not written."""
 
 
 class LarkRules:
@@ -20,10 +27,26 @@ class LarkRules:
         self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._rules = ["TEXT: /(.|\\n)*/", "GAP: /\\n{1,2}/"]
         self._named = 0
+        self._letters = 0
 
     def add(self, rule: str) -> None:
-        """Adds a rule with its name."""
+        """Adds a rule with its name. Raises GatewayError for too large a grammar, as whatever adds to it."""
+        self.count(len(rule))
         self._rules.append(rule)
+
+    def count(self, letters: int) -> None:
+        """Counts what is written.
+
+        Raises:
+            GatewayError: the grammar would be too large.
+        """
+        self._letters += letters
+        if self._letters > _MOST_LETTERS:
+            raise GatewayError("tools: are too large", param="tools", code="invalid_value")
+
+    def count_parts(self, parts: int) -> None:
+        """Counts parts of schemas that are read. Raises GatewayError."""
+        self.count(_PART_LETTERS * parts)
 
     def new(self, body: str) -> str:
         """Adds a rule and returns its new name."""
@@ -38,14 +61,14 @@ class LarkRules:
 
     def define(self, name: str, body: str) -> None:
         """Adds the rule of a reserved name."""
-        self._rules.append(f"{name}: {body}")
+        self.add(f"{name}: {body}")
 
     def until(self, name: str, end: str) -> None:
         """Adds a rule for text that ends with `end`."""
         if self._markers.search(end):
-            self._rules.append(f"{name}: TEXT {self.terms(end.lstrip())}")
+            self.add(f"{name}: TEXT {self.terms(end.lstrip())}")
         else:
-            self._rules.append(f"{name}[lazy]: TEXT {literal(end)}")
+            self.add(f"{name}[lazy]: TEXT {literal(end)}")
 
     def terms(self, text: str) -> str:
         """Returns a text as a part of a rule: literals, and tokens for the markers in it."""
@@ -58,6 +81,16 @@ class LarkRules:
         found += [literal(text[at:])] * (len(text) > at)
         return " ".join(found)
 
+    def tool_term(self, tool: Tool, schema: Mapping[str, Any] | None = None) -> str:
+        """Returns JSON of a tool's arguments, or of a part of them, as a part of a rule. Errors name the tool, and a
+        strict one is refused for what no grammar enforces. schema: that of the part."""
+        spacing = SPACING if tool.strict else SPACING | {"lenient": True}
+        own = {"name": tool.name, "strict": tool.strict}
+        whole = {**(tool.schema if schema is None else schema), "x-guidance": spacing, "x-draftwire": own}
+        term = "%json " + json.dumps(whole)
+        self.count(len(term))
+        return term
+
     def grammar(self, start: str) -> str:
         """Returns the grammar. start: body of its first rule."""
         return "\n".join([f"start: {start}", *self._rules]) + "\n"
@@ -66,11 +99,3 @@ class LarkRules:
 def literal(text: str) -> str:
     """Returns a text as Lark quotes it."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def json_term(schema: Mapping[str, Any], *, strict: bool, name: str) -> str:
-    """Returns JSON of a schema as a part of a rule. strict: whether what no grammar enforces is refused. name: by which
-    errors call the schema."""
-    spacing = SPACING if strict else SPACING | {"lenient": True}
-    own = {"name": name, "strict": strict}
-    return "%json " + json.dumps({**schema, "x-guidance": spacing, "x-draftwire": own})

@@ -31,8 +31,8 @@ def answer_parser(
     reasoning: bool,
     schemas: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> AnswerParser:
-    """Returns the parser for one answer. tools: names of the tools that it may call. reasoning: whether to tell
-    reasoning apart. schemas: JSON schemas of the tools' arguments, where known."""
+    """Returns the parser for one answer. tools: names of the tools that it may call. reasoning: whether to
+    separate reasoning from the answer. schemas: JSON schemas of the tools' arguments, where known."""
     if chat_format is None:
         return PlainParser()
     parser: AnswerParser = PlainParser()

@@ -1,1 +1,1 @@
-"""Calls spelled in pieces that the chat template gave away: read, turned into JSON, and enforced."""
+"""Calls spelled in pieces found in the chat template: parsed, turned into JSON, and enforced."""

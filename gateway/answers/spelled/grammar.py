@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from draftwire import CallSpelling
-from gateway.answers.lark_rules import LarkRules, json_term, literal
+from gateway.answers.lark_rules import LarkRules, literal
+from gateway.answers.spelled.argument_schema import (
+    alternatives,
+    choices_of,
+    is_closed,
+    properties,
+    required,
+    types_among,
+    with_definitions,
+)
 from gateway.answers.spelled.literal_grammar import LiteralGrammar
-from gateway.answers.spelled.parameter_type import resolved, types_of
 from gateway.answers.spelled.parser import split_begin
 from gateway.answers.tool import Tool
 
@@ -47,9 +55,9 @@ class SpelledGrammar:
                 number = f'{literal("{" + json.dumps(spelling.id_key) + ": " + chr(34))} {_ID} "\\", "'
                 begin = number if spelling.id_key else '"{"'
                 head = f'"{spelling.name_key}": {json.dumps(tool.name)}, "{spelling.arguments_key}": '
-                call = f'{begin} {literal(head)} {json_term(tool.schema, strict=tool.strict, name=tool.name)} "}}"'
+                call = f'{begin} {literal(head)} {rules.tool_term(tool)} "}}"'
             case "json":
-                call = f"{literal(tool.name)} {rules.terms(spelling.name_end)} {_json(tool)}"
+                call = f"{literal(tool.name)} {rules.terms(spelling.name_end)} {rules.tool_term(tool)}"
             case "parameters":
                 call = f"{literal(tool.name)} {rules.terms(spelling.name_end)} {self._parameters(tool)}"
             case _:
@@ -59,14 +67,10 @@ class SpelledGrammar:
 
     def _parameters(self, tool: Tool) -> str:
         spelling, rules = self._spelling, self._rules
-        root = resolved(tool.schema, tool.schema)
         begin, middle = rules.terms(spelling.key_begin), rules.terms(spelling.key_end)
-        known = root.get("properties") if isinstance(root, Mapping) else None
-        if not isinstance(known, Mapping) or not known:
-            closed = isinstance(root, Mapping) and root.get("additionalProperties") is False
-            return "" if closed else f"({begin} {_KEY} {middle} {self._free()})*"
-        required = root.get("required")
-        needed = required if isinstance(required, list) else []
+        known, needed = properties(tool.schema, tool.schema), required(tool.schema, tool.schema)
+        if not known:
+            return "" if is_closed(tool.schema, tool.schema) else f"({begin} {_KEY} {middle} {self._free()})*"
         written = [
             f"({begin} {literal(key)} {middle} {self._value(tool, schema)})" + ("" if key in needed else "?")
             for key, schema in known.items()
@@ -79,35 +83,16 @@ class SpelledGrammar:
         choices = choices_of(schema, tool.schema)
         if choices is not None:
             texts = [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in choices]
-            return f"({' | '.join(map(literal, texts))}) {end}"
-        types = types_of(schema, tool.schema)
+            return f"{self._rules.new(' | '.join(map(literal, texts)))} {end}"
+        parts = alternatives(schema, tool.schema)
+        self._rules.count_parts(len(parts))
+        types = types_among(parts)
         if types is None or "string" in types:
             return self._free()
-        return f"{json_term(with_definitions(schema, tool.schema), strict=tool.strict, name=tool.name)} {end}"
+        return f"{self._rules.tool_term(tool, with_definitions(schema, tool.schema))} {end}"
 
     def _free(self) -> str:
         """Returns any text with what ends a value."""
         name = self._rules.reserve()
         self._rules.until(name, self._spelling.value_end)
         return name
-
-
-def choices_of(schema: Any, root: Mapping[str, Any]) -> list[Any] | None:
-    """Returns the values that a schema lists; None if it lists none."""
-    schema = resolved(schema, root)
-    if not isinstance(schema, Mapping):
-        return None
-    if "const" in schema:
-        return [schema["const"]]
-    found = schema.get("enum")
-    return found if isinstance(found, list) and found else None
-
-
-def with_definitions(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a part of a schema as a schema of its own, with the definitions that it may refer to."""
-    shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
-    return {**shared, **schema} if isinstance(schema, Mapping) else shared
-
-
-def _json(tool: Tool) -> str:
-    return json_term(tool.schema, strict=tool.strict, name=tool.name)

@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftwire import CallSpelling
-from gateway.answers.lark_rules import LarkRules, json_term, literal
-from gateway.answers.spelled.parameter_type import resolved, types_of
+from gateway.answers.lark_rules import LarkRules, literal
+from gateway.answers.spelled.argument_schema import (
+    alternatives,
+    choices_of,
+    is_closed,
+    properties,
+    required,
+    resolved,
+    types_among,
+    with_definitions,
+)
 from gateway.answers.tool import Tool
 
 _KEY = "/[A-Za-z_][A-Za-z0-9_]*/"
@@ -22,8 +31,7 @@ class LiteralGrammar:
 
     def __init__(self, rules: LarkRules, spelling: CallSpelling, tool: Tool) -> None:
         self._rules = rules
-        self._root = tool.schema
-        self._strict, self._name = tool.strict, tool.name
+        self._tool, self._root = tool, tool.schema
         self._python = spelling.style == "keywords"
         self._colon, self._comma = ("=", ", ") if self._python else (":", ",")
         self._quote = spelling.quote
@@ -36,15 +44,12 @@ class LiteralGrammar:
         return f"{begin} {self._members(self._root, self._value)} {end}"
 
     def _members(self, schema: Any, value: Any) -> str:
-        schema = resolved(schema, self._root)
-        known = schema.get("properties") if isinstance(schema, Mapping) else None
-        if not isinstance(known, Mapping) or not known:
-            if isinstance(schema, Mapping) and schema.get("additionalProperties") is False:
+        known, needed = properties(schema, self._root), required(schema, self._root)
+        if not known:
+            if is_closed(schema, self._root):
                 return ""
             any_member = self._rules.new(f"{_KEY} {literal(self._colon)} {self._any()}")
             return f"({any_member} ({literal(self._comma)} {any_member})*)?"
-        required = schema.get("required") if isinstance(schema, Mapping) else None
-        needed = required if isinstance(required, list) else []
         # Gemma's templates sort the keys of all that they render.
         keys = list(known) if self._python else sorted(known, key=str.lower)
         return self._sequence([(f"{literal(key + self._colon)} {value(known[key])}", key in needed) for key in keys])
@@ -73,13 +78,14 @@ class LiteralGrammar:
             return self._known[reference]
         if not isinstance(schema, Mapping):
             return self._any()
-        listed = [schema["const"]] if "const" in schema else schema.get("enum")
-        if isinstance(listed, list) and listed:
+        if (listed := choices_of(schema, self._root)) is not None:
             return "(" + " | ".join(map(self._literal, listed)) + ")"
         for union in ("anyOf", "oneOf"):
             if isinstance(schema.get(union), list) and schema[union]:
                 return "(" + " | ".join(map(self._value, schema[union])) + ")"
-        types = types_of(schema, self._root)
+        parts = alternatives(schema, self._root)
+        self._rules.count_parts(len(parts))
+        types = types_among(parts)
         if types is None:
             return self._any()
         return "(" + " | ".join(self._of_type(schema, each) for each in sorted(types)) + ")"
@@ -92,8 +98,7 @@ class LiteralGrammar:
         if self._python and kind == "null":
             return '"None"'
         if self._python or kind in _PLAIN:
-            shared: dict[str, Any] = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
-            return json_term({**shared, **schema, "type": kind}, strict=self._strict, name=self._name)
+            return self._rules.tool_term(self._tool, with_definitions({**schema, "type": kind}, self._root))
         if kind == "array":
             item = self._rules.new(self._value(schema.get("items", True)))
             return f'"[" ({item} ("," {item})*)? "]"'
@@ -113,7 +118,7 @@ class LiteralGrammar:
         if self._python:
             return _PYTHON_STRING
         if not self._quote:
-            return json_term({"type": "string"}, strict=self._strict, name=self._name)
+            return self._rules.tool_term(self._tool, {"type": "string"})
         if "string" not in self._known:
             name = self._known["string"] = self._rules.reserve()
             self._rules.until(f"{name}_end", self._quote)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from draftwire import CallSpelling
+from gateway.answers.spelled.argument_schema import properties, types_of
 from gateway.answers.spelled.expected_text import ExpectedText, without_space
-from gateway.answers.spelled.parameter_type import parameter_types, value_of
+from gateway.answers.spelled.marker import MARKER
+from gateway.answers.spelled.parameter_value import value_of
 from gateway.answers.text_until import TextUntil
 
 _TEXT = frozenset({"string"})
-_MARKER = re.compile(r"<[^<>]+>|\[[A-Z_/]+\]")
 
 
 class ParameterArguments:
@@ -23,8 +23,9 @@ class ParameterArguments:
         """schema: JSON schema of the arguments, which says what is a string."""
         self._spelling = spelling
         self._schema = schema
+        self._known = properties(schema, schema)
         end = spelling.call_end
-        marks = [match.start() for match in _MARKER.finditer(end)]
+        marks = [match.start() for match in MARKER.finditer(end)]
         self._ends = {without_space(end), *(without_space(end[at:]) for at in marks)} - {""}
         """What ends the call. Models leave out inner marks."""
         self._next: ExpectedText | None = ExpectedText(self._after(spelling.name_end))
@@ -83,7 +84,7 @@ class ParameterArguments:
         if key.found is not None:
             name = "".join(self._raw).strip()
             out.append(", " * bool(self._count) + json.dumps(name, ensure_ascii=False) + ": ")
-            self._types = parameter_types(self._schema, name)
+            self._types = types_of(self._known.get(name), self._schema)
             self._key, self._value = None, TextUntil(self._spelling.value_end.strip())
             self._raw, self._starts, self._line = [], True, ""
             if self._is_text:

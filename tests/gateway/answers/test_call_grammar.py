@@ -15,7 +15,7 @@ from gateway.http.errors import GatewayError
 from speculative_engine.logits.grammar import FormKind, Grammar
 from speculative_engine.logits.grammar_compiler import GrammarCompiler
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.harness.models import chat_templates
+from tests.harness.models import call_spellings, chat_templates
 from tests.harness.models.chat_templates import target_with_template
 from verifier_service.reading.chat import chat_format_message
 
@@ -183,9 +183,10 @@ def taken(tokenizer: Tokenizer, plan: AnswerPlan, text: str) -> bool:
     compiler = COMPILERS.setdefault(tokenizer.sha256, GrammarCompiler(tokenizer.token_table, 4096))
     form = compiler.form(Grammar(FormKind.LARK, str(plan.options()["grammar"])), [0])
     ids = tokenizer.encode(text, add_special_tokens=False)
-    if not form.allows(ids):
+    if ids and not form.allows(ids):
         return False
-    form.commit(ids)
+    if ids:
+        form.commit(ids)
     return form.ended or form.allows([0]) or form._matcher.is_accepting()
 
 
@@ -258,7 +259,91 @@ def test_a_form_that_cannot_be_combined_with_tools_is_named() -> None:
     form = AnswerForm("guided_grammar", {"ebnf": 'root ::= "a"'})
     with pytest.raises(GatewayError, match="guided_grammar: a grammar in GBNF cannot be combined with tools"):
         AnswerPlan(ChatFormat("hermes"), AUTO, True, form).options()
-    assert "lark" not in AnswerPlan(ChatFormat("hermes"), REQUIRED, True, form).options()
+    assert "grammar" in AnswerPlan(ChatFormat("hermes"), REQUIRED, True, form).options()
+
+
+@pytest.mark.parametrize("regex", ["", "^", "^$"])
+def test_a_form_that_is_the_empty_text(models: dict[str, tuple[Tokenizer, ChatFormat]], regex: str) -> None:
+    tokenizer, chat_format = models["hermes"]
+    plan = AnswerPlan(chat_format, AUTO, True, AnswerForm("guided_regex", {"regex": regex}))
+    assert taken(tokenizer, plan, "") and taken(tokenizer, plan, _HERMES_CLOCK)
+    assert not taken(tokenizer, plan, "a")
+
+
+DEFINED = {
+    "type": "object",
+    "properties": {
+        "when": {"$ref": "#/$defs/When"},
+        "days": {"type": "integer"},
+        "more": {"type": "array", "items": {"type": "integer"}},
+    },
+    "$defs": {
+        "When": {"type": "object", "properties": {"at": {"$ref": "#/$defs/Hour"}}, "additionalProperties": False},
+        "Hour": {"type": "integer"},
+        "Unused": {"description": "never_referred_to"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        (
+            "qwen 3.5",
+            'Hm\n</think>\n\n<tool_call>\n<function=plan>\n<parameter=when>\n{"at": 3}\n</parameter>\n'
+            "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
+            '"at": "x"',
+        ),
+        ("lfm 2", '<|tool_call_start|>[plan(when={"at": 3}, days=2)]<|tool_call_end|>', '"at": "x"'),
+    ],
+)
+def test_a_part_of_a_schema_has_the_definitions_that_it_refers_to(
+    models: dict[str, tuple[Tokenizer, ChatFormat]], name: str, text: str, wrong: str
+) -> None:
+    tokenizer, chat_format = models[name]
+    plan = AnswerPlan(chat_format, ToolUse([Tool("plan", parameters=DEFINED)], "required"), reasoning=True)
+    assert taken(tokenizer, plan, text)
+    assert not taken(tokenizer, plan, text.replace('"at": 3', wrong))
+    grammar = str(plan.options()["grammar"])
+    assert grammar.count('"$defs"') == 1 and "never_referred_to" not in grammar
+
+
+@pytest.mark.parametrize("name", ["gemma 4", "lfm 2"])
+def test_a_reference_to_itself_is_one_to_nothing_else(
+    models: dict[str, tuple[Tokenizer, ChatFormat]], name: str
+) -> None:
+    tokenizer, chat_format = models[name]
+    own = {"$ref": "#/$defs/a"}
+    schema = {"type": "object", "properties": {"x": own}, "$defs": {"a": {"anyOf": [own, own, {"type": "null"}]}}}
+    plan = AnswerPlan(chat_format, ToolUse([Tool("clock", parameters=schema)], "required"), reasoning=True)
+    for value, allowed in (("None" if name == "lfm 2" else "null", True), ("1", False)):
+        text = SPELLED[name][2].replace("()", f"(x={value})").replace("{}", f"{{x:{value}}}")
+        assert taken(tokenizer, plan, ("" if name == "gemma 4" else "<|tool_call_start|>[") + text) == allowed
+
+
+MANY = [f"p{number}" for number in range(1000)]
+LARGE = {
+    "references": {
+        "properties": {key: {"$ref": "#/$defs/A"} for key in MANY},
+        "$defs": {"A": {"type": "object", "properties": {key: {"type": "integer"} for key in MANY}}},
+    },
+    "choices": {
+        "properties": {key: {"$ref": "#/$defs/A"} for key in MANY},
+        "$defs": {"A": {"enum": [f"{key} of them" for key in MANY]}},
+    },
+    "unions": {
+        "properties": {key: {"anyOf": [{"$ref": "#/$defs/A"}]} for key in MANY},
+        "$defs": {"A": {"anyOf": [{"type": "string"}, *({"const": each} for each in range(2000))]}},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_grammar_that_grows_beyond_its_bound_is_refused(kind: str) -> None:
+    use = ToolUse([Tool("weather", parameters={"type": "object", **LARGE[kind]})], "required")
+    with pytest.raises(GatewayError, match="tools: are too large") as refused:
+        AnswerPlan(call_spellings.spelled(call_spellings.QWEN_3_5), use, reasoning=True).options()
+    assert refused.value.param == "tools"
 
 
 def test_without_a_need_there_is_no_grammar() -> None:
