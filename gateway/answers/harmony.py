@@ -52,8 +52,9 @@ class HarmonyParser:
     def end(self, *, cut: bool = False) -> list[Part]:
         """Returns the rest. An answer without any header is text."""
         if self._header is None:
+            body = self._in_body(self._body.rest(cut=cut))
             empty = [] if cut else self._empty_call()
-            return [*self._in_body(self._body.rest(cut=cut)), Content(self._content.rest()), *empty]
+            return [*body, Content(self._content.rest()), *empty]
         head = "".join(self._head) + self._header.rest(cut=cut)
         recipient = _RECIPIENT.search(head)
         if recipient is not None and recipient[1] in self._tools:

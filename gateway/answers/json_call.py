@@ -154,7 +154,8 @@ class JsonCall:
 
     @property
     def likely(self) -> bool:
-        """Whether an object without a name so far begins as a call does: with the name of a tool, as far as it goes."""
+        """Whether the text of an object without a name is the start of a call: ``{"name": "`` and a tool's name, or as
+        much of that as has come."""
         head = "".join(self.text.split())
         return any(f'{{"{self._name_key}":"{tool}"'.startswith(head) for tool in self._tools)
 
@@ -179,6 +180,9 @@ class JsonCall:
                 return end_of(_SPACES, text, at)
             case _At.START if letter == "{":
                 self._at = _At.KEY
+            case _At.START:
+                self._at = _At.FAILED
+                return at
             case _At.COLON if letter == ":":
                 self._at = _At.VALUE
             case _At.NEXT if letter == ",":
@@ -246,6 +250,6 @@ def _text(raw: str) -> str | None:
     """Returns a JSON string's text; None for another value."""
     try:
         value = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, str) else None

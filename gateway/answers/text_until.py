@@ -57,7 +57,7 @@ class TextUntil:
         """Returns the text held back, at the end. cut: whether the text was cut off there; what may be the start of a
         marker is then left out."""
         held, self._held = self._held, ""
-        return "" if cut else held
+        return held[: len(held) - overlap(held, self._markers)] if cut else held
 
 
 class TrimmedText:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from enum import Enum, auto
+from math import isfinite
 
 from gateway.answers.text_until import WHITE_SPACE, TextUntil, end_of
 
@@ -44,9 +46,11 @@ class LiteralArguments:
         self._quote = quote
         self._at = _At.OPENING
         self._frames: list[str] = []
-        """What closes the objects and lists that are open, in JSON."""
+        """What closes the open objects and lists in JSON; empty where the keys belong to the object around it."""
         self._comma = False
         """Whether the next item comes after another."""
+        self._left_out = 0
+        """Brackets that are open in what is left out."""
         self._held = ""
         """The start of a quote."""
         self._word: list[str] | None = None
@@ -73,8 +77,7 @@ class LiteralArguments:
             elif self._space is not None:
                 at = self._behind_mark(self._space, text, at)
             elif self._escape is not None:
-                self._in_escape(self._escape + text[at])
-                at += 1
+                at += self._in_escape(self._escape + text[at])
             elif self._mark:
                 at = self._in_string(text, at)
             elif self._word is not None:
@@ -109,16 +112,21 @@ class LiteralArguments:
             self._mark = letter
             self._begin_item('"')
         elif letter in _OPENING:
-            if self._at is _At.VALUE:
+            if self._written and self._at is _At.VALUE:
                 self._open(_OPENING[letter])
+            elif self._written and letter == "{":
+                self._frames.append("")
+            else:
+                self._left_out += 1
         elif letter in _CLOSING:
-            self._close()
-        elif letter == ",":
-            self._end_item()
-            self._comma = True
-            self._at = _At.KEY if self._frames[-1] == "}" else _At.VALUE
-        elif letter in ":=":
-            if self._at is _At.COLON:
+            if self._left_out:
+                self._left_out -= 1
+            else:
+                self._close()
+        elif letter == "," and not self._left_out:
+            self._next_item()
+        elif letter in ",:=":
+            if self._at is _At.COLON and not self._left_out:
                 self._at = _At.VALUE
                 self._out.append(": ")
         else:
@@ -133,13 +141,27 @@ class LiteralArguments:
 
     def _close(self) -> None:
         self._end_item()
-        self._out.append(self._frames.pop())
-        self._at, self._comma = _At.NEXT, False
+        closing = self._frames.pop()
+        self._out.append(closing)
+        if closing or self._at is not _At.KEY:
+            self._at, self._comma = _At.NEXT, False
         self.ended = not self._frames
 
+    def _next_item(self) -> None:
+        """Goes beyond a comma; one that no item precedes is left out."""
+        in_object = self._frames[-1] != "]"
+        self._comma |= self._at in (_At.COLON, _At.NEXT) or (in_object and self._at is _At.VALUE)
+        self._end_item()
+        self._at = _At.KEY if in_object else _At.VALUE
+
+    @property
+    def _written(self) -> bool:
+        """Whether what comes is written, as a key or a value. What stands where neither can is left out."""
+        return not self._left_out and self._at not in (_At.COLON, _At.NEXT)
+
     def _begin_item(self, text: str) -> None:
-        """Begins a key or a value. What stands where neither can is left out."""
-        if self._at in (_At.COLON, _At.NEXT):
+        """Begins a key or a value."""
+        if not self._written:
             return
         if self._comma:
             self._out.append(", ")
@@ -150,19 +172,20 @@ class LiteralArguments:
         """Completes a key without a value."""
         if self._at is _At.COLON:
             self._out.append(": null")
-        elif self._at is _At.VALUE and self._frames[-1] == "}":
+        elif self._at is _At.VALUE and self._frames[-1] != "]":
             self._out.append("null")
 
     def _ended_item(self) -> None:
-        self._at = _At.COLON if self._at is _At.KEY else _At.NEXT if self._at is _At.VALUE else self._at
+        if self._written:
+            self._at = _At.COLON if self._at is _At.KEY else _At.NEXT
 
     def _write(self, text: str) -> None:
         """Writes a part of a string."""
-        if self._at in (_At.KEY, _At.VALUE):
+        if self._written:
             self._out.append(json.dumps(text, ensure_ascii=False)[1:-1])
 
     def _end_string(self) -> None:
-        if self._at in (_At.KEY, _At.VALUE):
+        if self._written:
             self._out.append('"')
         self._ended_item()
 
@@ -198,20 +221,24 @@ class LiteralArguments:
             self._write("".join(space))
         return end
 
-    def _in_escape(self, came: str) -> None:
+    def _in_escape(self, came: str) -> int:
+        """Returns how many letters of the one that came last are read. came: the escape so far."""
         kind, digits = came[0], came[1:]
         if kind not in _HEX:
             self._write(_ESCAPES.get(kind, "\\" + kind))
         elif digits and digits[-1] not in _HEX_DIGITS:
-            self._write("\\" + came)
+            self._escape = None
+            self._write("\\" + came[:-1])
+            return 0
         elif len(digits) < _HEX[kind]:
             self._escape = came
-            return
-        elif self._at in (_At.KEY, _At.VALUE):
+            return 1
+        elif self._written:
             number = int(digits, 16)
             whole = kind != "U" or number > _LAST_CHARACTER  # half a pair of \u stays an escape
             self._out.append(f"\\u{number & 0xFFFF:04x}" if whole else json.dumps(chr(number))[1:-1])
         self._escape = None
+        return 1
 
     def _in_word(self, word: list[str], text: str, at: int) -> int:
         end = end_of(_WORD, text, at)
@@ -221,7 +248,10 @@ class LiteralArguments:
         if end == len(text):
             return end
         self._word = None
-        self._begin_item(json.dumps("".join(word)) if self._at is _At.KEY else _constant("".join(word)))
+        whole = "".join(word)
+        if self._at is _At.KEY and whole == "**":  # the keys of the object behind it follow
+            return end
+        self._begin_item(json.dumps(whole) if self._at is _At.KEY else _constant(whole))
         self._ended_item()
         return end
 
@@ -232,8 +262,9 @@ def _constant(word: str) -> str:
         return _CONSTANTS[word]
     if _NUMBER.fullmatch(word):
         return word
-    try:
-        number = float(word)
-    except ValueError:
-        return json.dumps(word, ensure_ascii=False)
-    return repr(number) if abs(number) < float("inf") else json.dumps(word)
+    with suppress(ValueError):
+        return str(int(word))
+    with suppress(ValueError):
+        if isfinite(number := float(word)):
+            return repr(number)
+    return json.dumps(word, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Answers whose calls are spelled in pieces that the chat template gave away (`draftwire.CallSpelling`)."""
+"""Calls spelled in pieces found in the chat template (`draftwire.CallSpelling`): parsed, and turned into JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gateway.answers.json_call import JsonCall
 from gateway.answers.part import CallArguments, CallStart, Content, Part
 from gateway.answers.spelled.call_arguments import CallArgumentsReader, arguments_reader
 from gateway.answers.spelled.expected_text import ExpectedText, without_space
+from gateway.answers.spelled.marker import MARKER
 from gateway.answers.text_until import WHITE_SPACE, TextUntil, TrimmedText, end_of
 
-_MARKER = re.compile(r"<[^<>]+>|<[^<>]{2,}$|\[[A-Z_/]+\]")
 _NAME = re.compile(r"[\w.-]*")
 _LONGEST_NAME = 256
 
@@ -108,7 +108,8 @@ class SpelledParser:
             self._raw.append(expected.raw)
             self._go_on(self._at, expected.found)
         elif expected.failed and self._at is _At.HEAD:
-            return self._fail(expected.raw), end
+            self._raw.append(expected.raw)
+            return self._fail(), end
         elif expected.failed:
             self._at = _At.TEXT
             self._text.hold(expected.raw.lstrip())
@@ -122,7 +123,7 @@ class SpelledParser:
             case _At.CALL_END:
                 self._behind_call()
             case _:
-                if found.endswith(without_space(self._spelling.end)):
+                if found == without_space(self._spelling.end):
                     self._at = _At.TEXT
                 else:
                     self._begin_call()
@@ -148,7 +149,7 @@ class SpelledParser:
         if end == len(text) and len(name) <= _LONGEST_NAME:
             return [], end
         if name not in self._tools:
-            return self._fail(""), end
+            return self._fail(), end
         self._at = _At.ARGUMENTS
         self._reader = arguments_reader(self._spelling, self._schemas.get(name, {}))
         return [], end
@@ -160,7 +161,7 @@ class SpelledParser:
         if not self._started:
             self._raw.append(text[at:end])
             if reader.failed:
-                return self._fail(""), end
+                return self._fail(), end
             if found:
                 parts.append(CallStart(self._calls, "".join(self._name)))
                 self._begun()
@@ -186,7 +187,7 @@ class SpelledParser:
             self._calls += 1
             self._expect(_At.CALL_END, [self._spelling.call_end])
         elif call.failed:
-            parts = self._fail(call.text)
+            parts = self._pass_on("".join(self._raw) + call.text)
         return parts, end
 
     def _begun(self) -> None:
@@ -203,9 +204,16 @@ class SpelledParser:
         else:
             self._at = _At.TEXT
 
-    def _fail(self, came: str) -> list[Part]:
+    def _fail(self) -> list[Part]:
+        """Goes back to text where no call came. A marker may begin in what stands behind the one that came."""
+        came = "".join(self._raw)
+        begin = len(self._marker) if came.startswith(self._marker) else 0
+        parts = self._pass_on(came[:begin])
+        self._text.hold(came[begin:])
+        return parts
+
+    def _pass_on(self, text: str) -> list[Part]:
         """Passes on as text what turned out to be no call."""
-        text = "".join(self._raw) + came
         self._raw, self._at = [], _At.TEXT
         return [Content(self._content.push(text))]
 
@@ -213,6 +221,6 @@ class SpelledParser:
 def split_begin(spelling: CallSpelling) -> tuple[str, str]:
     """Returns the marker that begins the first call, and what stands between it and the call's name or object."""
     whole = (spelling.begin + spelling.call_begin).lstrip()
-    marker = _MARKER.match(whole)
+    marker = MARKER.match(whole)
     found = whole if marker is None else marker[0].rstrip()
     return found, whole[len(found) :]

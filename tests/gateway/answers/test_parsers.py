@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from draftwire import ChatFormat, ToolCallFormat
+from draftwire import CallSpelling, ChatFormat, ToolCallFormat
 from gateway.answers.answer import Answer, Call
 from gateway.answers.parsers import answer_parser
 from gateway.answers.part import CallArguments, CallStart, Content, Part, Reasoning, joined
@@ -27,6 +27,7 @@ QWEN_3_5, GLM_4_5, GEMMA_4, LFM_2, COMMAND_A, JSON = map(
         call_spellings.COMMAND_A, call_spellings.JSON,
     ),
 )  # fmt: skip
+CALLS_WITHOUT_END = spelled(CallSpelling("json", begin="<calls>", call_begin="<c>", name_end=":", call_end="</c>"))
 OPEN = ChatFormat(None, "<think>", "</think>", reasoning_open=True)
 
 
@@ -166,6 +167,49 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         ],
     ),
     (
+        CALLS_WITHOUT_END,
+        '<calls><c>weather:{"x": 1}</c><c>weather:{"y": 2}</c>',
+        calls('{"x": 1}', '{"y": 2}'),
+    ),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>",
+        [Content("<tool_call>"), *calls('{"city": "Rome"}')],
+    ),
+    (
+        QWEN_3_5,
+        "<tool_call>\n<function=weather>\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n"
+        "</function>\n</tool_call>",
+        [Content("<tool_call>\n<function=weather>"), *calls('{"city": "Rome"}')],
+    ),
+    (
+        GLM_4_5,
+        "<tool_call><tool_call>weather<arg_key>city</arg_key>\n<arg_value>Rome</arg_value></tool_call>",
+        [Content("<tool_call>"), *calls('{"city": "Rome"}')],
+    ),
+    (
+        "hermes",
+        '<tool_call>\n<tool_call>\n{"name": "weather", "arguments": {"a": 1}}\n</tool_call>',
+        [Content("<tool_call>"), *calls('{"a": 1}')],
+    ),
+    (
+        LFM_2,
+        "<|tool_call_start|>[weather(d=date(2024, [1], 'a'), e=2), weather(**{'a': 1}, b=2), weather({}, {'c': 3}), "
+        "weather([1, 'x=2'], *{4: 5}, f=6)]<|tool_call_end|>",
+        calls('{"d": "date", "e": 2}', '{"a": 1, "b": 2}', '{"c": 3}', '{"*": null, "f": 6}'),
+    ),
+    (
+        LFM_2,
+        "<|tool_call_start|>[weather(p='C:\\x', n=1, q='\\u12\\n'), weather(a=+5, b=007, c=1_000, d=inf, e=.5)]"
+        "<|tool_call_end|>",
+        calls('{"p": "C:\\\\x", "n": 1, "q": "\\\\u12\\n"}', '{"a": 5, "b": 7, "c": 1000, "d": "inf", "e": 0.5}'),
+    ),
+    (
+        "harmony",
+        "<|channel|>commentary to=functions.weather<|message|><",
+        calls("<"),
+    ),
+    (
         "harmony",
         "<|channel|>analysis<|message|>Rome?<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
         '<|constrain|>json<|message|>{"city": "Rome"}<|call|>',
@@ -234,6 +278,11 @@ def test_json_that_is_cut_off_is_text_unless_it_begins_as_a_call() -> None:
         assert Answer.read(answer_parser(ChatFormat("llama"), TOOLS, reasoning=True), text, cut=True).content == content
     text = '{"name": "wea'
     assert Answer.read(answer_parser(ChatFormat("llama"), TOOLS, reasoning=True), text).content == text
+
+
+def test_a_name_that_is_nested_without_end_is_none() -> None:
+    text = '<tool_call>{"name": ' + "[" * 200_000 + "]" * 200_000 + "}</tool_call>"
+    assert Answer.read(answer_parser(ChatFormat("hermes"), TOOLS, reasoning=True), text) == Answer(text, "", [])
 
 
 @pytest.mark.slow
