@@ -20,9 +20,14 @@ _MOST_INDEX = 64 << 20
 """Most bytes of an index. That of DeepSeek-V3 has 9 MB."""
 _MOST_HEADER = 16 << 20
 """Most bytes of the header of a safetensors file."""
-_MOST_TENSORS = 200_000
+_MOST_TENSORS = 1 << 20
+"""Most tensors of a checkpoint. Large mixtures of experts have a few hundred thousand."""
+_ZIP = b"PK\x03\x04"
+"""First bytes of a pickle with a table of contents."""
 _LEAST_STORAGE = 64
 """Bytes of a tensor in a pickle without a table of contents, by which their number is estimated."""
+_MOST_ESTIMATED = 20_000
+"""Most tensors that the size of such a pickle is taken for."""
 
 
 class WeightTotals(NamedTuple):
@@ -84,7 +89,8 @@ def weight_totals(checkpoint: Checkpoint) -> WeightTotals:
             tensors += len(shapes)
             elements += sum(prod(shape) for shape in shapes)
         else:
-            tensors += _storages(path)
+            with load_errors(what):
+                tensors += _storages(path)
             elements += path.stat().st_size
         if tensors > _MOST_TENSORS:
             raise ModelLoadError(f"{what}: its files hold more than {_MOST_TENSORS} tensors")
@@ -128,9 +134,13 @@ def _cut_off(path: Path) -> str | None:
 
 
 def _storages(path: Path) -> int:
-    """Number of tensors' storages in a pickle, from its table of contents."""
+    """Number of tensors' storages in a pickle, from its table of contents. Raises ValueError for one that is cut off,
+    and OSError."""
+    with path.open("rb") as file:
+        if file.read(len(_ZIP)) != _ZIP:  # the format before torch 1.6
+            return min(path.stat().st_size // _LEAST_STORAGE, _MOST_ESTIMATED)
     try:
         with zipfile.ZipFile(path) as archive:
             return sum("/data/" in name for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile):  # the format before torch 1.6, or damaged: its reader tells
-        return path.stat().st_size // _LEAST_STORAGE
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path.name} is damaged: its table of contents, at its end, cannot be read") from error

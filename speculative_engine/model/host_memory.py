@@ -37,16 +37,16 @@ def _of_groups(proc: Path, cgroups: Path) -> list[tuple[int, int]]:
         number, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")
         if number == "0" and not kinds:
-            names, root = ("memory.max", "memory.current", "inactive_file"), cgroups
+            names, prefix, root = ("memory.max", "memory.current"), "", cgroups
         elif "memory" in kinds.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            names, prefix = ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"
             root = cgroups / "memory"
         else:
             continue
         group = root / path.lstrip("/")
         # A container sees its own group as the root; elsewhere the groups above may have limits, too.
         for place in (group, *group.parents):
-            each = _of_group(place, *names)
+            each = _of_group(place, *names, prefix)
             if each is not None:
                 found.append(each)
             if place == root:
@@ -54,8 +54,8 @@ def _of_groups(proc: Path, cgroups: Path) -> list[tuple[int, int]]:
     return found
 
 
-def _of_group(place: Path, limit: str, usage: str, cached: str) -> tuple[int, int] | None:
-    """A group's limit and use; None if it has no limit, or is not there."""
+def _of_group(place: Path, limit: str, usage: str, prefix: str) -> tuple[int, int] | None:
+    """A group's limit and use; None if it has no limit, or is not there. prefix: of the names of its statistics."""
     try:
         most = (place / limit).read_text().strip()
         if most == "max" or int(most) >= _UNLIMITED:
@@ -63,7 +63,7 @@ def _of_group(place: Path, limit: str, usage: str, cached: str) -> tuple[int, in
         used = int((place / usage).read_text())
         for line in (place / "memory.stat").read_text().splitlines():
             name, _, value = line.partition(" ")
-            if name == cached:
+            if name in (f"{prefix}inactive_file", f"{prefix}active_file"):  # what is read twice becomes active
                 used -= int(value)
         return int(most), used
     except (OSError, ValueError):

@@ -55,6 +55,36 @@ def test_a_pickle_beside_safetensors_is_not_opened(checkpoint: Path, trace: Path
     assert not trace.exists()
 
 
+def as_pickle(checkpoint: Path, *, legacy: bool) -> Path:
+    """Turns a checkpoint's weights into a pickle."""
+    torch.save(load_file(checkpoint / SAFE), checkpoint / PICKLE, _use_new_zipfile_serialization=not legacy)
+    (checkpoint / SAFE).unlink()
+    return checkpoint / PICKLE
+
+
+def large_checkpoint(tmp_path: Path) -> Path:
+    """Writes a checkpoint of 18 MB."""
+    return write_checkpoint(tmp_path / "large", vocab_size=70_000)
+
+
+def test_a_large_pickle_in_the_format_before_torch_1_6(tmp_path: Path) -> None:
+    checkpoint = large_checkpoint(tmp_path)
+    assert as_pickle(checkpoint, legacy=True).stat().st_size > 16 << 20
+    assert load(checkpoint).vocab_size == 70_000
+
+
+@pytest.mark.parametrize(
+    ("legacy", "reason"), [(False, f"large: {PICKLE} is damaged: its table of contents"), (True, "100 more bytes")]
+)
+def test_a_large_pickle_that_is_cut_off(tmp_path: Path, legacy: bool, reason: str) -> None:
+    checkpoint = large_checkpoint(tmp_path)
+    pickle = as_pickle(checkpoint, legacy=legacy)
+    with pickle.open("rb+") as file:
+        file.truncate(pickle.stat().st_size - 100)
+    with pytest.raises(ModelLoadError, match=reason):
+        load(checkpoint)
+
+
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_code_that_comes_along_is_not_run_unasked(checkpoint: Path, trace: Path, file: str) -> None:
     (checkpoint / "brought.py").write_text(f"import pathlib\npathlib.Path({str(trace)!r}).touch()\n")

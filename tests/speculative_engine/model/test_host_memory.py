@@ -20,10 +20,10 @@ def write(path: Path, text: object) -> None:
     path.write_text(f"{text}\n")
 
 
-def group(place: Path, limit: object, used: int, cached: int) -> None:
+def group(place: Path, limit: object, used: int, cached: int, active: int = 0) -> None:
     write(place / "memory.max", limit)
     write(place / "memory.current", used)
-    write(place / "memory.stat", f"anon 7\ninactive_file {cached}")
+    write(place / "memory.stat", f"anon 7\ninactive_file {cached}\nactive_file {active}\nfile {cached + active}")
 
 
 def test_without_groups(proc: Path, tmp_path: Path) -> None:
@@ -36,6 +36,12 @@ def test_a_container_sees_its_limit_at_the_root(proc: Path, tmp_path: Path) -> N
     write(proc / "self" / "cgroup", "0::/")
     group(tmp_path / "cg", 4 * GIB, 2 * GIB, GIB)
     assert free_memory(proc, tmp_path / "cg") == 3 * GIB
+
+
+def test_files_that_were_read_twice_count_as_free(proc: Path, tmp_path: Path) -> None:
+    write(proc / "self" / "cgroup", "0::/")
+    group(tmp_path / "cg", 4 * GIB, 3 * GIB, GIB // 2, GIB)
+    assert free_memory(proc, tmp_path / "cg") == 4 * GIB - 3 * GIB // 2
 
 
 @pytest.mark.parametrize(("own", "above", "free"), [("max", 2 * GIB, 1), (8 * GIB, "max", 7), ("max", "max", 16)])
@@ -52,7 +58,7 @@ def test_the_first_version(proc: Path, tmp_path: Path, limit: int, free: int) ->
     place = tmp_path / "cg" / "memory" / "box"
     write(place / "memory.limit_in_bytes", limit)
     write(place / "memory.usage_in_bytes", 2 * GIB)
-    write(place / "memory.stat", f"total_inactive_file {GIB}")
+    write(place / "memory.stat", f"active_file 5\ntotal_inactive_file {GIB // 2}\ntotal_active_file {GIB // 2}")
     assert free_memory(proc, tmp_path / "cg") == free * GIB
 
 
