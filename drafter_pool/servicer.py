@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -34,9 +35,7 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
             return pb.AttachDrafterResponse(drafter=None if renewed is None else self._pool.roster.describe(renewed))
         labels = read_labels("labels", request.labels)
         trusted = request.trusted if request.HasField("trusted") else None
-        drafter = await membership.attach(address, request.name, labels, trusted, lease)
-        if lease is None:
-            membership.keep(drafter)
+        drafter = await membership.attach(address, request.name, labels, trusted, math.inf if lease is None else lease)
         return pb.AttachDrafterResponse(drafter=self._pool.roster.describe(drafter))
 
     async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:

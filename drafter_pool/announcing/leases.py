@@ -31,11 +31,14 @@ class Leases:
             known.cancel()
         self._expiry[name] = loop.call_at(end, self._expire, name, context=Context())  # without the call's log fields
 
-    def end(self, name: str) -> None:
-        """Ends a lease without consequences: the drafter was detached, or stays for good."""
+    def end(self, name: str) -> float | None:
+        """Ends a lease without consequences: the drafter was detached, or stays for good. Returns the seconds that were
+        left of it; None if there was none."""
         timer = self._expiry.pop(name, None)
-        if timer is not None:
-            timer.cancel()
+        if timer is None:
+            return None
+        timer.cancel()
+        return timer.when() - asyncio.get_running_loop().time()
 
     def shut_down(self) -> None:
         """Ends all leases without consequences."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules, check_address_owner, check_announcer
@@ -17,6 +18,9 @@ from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.pool_watch import PoolWatch
 from drafter_pool.routing.roster import Roster, check_address
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
+from draftwire.v1.drafter_pool_service_pb2 import DrafterState
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import not_found
 from service_runtime.process.address import place_of
 from service_runtime.process.logs import get_logger
 from service_runtime.process.tasks import BackgroundTasks
@@ -66,37 +70,47 @@ class Membership:
         trusted: bool | None = None,
         lease: float | None = None,
     ) -> PooledDrafter:
-        """Attaches a drafter and waits until it is ready. Raises ServiceError; a new drafter is then not attached.
+        """Attaches a drafter and waits until it is ready. Raises ServiceError; a new drafter is then not attached, and
+        another one has the lease that it had.
 
         lease: seconds after which the drafter is detached unless the lease is renewed; it does not shorten another
-        attachment. None leaves a lease as it is.
+        attachment. Infinity attaches for good, and ends a lease. None leaves a lease as it is.
         """
         known = set(self._roster.members)
         before = self._roster.get(name or self.read_address("address", address))
-        kept = before is not None and before.given and before.name not in self._leases
+        given = before is not None and before.given
+        leased = (name or self.read_address("address", address)) in self._leases
         drafter = self.add(address, name, labels, trusted)
-        if lease is not None and not kept:
+        left = None
+        if lease == math.inf:
+            left = self._leases.end(drafter.name)
+        elif lease is not None and (leased or not given):
             self._leases.renew(drafter.name, lease)
         self._heartbeats.welcome(drafter.name)
         try:
             await drafter.wait_ready()
         finally:
-            if not drafter.ready and drafter not in known:
-                self._remove(drafter)
+            if not drafter.ready:
+                if left is not None:
+                    self._leases.renew(drafter.name, left)
+                elif not leased:
+                    self._leases.end(drafter.name)
+                    drafter.given = given
+                if drafter not in known:
+                    self._remove(drafter)
         return drafter
 
     def renew(self, address: str, name: str, lease: float) -> PooledDrafter | None:
         """Renews the lease of a drafter. Returns the drafter if it is attached. Raises ServiceError (NOT_FOUND) if
-        neither it nor its lease is known."""
+        neither it nor its lease is known, also if it is about to leave."""
         name = read_name("name", name) or self.read_address("address", address)
         if name in self._leases:
             self._leases.renew(name, lease)
             return self._roster.get(name)
-        return self._roster.named(name)
-
-    def keep(self, drafter: PooledDrafter) -> None:
-        """Keeps a drafter attached, whether or not it had a lease."""
-        self._leases.end(drafter.name)
+        drafter = self._roster.named(name)
+        if drafter.state == DrafterState.DRAFTER_STATE_DRAINING:
+            raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"the drafter {name!r} is being detached")
+        return drafter
 
     def add(
         self, address: str, name: str = "", labels: Mapping[str, str] | None = None, trusted: bool | None = None
@@ -141,7 +155,7 @@ class Membership:
         if leaving:
             self._heartbeats.stop(name)
             if drafter is not None:
-                self._tasks.spawn(self._leave(drafter), name=f"leave of {name}")
+                self._drain(drafter, f"leave of {name}")
             return True
         before, first = self._watch.version, False
         if not self._heartbeats.is_dismissed(name):
@@ -198,6 +212,11 @@ class Membership:
             self._watch.notify()
         return described
 
+    def _drain(self, drafter: PooledDrafter, task: str) -> None:
+        """Opens no more sequences with a drafter, and begins a task, with a name, that removes it."""
+        drafter.drain()
+        self._tasks.spawn(self._leave(drafter), name=task)
+
     async def _leave(self, drafter: PooledDrafter) -> None:
         """Moves the sequences off a drafter that leaves by itself, and removes it. An operation in progress on the
         drafter ends first, or fails because the drafter is gone."""
@@ -206,7 +225,6 @@ class Membership:
             await empty(self._drafting, drafter)
             self._remove(drafter)
 
-        drafter.drain()
         await self._operations.wait_until_free(drafter.name)
         if self._roster.get(drafter.name) is drafter:
             await self._operations.run(("leave", drafter.name), [drafter.name], work)
@@ -221,7 +239,7 @@ class Membership:
             drafter.announced, drafter.announcer = False, None
             self._watch.notify()
         else:
-            self._tasks.spawn(self._leave(drafter), name=f"expiry of {name}")
+            self._drain(drafter, f"expiry of {name}")
 
     def _lease_ended(self, name: str) -> None:
         """Detaches a drafter whose lease has ended, unless it announces itself."""
@@ -232,4 +250,4 @@ class Membership:
         if drafter.announced:
             drafter.given = False
         else:
-            self._tasks.spawn(self._leave(drafter), name=f"end of the lease of {name}")
+            self._drain(drafter, f"end of the lease of {name}")

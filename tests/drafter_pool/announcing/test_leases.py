@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from drafter_pool.drafter.service_drafter import ServiceDrafter
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from service_runtime.errors import ServiceError
@@ -84,6 +85,51 @@ async def test_detaching_ends_it_and_a_swap_does_not(verifier: InProcessVerifier
     assert "a:1" not in verifier.pool.membership._leases
     with pytest.raises(ServiceError):
         await attach(lease=SHORT, renewal=True)
+
+
+async def test_an_attachment_that_fails_leaves_no_lease(verifier: InProcessVerifier, attach: Any) -> None:
+    """It would end an attachment of somebody else later, and could be renewed."""
+    await verifier.network.kill("a:1")
+    with pytest.raises(ServiceError, match="not ready"):
+        await attach(lease=LONG)
+    with pytest.raises(ServiceError) as caught:
+        await attach(lease=LONG, renewal=True)
+    assert caught.value.reason_name == "DRAFTER_NOT_FOUND"
+    assert names(verifier) == []
+
+
+async def test_one_that_is_about_to_leave_is_not_renewed(verifier: InProcessVerifier, attach: Any) -> None:
+    await attach(lease=LONG)
+    verifier.pool.membership._leases.end("a:1")
+    verifier.pool.membership._lease_ended("a:1")
+    assert names(verifier) == ["a:1"]
+    with pytest.raises(ServiceError) as caught:
+        await attach(lease=LONG, renewal=True)
+    assert caught.value.reason_name == "DRAFTER_NOT_FOUND"
+    with pytest.raises(ServiceError) as caught:
+        await attach(lease=LONG)
+    assert caught.value.reason_name == "DRAFTER_UNREACHABLE"
+    await verifier.until(lambda: not names(verifier))
+    assert "a:1" not in verifier.pool.membership._leases
+
+
+class TestALeaseThatEndsWhileTheDrafterIsAttachedForGood:
+    async def test_is_over(self, verifier: InProcessVerifier, attach: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        await attach(lease=SHORT)
+        monkeypatch.setattr(ServiceDrafter, "wait_ready", lambda _: asyncio.sleep(0.2))
+        await attach()
+        await asyncio.sleep(0.05)
+        assert verifier.state("a:1").state == pb.DrafterState.DRAFTER_STATE_READY
+
+    async def test_goes_on_if_that_fails(
+        self, verifier: InProcessVerifier, attach: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await attach(lease=SHORT)
+        (drafter,) = verifier.pool.roster.members
+        monkeypatch.setattr(drafter, "_state", pb.DrafterState.DRAFTER_STATE_UNREACHABLE)
+        with pytest.raises(ServiceError, match="not ready"):
+            await attach()
+        await verifier.until(lambda: not names(verifier))
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 86401])
