@@ -107,12 +107,13 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     set_threads(settings)
     log.info("loading model", model=settings.model)
     warn_without_library(settings.device)
-    with startup_errors(*RANK_ERRORS), load_errors(f"model {settings.model}", StartupError, *RANK_ERRORS):
-        checkpoint = Checkpoint.find(settings.model)
-        tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
-        if settings.chat_template is not None:
-            tokenizer.use_chat_template(Path(settings.chat_template))
-        model = load_part(settings, ranks, checkpoint)
+    with startup_errors(*RANK_ERRORS):
+        with load_errors(f"model {settings.model}", StartupError, *RANK_ERRORS):
+            checkpoint = Checkpoint.find(settings.model)
+            tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
+            if settings.chat_template is not None:
+                tokenizer.use_chat_template(Path(settings.chat_template))
+            model = load_part(settings, ranks, checkpoint)
         trim_heap()  # of what packing has freed, before the KV cache is allocated
         report = run_self_test(model)  # every rank runs its part of it
         trim_heap()  # and of what the self-test has freed

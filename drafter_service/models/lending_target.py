@@ -7,10 +7,9 @@ import torch
 
 from drafter_service.settings import DrafterSettings
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.checkpoint.load_errors import reason_of
+from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.drafters.features.draft_network import ConfigT, DraftNetwork, TargetShape
 from speculative_engine.drafters.features.target_files import claimed_shape, lend_from_files, shape_of_files
-from speculative_engine.model.packed_model import ModelLoadError
 
 
 def complete_network(
@@ -26,10 +25,8 @@ def complete_network(
     directory. Raises ModelLoadError.
     """
     target = Checkpoint.find(settings.target, hub=settings.allow_hub_models) if settings.target else None
-    try:
+    with load_errors(f"model {checkpoint.name}"):
         shape = claimed_shape(read_config(None)) if target is None else shape_of_files(target)
         network = load(checkpoint.directory, shape, dtype)
         lend_from_files(network, target, dtype)
-    except Exception as error:  # code of libraries runs with a configuration of unknown origin
-        raise ModelLoadError(f"model {checkpoint.name}: {reason_of(error)}") from error
     return network

@@ -13,7 +13,7 @@ from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
 
 
 def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
-    """Loads a DFlash checkpoint. Raises StartupError."""
+    """Loads a DFlash checkpoint. Raises ModelLoadError and StartupError."""
     if settings.weights != "checkpoint":
         raise StartupError(f"--weights: {settings.weights} does not apply to {settings.model}, which guesses blocks")
 

@@ -18,7 +18,7 @@ from speculative_engine.drafters.eagle.parallel_network import ParallelEagleNetw
 
 
 def load_eagle_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
-    """Loads an EAGLE-3 checkpoint. Raises StartupError."""
+    """Loads an EAGLE-3 checkpoint. Raises ModelLoadError and StartupError."""
 
     def read(dtype: torch.dtype) -> FeatureNetwork:
         eagle = complete_network(settings, checkpoint, dtype, lambda _: read_config(checkpoint.directory), load_eagle)

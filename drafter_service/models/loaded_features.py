@@ -24,7 +24,7 @@ from speculative_engine.drafters.features.trial_pass import try_pass
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.features.feature_map import FeatureMap
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.reading.read_model import resolve_dtype
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
@@ -76,18 +76,16 @@ class LoadedFeatureNetwork:
 def load_network(
     settings: DrafterSettings, checkpoint: Checkpoint, read: Callable[[torch.dtype], FeatureNetwork]
 ) -> LoadedFeatureNetwork:
-    """Loads a network. read: reads it, with weights of a type; raises ModelLoadError. Raises StartupError."""
+    """Loads a network. read: reads it, with weights of a type; raises ModelLoadError. Raises ModelLoadError
+    and StartupError."""
     started = time.perf_counter()
     log.info("loading", model=settings.model)
     _check(settings)
     set_threads(settings)
-    try:
-        dtype = resolve_dtype(settings.dtype, torch.device("cpu"))
-        network = read(dtype)
-        model = network.model
-        tokenizer = _tokenizer(settings, checkpoint)
-    except ModelLoadError as error:
-        raise StartupError(str(error)) from error
+    dtype = resolve_dtype(settings.dtype, torch.device("cpu"))
+    network = read(dtype)
+    model = network.model
+    tokenizer = _tokenizer(settings, checkpoint)
     cost = measure_step_cost(model, reads_features=True)
     info = model_info(model, tokenizer, bit_exact=False)
     info.architecture, info.vocab_size = network.kind, network.vocab_size

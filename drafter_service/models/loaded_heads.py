@@ -8,10 +8,8 @@ from drafter_service.conversation.handshake import MOST_TOKENS
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError
 from speculative_engine.drafters import medusa_heads
 from speculative_engine.drafters.medusa_heads import MedusaHeads
-from speculative_engine.model.packed_model import ModelLoadError
 from speculative_engine.model.reading.read_model import resolve_dtype, usable_device
 from speculative_engine.text.tokenizer import Tokenizer
 
@@ -27,18 +25,15 @@ class LoadedHeads:
 
 
 def load_heads(settings: DrafterSettings) -> LoadedHeads:
-    """Loads Medusa heads, and the tokenizer in their directory if there is one. Raises StartupError."""
+    """Loads Medusa heads, and the tokenizer in their directory if there is one. Raises ModelLoadError."""
     started = time.perf_counter()
     directory = Path(settings.medusa_heads)
     log.info("loading", heads=settings.medusa_heads)
-    try:
-        device = usable_device(settings.device)
-        dtype = resolve_dtype(settings.dtype, device)
-        heads = medusa_heads.load_heads(settings.medusa_heads, dtype, device)
-        # Published heads have no tokenizer; without one they are assumed to match the target.
-        tokenizer = Tokenizer.load(settings.medusa_heads) if (directory / "tokenizer.json").exists() else None
-    except ModelLoadError as error:
-        raise StartupError(str(error)) from error
+    device = usable_device(settings.device)
+    dtype = resolve_dtype(settings.dtype, device)
+    heads = medusa_heads.load_heads(settings.medusa_heads, dtype, device)
+    # Published heads have no tokenizer; without one they are assumed to match the target.
+    tokenizer = Tokenizer.load(settings.medusa_heads) if (directory / "tokenizer.json").exists() else None
     info = model_info_pb2.ModelInfo(
         model_id=directory.resolve().name,
         architecture="Medusa",

@@ -13,6 +13,7 @@ from draftwire.v1 import model_info_pb2
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.drafters.translation.token_map import TokenMap
 from speculative_engine.kernels.advice import faster, kernels_of, warn_without_library
 from speculative_engine.kernels.cpu_threads import share_of_threads
@@ -130,25 +131,24 @@ def follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
 def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> LoadedModel:
     """Loads the model and its tokenizer, and tests the model. Too slow for the event loop.
 
-    ranks: the ranks that this process leads, if the model is split. Raises StartupError for a model that cannot be
-    served, in the form of NoMemoryError for lack of memory.
+    ranks: the ranks that this process leads, if the model is split. Raises ModelLoadError for a model that cannot be
+    served, in the form of ModelMemoryError for lack of memory, and the other RANK_ERRORS.
     """
     started = time.perf_counter()
     log.info("loading", model=settings.model)
     warn_without_library(settings.device)
     set_threads(settings)
-    with startup_errors(*RANK_ERRORS):
-        model = load_part(settings, ranks)
-        report = run_self_test(model)  # every rank runs its part of the test
-        _size_cache(settings, model, ranks)
-        _check_room(model, report.slot_bytes)
-        if ranks is not None:
-            ranks.lead()
-        translation = Translation.load(settings, model)
-        _make_cache(model)
-        if settings.cuda_graphs:
-            _capture_graphs(model)
-        cost = measure_step_cost(model, model.most_rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
+    model = load_part(settings, ranks)
+    report = run_self_test(model)  # every rank runs its part of the test
+    _size_cache(settings, model, ranks)
+    check_room(model, report.slot_bytes)
+    if ranks is not None:
+        ranks.lead()
+    translation = Translation.load(settings, model)
+    _make_cache(model)
+    if settings.cuda_graphs:
+        model.capture_graphs()
+    cost = measure_step_cost(model, model.most_rows if model.device.type != "cpu" else MOST_TIMED_ROWS)
     info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
     translation.present(info)
     if model.text_part_of is not None:
@@ -188,34 +188,23 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
 
 def _size_cache(settings: DrafterSettings, model: PackedModel, ranks: RankGroup | None) -> None:
     """Gives the model the KV cache for which there is memory, unless the settings say its size. Raises
-    NoMemoryError."""
+    ModelMemoryError."""
     if settings.kv_slots:
         return
-    try:
-        size_cache(
-            model,
-            settings.gpu_memory_utilization,
-            graphs=settings.cuda_graphs,
-            rows=model.most_rows,
-            least=max(LEAST_SLOTS, settings.max_tree_nodes + 1),
-            most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
-            ranks=ranks,
-        )
-    except ModelLoadError as error:
-        raise NoMemoryError(str(error)) from error
-
-
-def _check_room(model: PackedModel, slot_bytes: int) -> None:
-    """Raises NoMemoryError if the KV cache does not fit into memory."""
-    try:
-        check_room(model, slot_bytes)
-    except ModelLoadError as error:
-        raise NoMemoryError(str(error)) from error
+    size_cache(
+        model,
+        settings.gpu_memory_utilization,
+        graphs=settings.cuda_graphs,
+        rows=model.most_rows,
+        least=max(LEAST_SLOTS, settings.max_tree_nodes + 1),
+        most=settings.max_sequences * (model.context_length + settings.max_tree_nodes),
+        ranks=ranks,
+    )
 
 
 def _make_cache(model: PackedModel) -> None:
     """Allocates the KV cache now instead of at first use, so that a lack of memory is reported as an error in the
-    settings instead of failing the first sequence. Raises NoMemoryError.
+    settings instead of failing the first sequence. Raises ModelMemoryError.
     """
     builder = BatchBuilder()
     slots = model.pool.take(1)
@@ -224,16 +213,8 @@ def _make_cache(model: PackedModel) -> None:
         model.forward(builder.build(model.group_size, model.device))
     except (MemoryError, RuntimeError) as error:  # torch's own out-of-memory errors are RuntimeErrors
         reason = str(error).partition("\n")[0]
-        raise NoMemoryError(f"cannot allocate a KV cache of {model.pool.capacity} slots: {reason}") from error
+        raise ModelMemoryError(f"cannot allocate a KV cache of {model.pool.capacity} slots: {reason}") from error
     model.pool.give_back(slots)
-
-
-def _capture_graphs(model: PackedModel) -> None:
-    """Captures the model's CUDA graphs. Raises NoMemoryError."""
-    try:
-        model.capture_graphs()
-    except ModelLoadError as error:
-        raise NoMemoryError(str(error)) from error
 
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:

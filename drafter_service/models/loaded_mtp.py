@@ -9,7 +9,8 @@ from speculative_engine.drafters.mtp.mtp_alone import load_alone
 
 
 def load_mtp_network(settings: DrafterSettings, checkpoint: Checkpoint) -> LoadedFeatureNetwork:
-    """Loads the layer, and what it shares with the target, from the target's checkpoint. Raises StartupError."""
+    """Loads the layer, and what it shares with the target, from the target's checkpoint. Raises ModelLoadError and
+    StartupError."""
 
     def read(dtype: torch.dtype) -> FeatureNetwork:
         alone = load_alone(checkpoint, dtype)

@@ -8,16 +8,17 @@ from drafter_service.models.loaded_dflash import load_dflash_network
 from drafter_service.models.loaded_eagle import load_eagle_network
 from drafter_service.models.loaded_features import LoadedFeatureNetwork
 from drafter_service.models.loaded_heads import LoadedHeads, load_heads
-from drafter_service.models.loaded_model import LoadedModel, load_model
+from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
 from drafter_service.models.loaded_mtp import load_mtp_network
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.logs import get_logger
-from service_runtime.process.startup_error import StartupError, startup_errors
+from service_runtime.process.startup_error import StartupError
 from speculative_engine.checkpoint.checkpoint import CONFIG, Checkpoint
 from speculative_engine.checkpoint.load_errors import load_errors
+from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.drafters.dflash.dflash_config import is_dflash
 from speculative_engine.drafters.eagle.eagle_config import is_eagle
-from speculative_engine.model.packed_model import ModelLoadError
+from speculative_engine.loading.rank_processes import RANK_ERRORS
 from speculative_engine.model.ranks.rank_group import RankGroup
 
 log = get_logger(__name__)
@@ -28,10 +29,16 @@ Loaded = LoadedModel | LoadedHeads | LoadedFeatureNetwork
 def load_drafter(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loaded:
     """Loads the model or the heads of the settings. Too slow for the event loop.
 
-    ranks: the ranks that this process leads, if the model is split. Raises StartupError.
+    ranks: the ranks that this process leads, if the model is split. Raises StartupError, in the form of NoMemoryError
+    for lack of memory.
     """
-    with startup_errors(ModelLoadError), load_errors(f"model {settings.medusa_heads or settings.model}", StartupError):
-        return _load(settings, ranks)
+    try:
+        with load_errors(f"model {settings.medusa_heads or settings.model}", StartupError, *RANK_ERRORS):
+            return _load(settings, ranks)
+    except ModelMemoryError as error:
+        raise NoMemoryError(str(error)) from error
+    except RANK_ERRORS as error:
+        raise StartupError(str(error)) from error
 
 
 def _load(settings: DrafterSettings, ranks: RankGroup | None) -> Loaded:

@@ -1,23 +1,23 @@
 """Errors that keep a process from starting, described in one line each."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from draftwire._program.lack_of_memory import lacks_memory
 
 
 class StartupError(Exception):
     """An error that the operator can fix, described in one line; the log shows it without a traceback."""
 
 
-_MEMORY = re.compile(r"out of memory|can(no|')t allocate memory|unable to allocate", re.IGNORECASE)
 _MOST_CHARACTERS = 200
 
 
 def lack_of_memory(error: BaseException) -> str:
     """Returns in a line that memory did not suffice, if an error says so, as libraries say it; otherwise empty."""
-    text = str(error).strip()
-    if not isinstance(error, MemoryError) and not _MEMORY.search(text):
+    if not lacks_memory(error):
         return ""
+    text = str(error).strip()
     said = text.splitlines()[0][:_MOST_CHARACTERS] if text else ""
     needs = "less is needed with fewer --kv-slots, with --weights q8_0, or by a smaller model"
     return f"out of memory; {needs}{said and f' ({said})'}"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from draftwire._program.lack_of_memory import lacks_memory
+from speculative_engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
+
+log = logging.getLogger(__name__)
 
 _LONGEST = 400
 """Characters kept of a library's error message."""
 _PLAIN = (ValueError, OSError, RuntimeError)
 """Errors whose message says it all; others get the name of their type before it."""
-_NO_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
-
 _INVALID = re.compile(r"(?:Class v|V)alidation error for (?:field|validator) '\w+': \w+: (.*)")
 """What transformers says of a configuration's field, before the sentence that says what is wrong with it."""
 _TRACE = "Exception raised from"
@@ -24,7 +26,7 @@ def reason_of(error: Exception) -> str:
     """The message of an error as one line. Lack of memory is called that, whichever library has told it."""
     line = " ".join(str(error).partition(_TRACE)[0].split())
     invalid = _INVALID.match(line)
-    if isinstance(error, MemoryError) or any(words in line for words in _NO_MEMORY):
+    if lacks_memory(error):
         line = f"there is not enough memory for it: {line}" if line else "there is not enough memory for it"
     elif invalid is not None:
         line = f"config.json: {invalid[1]}"
@@ -37,10 +39,12 @@ def reason_of(error: Exception) -> str:
 
 @contextmanager
 def load_errors(what: str, *but: type[Exception]) -> Iterator[None]:
-    """Turns any error within the context into a ModelLoadError that begins with `what`.
+    """Turns any error within the context into a ModelLoadError that begins with `what`; lack of memory into a
+    ModelMemoryError.
 
-    Code of libraries and of checkpoints runs here on files of unknown origin, and may raise anything. ModelLoadErrors
-    and errors of the kinds `but` pass as they are.
+    Code of libraries and of checkpoints runs here on files of unknown origin, and may raise anything. An error that
+    may as well be a fault of this program is logged with its traceback. ModelLoadErrors and errors of the kinds `but`
+    pass as they are.
     """
     passed: tuple[type[Exception], ...] = (ModelLoadError, *but)
     try:
@@ -48,4 +52,8 @@ def load_errors(what: str, *but: type[Exception]) -> Iterator[None]:
     except passed:
         raise
     except Exception as error:
+        if lacks_memory(error):
+            raise ModelMemoryError(f"{what}: {reason_of(error)}") from error
+        if not isinstance(error, _PLAIN) and _INVALID.match(str(error)) is None:
+            log.warning("%s: unexpected error while it is loaded", what, exc_info=error)
         raise ModelLoadError(f"{what}: {reason_of(error)}") from error

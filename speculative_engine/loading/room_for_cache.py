@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.model.host_memory import free_memory
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.packed_model import PackedModel
 
 
 def check_room(model: PackedModel, slot_bytes: int, setting: str = "--kv-slots") -> None:
-    """Raises ModelLoadError if a model's KV cache, not made yet, does not fit into the memory that is free.
+    """Raises ModelMemoryError if a model's KV cache, not made yet, does not fit into the memory that is free.
 
     A cache is zeros, which take memory only as they are written: one that does not fit would end the process later, in
     the middle of its work. GPUs tell by themselves.
@@ -21,7 +22,7 @@ def check_room(model: PackedModel, slot_bytes: int, setting: str = "--kv-slots")
     needed = slot_bytes * (slots + 1)
     if needed > free:
         smaller = "" if model.kv_dtype == "q8_0" else ", or smaller ones (--kv-dtype q8_0)"
-        raise ModelLoadError(
+        raise ModelMemoryError(
             f"model {model.name}: its KV cache takes {needed / 2**30:.1f} GiB, {slots} slots of "
             f"{slot_bytes / 2**10:.1f} KiB, but {free / 2**30:.1f} GiB of memory are free: use fewer slots "
             f"({setting}){smaller}"

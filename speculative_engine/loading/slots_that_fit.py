@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotPool
 from speculative_engine.model.cuda.step_buckets import KEYS
 from speculative_engine.model.device_memory import memory, return_unused
 from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 
 PROVISIONAL_SLOTS = KEYS[-1]
@@ -57,7 +58,7 @@ def size_cache(
 
     utilization: as for `slots_that_fit`. graphs: whether CUDA graphs will be captured. rows: of the largest step.
     least, most: bounds of the number of slots. ranks: those that the model is split among; all must call this, before
-    rank 0 leads. Raises ModelLoadError, at every rank, if fewer than `least` fit at one, and RankLostError.
+    rank 0 leads. Raises ModelMemoryError, at every rank, if fewer than `least` fit at one, and RankLostError.
     """
     needs = _needs(model, graphs, rows)
     free, total = memory(model.device)
@@ -73,7 +74,7 @@ def size_cache(
     if ranks is not None:
         lacking, slots = ranks.agreed(lacking), min(ranks.numbers(slots))
     if lacking is not None:
-        raise ModelLoadError(f"model {model.name}: {lacking}")
+        raise ModelMemoryError(f"model {model.name}: {lacking}")
     model.resize(min(slots, most))
 
 

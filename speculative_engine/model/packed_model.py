@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.load_errors import load_errors
+from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.device_copy import HostCopy
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
@@ -402,8 +403,8 @@ class PackedModel:
     def capture_graphs(self) -> None:
         """Captures the steps of fixed sizes as CUDA graphs, if there are any; see `graphs`. All ranks do so together.
 
-        Later passes must use the KV cache that exists now. Raises ModelLoadError if there is no memory for them, and
-        RankLostError if a rank is lost.
+        Later passes must use the KV cache that exists now. Raises ModelMemoryError if there is no memory for them,
+        and RankLostError if a rank is lost.
         """
         if not isinstance(self.steps, CapturedSteps):
             return
@@ -416,7 +417,7 @@ class PackedModel:
                     self.drafts.capture()
         except torch.OutOfMemoryError as error:
             reason = str(error).partition("\n")[0]
-            raise ModelLoadError(f"model {self.name}: not enough memory for CUDA graphs: {reason}") from error
+            raise ModelMemoryError(f"model {self.name}: not enough memory for CUDA graphs: {reason}") from error
 
     @property
     def captured(self) -> int:

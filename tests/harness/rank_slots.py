@@ -19,7 +19,7 @@ from drafter_service.settings import DrafterSettings
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.loading import slots_that_fit
 from speculative_engine.loading.rank_processes import running_ranks
-from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 from tests.harness.engine.engines import GREEDY, engine_of, generate, specs_of
 from verifier_service import target
@@ -59,7 +59,7 @@ def led(settings: VerifierSettings | DrafterSettings, ranks: RankGroup) -> SlotR
         if isinstance(settings, VerifierSettings):
             return report(target.load_target(settings, ranks).engine.model)
         return report(loaded_model.load_model(settings, ranks).model)
-    except StartupError as error:
+    except (StartupError, ModelLoadError) as error:
         return SlotReport(None, str(error), [])
 
 

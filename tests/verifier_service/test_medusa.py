@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from drafter_service.models.loaded_heads import load_heads
+from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
@@ -49,7 +49,7 @@ def heads(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def remote(heads: Path, verifier: InProcessVerifier) -> AsyncIterator[ModelChanges]:
     """A drafter service with the heads."""
     shutdown = Shutdown()
-    changes = ModelChanges(DrafterSettings(medusa_heads=str(heads), dtype="float32"), shutdown, load_heads)
+    changes = ModelChanges(DrafterSettings(medusa_heads=str(heads), dtype="float32"), shutdown, load_drafter)
     async with changes.running():
         verifier.network.listen(REMOTE, DrafterServicer(changes, 4).converse)
         verifier.engine.drafts_awaited = True
@@ -154,7 +154,7 @@ async def test_bad_heads_are_refused_and_the_verifier_goes_on(verifier: InProces
 async def test_heads_of_another_hidden_size_in_a_service(verifier: InProcessVerifier, tmp_path: Path) -> None:
     """Sequences continue without drafts, and the drafter reports the reason."""
     MedusaHeads(1, 1, 16, VOCABULARY).save(tmp_path, "", torch.float32)
-    changes = ModelChanges(DrafterSettings(medusa_heads=str(tmp_path), dtype="float32"), Shutdown(), load_heads)
+    changes = ModelChanges(DrafterSettings(medusa_heads=str(tmp_path), dtype="float32"), Shutdown(), load_drafter)
     async with changes.running():
         verifier.network.listen(REMOTE, DrafterServicer(changes, 4).converse)
         request = order(max_tokens=40)

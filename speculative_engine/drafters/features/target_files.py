@@ -33,10 +33,10 @@ def shape_of_files(target: Checkpoint) -> TargetShape:
 
 
 def claimed_shape(config: NetworkConfig) -> TargetShape:
-    """Returns the shape of the target that a checkpoint itself claims. Raises ModelLoadError if it does not say which
+    """Returns the shape of the target that a checkpoint itself claims. Raises ValueError if it does not say which
     layers it reads."""
     if config.aux_layers is None:
-        raise ModelLoadError(
+        raise ValueError(
             "its config.json does not say which layers it reads (eagle_aux_hidden_state_layer_ids), which follows from "
             "the target's number of layers: name the target with --target"
         )
@@ -45,11 +45,12 @@ def claimed_shape(config: NetworkConfig) -> TargetShape:
 
 
 def lend_from_files(network: DraftNetwork[ConfigT], target: Checkpoint | None, dtype: torch.dtype) -> None:
-    """Fills in the weights that the checkpoint leaves to the target. Raises ModelLoadError, also without a target."""
+    """Fills in the weights that the checkpoint leaves to the target. Raises ModelLoadError, and ValueError without a
+    target."""
     if not network.lacking:
         return
     if target is None:
-        raise ModelLoadError(f"tensor {min(network.lacking)} is the target's own: name the target with --target")
+        raise ValueError(f"tensor {min(network.lacking)} is the target's own: name the target with --target")
     files = TensorFiles.open(target)
     rows, width = network.config.layers.vocab_size, network.config.layers.hidden_size
 

@@ -20,6 +20,7 @@ from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.config_bounds import check_counts
 from speculative_engine.checkpoint.load_errors import load_errors
+from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.checkpoint.weight_files import WeightTotals, weight_totals
 from speculative_engine.device_choice import AUTO, device_here, gpus_of
 from speculative_engine.kernels.library import PLAIN_GEMM, LibraryMismatchError, gemm_kind, library
@@ -221,10 +222,10 @@ def _from_library(
 
 
 def _check_memory(name: str, parameters: int, dtype: torch.dtype) -> None:
-    """Raises ModelLoadError for weights that do not fit into the memory that is free."""
+    """Raises ModelMemoryError for weights that do not fit into the memory that is free."""
     needed, free = parameters * dtype.itemsize, free_memory()
     if free is not None and needed > free:
-        raise ModelLoadError(
+        raise ModelMemoryError(
             f"model {name}: its {parameters / 1e9:.1f} billion parameters take {needed / 2**30:.1f} GiB in "
             f"{str(dtype).removeprefix('torch.')}, but {free / 2**30:.1f} GiB of memory are free (--dtype)"
         )

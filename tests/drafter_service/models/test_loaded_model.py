@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from drafter_service.models.loaded_model import NoMemoryError, load_model
+from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.loading import slots_that_fit
@@ -38,7 +39,7 @@ def test_the_kv_cache_may_take_the_memory_that_is_left(checkpoint: Path, monkeyp
         monkeypatch.setattr(slots_that_fit, "memory", lambda _, total=total: (total // 5, total))
         if slots is None:
             with pytest.raises(NoMemoryError, match="65 KV slots do not fit"):
-                load_model(settings)
+                load_drafter(settings)
         else:
             assert load_model(settings).model.pool.capacity == slots
 
@@ -69,7 +70,7 @@ def test_the_first_layers_present_themselves_as_another_model(checkpoint: Path) 
 
 def test_all_layers_are_too_many(checkpoint: Path) -> None:
     with pytest.raises(StartupError, match=r"layers: must be from 1 to 1, since the model has 2 layers, got 2"):
-        load_model(DrafterSettings(model=str(checkpoint), layers=2))
+        load_drafter(DrafterSettings(model=str(checkpoint), layers=2))
 
 
 def test_another_padding_of_the_vocabulary_leaves_the_tokenizer_the_same(checkpoint: Path, tmp_path: Path) -> None:
@@ -85,14 +86,14 @@ def test_what_is_no_model_is_named(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for directory in (tmp_path / "missing", tmp_path / "empty", untokenized, tmp_path / ("long" * 2000)):
         with pytest.raises(StartupError) as caught:
-            load_model(DrafterSettings(model=str(directory)))
+            load_drafter(DrafterSettings(model=str(directory)))
         assert str(directory) in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
 def test_a_hub_id_is_for_those_who_are_allowed_to_name_one() -> None:
     with pytest.raises(StartupError, match="models of the hub are not fetched for callers without --allow-hub-models"):
-        load_model(DrafterSettings(model="lab/draft"))
+        load_drafter(DrafterSettings(model="lab/draft"))
 
 
 class TestAnotherTokenizer:
@@ -119,6 +120,6 @@ class TestAnotherTokenizer:
             (DrafterSettings(model=str(draft), target_tokenizer=str(tmp_path / "missing")), str(tmp_path / "missing")),
         ):
             with pytest.raises(StartupError) as caught:
-                load_model(settings)
+                load_drafter(settings)
             assert named in str(caught.value)
             assert "\n" not in str(caught.value)

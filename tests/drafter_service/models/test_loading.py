@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.startup_error import StartupError
+from tests.harness.engine.engines import tiny_model
 from tests.harness.models.dflash_checkpoints import write_dflash
-from tests.harness.models.eagle_checkpoints import write_eagle
+from tests.harness.models.eagle_checkpoints import change_tensors, write_eagle
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 
@@ -29,6 +31,19 @@ def test_a_damaged_directory_is_refused_in_a_sentence(
     with pytest.raises(StartupError, match=f"^model {tmp_path}: ") as refusal:
         load_drafter(DrafterSettings(model=str(tmp_path), kv_slots=100))
     assert "\n" not in str(refusal.value)
+
+
+def test_a_target_that_does_not_lend_is_named_once(tmp_path: Path) -> None:
+    draft = change_tensors(write_eagle(tmp_path / "draft"), embed_tokens__weight=None)
+    target = tmp_path / "target"
+    tiny_model("Llama").save_pretrained(target)
+    weights = load_file(target / "model.safetensors")
+    del weights["model.embed_tokens.weight"]
+    save_file(weights, target / "model.safetensors", {"format": "pt"})
+    with pytest.raises(StartupError, match=f"^model {target}: tensor model.embed_tokens.weight is missing$"):
+        load_drafter(DrafterSettings(model=str(draft), target=str(target), kv_slots=100))
+    with pytest.raises(StartupError, match=rf"^model {draft}: tensor .* is the target's own: name the target with"):
+        load_drafter(DrafterSettings(model=str(draft), kv_slots=100))
 
 
 @pytest.mark.parametrize("write", [write_checkpoint, write_eagle, write_dflash])

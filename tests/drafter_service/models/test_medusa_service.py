@@ -11,6 +11,7 @@ import torch
 from google.rpc import error_details_pb2
 
 from drafter_service.models.loaded_heads import load_heads
+from drafter_service.models.loading import load_drafter
 from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
@@ -48,7 +49,7 @@ def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def changes(heads: Path) -> AsyncIterator[ModelChanges]:
     settings = DrafterSettings(medusa_heads=str(heads), dtype="float32")
-    made = ModelChanges(settings, Shutdown(), load_heads)
+    made = ModelChanges(settings, Shutdown(), load_drafter)
     async with made.running():
         yield made
 
@@ -180,7 +181,7 @@ async def test_other_heads_are_loaded_while_it_drafts(changes: ModelChanges, tmp
 
 def test_bad_heads_end_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=r"heads .*: .*config\.json"):
-        load_heads(DrafterSettings(medusa_heads=str(tmp_path)))
+        load_drafter(DrafterSettings(medusa_heads=str(tmp_path)))
 
 
 def test_a_tokenizer_beside_the_heads_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from drafter_service.models.loaded_model import NoMemoryError, load_model
+from drafter_service.models.loaded_model import NoMemoryError
+from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.loading import room_for_cache
@@ -40,7 +41,7 @@ def test_a_slot_is_measured(checkpoint: str) -> None:
 
 def test_each_program_says_so(checkpoint: str) -> None:
     with pytest.raises(NoMemoryError, match=WORDS):
-        load_model(DrafterSettings(model=checkpoint, kv_slots=SLOTS, dtype="bfloat16"))
+        load_drafter(DrafterSettings(model=checkpoint, kv_slots=SLOTS, dtype="bfloat16"))
     with pytest.raises(StartupError, match=WORDS):
         load_target(VerifierSettings(model=checkpoint, kv_slots=SLOTS, dtype="bfloat16"))
     target = PackedModel.load(checkpoint, slots=SLOTS)
@@ -52,3 +53,5 @@ def test_weights_that_do_not_fit(checkpoint: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(read_model, "free_memory", lambda: 1000)
     with pytest.raises(ModelLoadError, match=r"parameters take 0\.0 GiB in float32, but 0\.0 GiB of memory are free"):
         PackedModel.load(checkpoint, slots=100, dtype="float32")
+    with pytest.raises(NoMemoryError, match="parameters take"):
+        load_drafter(DrafterSettings(model=checkpoint, kv_slots=100))

@@ -1,0 +1,46 @@
+"""Whatever is raised while a checkpoint is read becomes a sentence, and what may be our own fault is logged in full."""
+
+import logging
+
+import pytest
+
+from speculative_engine.checkpoint.load_errors import load_errors
+from speculative_engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
+
+
+def told(error: Exception) -> ModelLoadError:
+    with pytest.raises(ModelLoadError) as caught, load_errors("model x"):
+        raise error
+    return caught.value
+
+
+def test_what_may_be_a_fault_of_the_program_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    assert str(told(KeyError("layers"))) == "model x: KeyError: 'layers'"
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], KeyError)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("is bad"), OSError("is bad"), RuntimeError("is bad"), ModelLoadError("model x: is bad")]
+)
+def test_what_says_all_is_not(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    assert str(told(error)) == "model x: is bad"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: 4 bytes"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_lack_of_memory_is_an_error_of_its_own(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    refusal = told(error)
+    assert type(refusal) is ModelMemoryError
+    assert str(refusal).startswith("model x: there is not enough memory for it")
+    assert not caplog.records
