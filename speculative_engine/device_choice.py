@@ -7,12 +7,14 @@ NVIDIA driver.
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import warnings
 from dataclasses import dataclass
 from typing import Protocol
 
 AUTO = "auto"
+_DEVICE = re.compile(r"auto|cpu|cuda(:[0-9]+)?")
 _DRIVER = "libcuda.so.1"
 
 
@@ -58,8 +60,10 @@ def choose_device(asked: str, gpus: Gpus, cpu_only: str = "") -> DeviceChoice:
         cpu_only: the flags that need a CPU, if any; ``auto`` is then the CPU.
 
     Raises:
-        ValueError: a GPU was asked for that is not there. The message begins with the flag.
+        ValueError: no device is called so, or a GPU was asked for that is not there. The message begins with the flag.
     """
+    if _DEVICE.fullmatch(asked) is None:
+        raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {asked!r}")
     if asked == "cpu":
         return DeviceChoice("cpu", "cpu")
     if asked == AUTO:
@@ -80,7 +84,7 @@ def device_here(asked: str, cpu_only: str = "") -> DeviceChoice:
     """Returns the device for ``--device`` on this machine; see `choose_device`.
 
     Raises:
-        ValueError: a GPU was asked for that is not there.
+        ValueError: no device is called so, or a GPU was asked for that is not there.
     """
     needless = asked == "cpu" or (asked == AUTO and cpu_only)
     return choose_device(asked, Gpus() if needless else gpus_here(), cpu_only)
@@ -107,7 +111,11 @@ def gpus_of(cuda: Cuda) -> Gpus:
     if not available:
         reason = "".join(f": {' '.join(str(each.message).split())}" for each in told[:1])
         return Gpus(problem=f"torch sees no GPU that it can use{reason}")
-    return Gpus(tuple(cuda.get_device_name(number) for number in range(cuda.device_count())))
+    try:  # the first use of a GPU, which may be in a bad state
+        return Gpus(tuple(cuda.get_device_name(number) for number in range(cuda.device_count())))
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        return Gpus(problem=f"torch cannot use its GPU: {reason}")
 
 
 if __name__ == "__main__":  # for `draftwire serve`, which does not import torch

@@ -89,6 +89,8 @@ class ServiceDrafter(PooledDrafter):
         self._released = False
         self._lost = DrafterState.DRAFTER_STATE_UNREACHABLE
         """State after the conversation that ended last."""
+        self._refusal = ""
+        """Why the drafter was last called incompatible in the log; empty once it has drafted for a while."""
 
     @property
     def draws(self) -> bool:
@@ -258,6 +260,7 @@ class ServiceDrafter(PooledDrafter):
             self._last_epoch = conversation.epoch
             if loop.time() - started >= _STEADY_SECONDS:
                 backoff.reset()
+                self._refusal = ""
         if not self._released:
             raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream")
 
@@ -280,10 +283,10 @@ class ServiceDrafter(PooledDrafter):
         self._retry_seconds = draft_messages.retry_seconds(error, 0.0)
         if incompatible(error.code, error.reason_name):
             self._lost = DrafterState.DRAFTER_STATE_INCOMPATIBLE
-            if self._state != self._lost:
-                log.warning(
-                    "drafter incompatible", drafter=self.name, address=self.address, reason=printable(str(error))
-                )
+            reason = printable(str(error))
+            if reason != self._refusal:  # it may be ready in between, or suspended
+                log.warning("drafter incompatible", drafter=self.name, address=self.address, reason=reason)
+            self._refusal = reason
         elif self._state not in _OUT:
             log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))
         self.show_error(error)

@@ -136,6 +136,10 @@ def _check(settings: DrafterSettings) -> None:
             f"--device: {settings.device} does not apply to {settings.model}, which drafts from features"
         )
     if settings.device != "cpu":
+        try:
+            settings.on("cpu")
+        except ValueError as error:
+            raise StartupError(f"{error}, where drafters that read features run only") from error
         log.info("drafting on the CPU, since drafters that read features run there only", model=settings.model)
     for name, given, allowed in (
         ("layers", settings.layers, None),

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -17,7 +17,7 @@ _LAUNCHED = "TORCHELASTIC_RUN_ID"
 class RankSettings(ServiceSettings):
     """Settings of a service with a model that may be split among ranks."""
 
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    device: str = "auto"
     """Device of the model: auto, cpu, cuda or cuda:N. auto is a GPU if torch can use one, otherwise the CPU; the first
     line of the log names it."""
     kv_slots: int = Field(default=32768, ge=0)

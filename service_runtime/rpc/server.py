@@ -11,6 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from draftwire._types.address import is_loopback_host
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError
 from service_runtime.process.address import Address
 from service_runtime.process.heap import HeapTrimmer
 from service_runtime.process.logs import get_logger
@@ -22,6 +24,9 @@ from service_runtime.rpc.interceptors import CallInterceptor
 from service_runtime.security.from_settings import accepted_tokens, server_tls
 
 log = get_logger(__name__)
+
+_LOADING_RETRY_SECONDS = 2.0
+"""When a caller is asked to try again while the service is loaded."""
 
 ServicerT = TypeVar("ServicerT")
 
@@ -164,8 +169,14 @@ class _WhileLoading(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(_not_yet)
 
 
-async def _not_yet(_: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.UNAVAILABLE, "the service is loading its model")
+async def _not_yet(_: Any, __: Any) -> None:
+    # The reason that tells a caller that nothing was begun here, and that another service may do it.
+    raise ServiceError(
+        grpc.StatusCode.UNAVAILABLE,
+        ErrorReason.ERROR_REASON_SHUTTING_DOWN,
+        "the service is loading its model",
+        retry_after_seconds=_LOADING_RETRY_SECONDS,
+    )
 
 
 class _Recorder:

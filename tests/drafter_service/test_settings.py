@@ -3,7 +3,9 @@
 import pytest
 
 from drafter_service.settings import DrafterSettings
+from service_runtime.process.rank_settings import load_rank_settings
 from service_runtime.process.settings import load_settings
+from speculative_engine.device_choice import device_here
 
 
 def test_the_model_is_all_that_is_needed() -> None:
@@ -24,7 +26,6 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--medusa-heads", "h", "--kv-dtype", "q8_0"], "--kv-dtype"),
         (["--model", "m", "--kv-dtype", "fp8"], "--kv-dtype"),
         (["--model", "m", "--kv-dtype", "q8_0", "--device", "cuda"], "--kv-dtype"),
-        (["--model", "m", "--device", "cuda:x"], "--device"),
         (
             ["--model", "m", "--kv-slots", "0", "--device", "cpu"],
             "--kv-slots: 0, as many as there is memory for, requires --device cuda",
@@ -55,6 +56,13 @@ def test_what_is_wrong_is_said_in_a_line(flags: list[str], problem: str, capsys:
     assert caught.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert problem in line
+
+
+def test_what_is_no_device_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        load_rank_settings(DrafterSettings, device_here, ["--model", "m", "--device", "cuda:x"])
+    assert caught.value.code == 2
+    assert "--device: expected auto, cpu, cuda or cuda:N, got 'cuda:x'" in capsys.readouterr().err
 
 
 def test_an_advertised_address_makes_any_interface_reachable() -> None:

@@ -52,6 +52,9 @@ def test_the_choice(asked: str, gpus: Gpus, cpu_only: str, device: str, about: s
 @pytest.mark.parametrize(
     ("asked", "gpus", "message"),
     [
+        ("gpu", TWO, "--device: expected auto, cpu, cuda or cuda:N, got 'gpu'"),
+        ("cuda:x", NONE, "--device: expected auto, cpu, cuda or cuda:N, got 'cuda:x'"),
+        ("cuda:", TWO, "--device: expected auto, cpu, cuda or cuda:N, got 'cuda:'"),
         ("cuda", NONE, "--device: cuda cannot be used: there is no NVIDIA driver here; cpu or auto runs on the CPU"),
         ("cuda:2", TWO, "--device: there is no cuda:2; torch sees 2 GPU(s), numbered from 0"),
     ],
@@ -67,6 +70,16 @@ def test_what_torch_says_of_gpus() -> None:
     assert gpus_of(Cuda(())).problem == "torch sees no GPU that it can use"
     old = gpus_of(Cuda((), "The NVIDIA driver\nis too old."))
     assert old.problem == "torch sees no GPU that it can use: The NVIDIA driver is too old."
+
+
+def test_a_gpu_in_a_bad_state_is_no_gpu() -> None:
+    class Lost(Cuda):
+        def get_device_name(self, device: int) -> str:
+            raise RuntimeError("CUDA error: uncorrectable ECC error\nCompile with TORCH_USE_CUDA_DSA")
+
+    found = gpus_of(Lost(TWO.names))
+    assert found == Gpus(problem="torch cannot use its GPU: CUDA error: uncorrectable ECC error")
+    assert choose_device("auto", found).device == "cpu"
 
 
 def test_gpus_are_looked_for_only_if_one_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

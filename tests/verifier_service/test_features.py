@@ -259,6 +259,11 @@ class TestWhatIsRefused:
         with pytest.raises(StartupError, match=r"--weights: q8_0 does not apply to .*, which guesses blocks"):
             load_drafter(settings)
 
+    async def test_settings_of_gpus_where_auto_is_one(self, eagle: Path, checkpoint: Path) -> None:
+        settings = DrafterSettings(model=str(eagle), target=str(checkpoint), kv_slots=100, weights="int4").on("cuda")
+        with pytest.raises(StartupError, match=r"^--weights: int4 requires --device cuda, got cpu, where"):
+            load_drafter(settings)
+
     @pytest.mark.parametrize("fields", [{"layers": 1}, {"target_tokenizer": "x"}])
     async def test_settings_of_draft_models(self, eagle: Path, checkpoint: Path, fields: dict[str, Any]) -> None:
         name = next(iter(fields)).replace("_", "-")

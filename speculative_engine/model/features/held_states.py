@@ -27,10 +27,6 @@ class HeldStates:
         """The oldest one has states."""
         self._rows = 0
 
-    def __bool__(self) -> bool:
-        """Whether any states are held."""
-        return bool(self._passes)
-
     def hold(self, slots: np.ndarray, states: torch.Tensor) -> None:
         """Holds the states [rows, width] of slots, int64 [rows]; drops the oldest ones beyond MOST_ROWS."""
         if len(slots) > MOST_ROWS:

@@ -1,7 +1,8 @@
 """A bound on the modules that a thread makes, so that no configuration can make it build without end.
 
 Libraries make modules by the numbers in a configuration, whichever field these are in. torch calls a hook for each
-module that becomes a part of another; it counts, and stops what is too much.
+module that becomes a part of another; it counts, and stops what is too much. Modules that a constructor makes in
+threads of its own are not counted.
 """
 
 from __future__ import annotations
@@ -35,21 +36,24 @@ def module_budget(name: str, tensors: int) -> Iterator[None]:
     with so many tensors. name: the checkpoint's, for the message."""
     budget = _Budget(_LEAST + _EACH * tensors)
     token = _budget.set(budget)
+    refusal = ModelLoadError(
+        f"model {name}: its config.json describes a model of more parts than its files, which have {tensors} tensors, "
+        "can fill"
+    )
     try:
         yield
-    except Exception as error:  # some constructors turn every error into one of their own
+    except (Exception, _OverBudget) as error:  # some constructors turn every error into one of their own
         if budget.left < 0:
-            raise ModelLoadError(
-                f"model {name}: its config.json describes a model of more parts than its files, which have {tensors} "
-                "tensors, can fill"
-            ) from error
+            raise refusal from error
         raise
     finally:
         _budget.reset(token)
+    if budget.left < 0:  # or swallow it
+        raise refusal
 
 
-class _OverBudgetError(Exception):
-    """Raised for the first module too many."""
+class _OverBudget(BaseException):
+    """Raised for each module too many."""
 
 
 def _count(module: nn.Module, name: str, part: nn.Module | None) -> None:
@@ -57,7 +61,7 @@ def _count(module: nn.Module, name: str, part: nn.Module | None) -> None:
     if budget is not None:
         budget.left -= 1
         if budget.left < 0:
-            raise _OverBudgetError
+            raise _OverBudget
     stop_if_abandoned()
 
 

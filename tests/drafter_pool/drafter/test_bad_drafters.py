@@ -8,14 +8,16 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import error_details_pb2
+from structlog.testing import capture_logs
 
-from drafter_pool.drafter import drafter_stream
+from drafter_pool.drafter import drafter_stream, service_drafter
 from drafter_pool.standing import flood_limit as drafter_allowance
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
+from service_runtime.rpc.backoff import Backoff
 from service_runtime.rpc.handshake import check_peer
 from service_runtime.rpc.message_stream import StreamBroken
 from tests.harness.services.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
@@ -82,6 +84,28 @@ class TestHandshake:
         assert "--target-tokenizer" in verifier.state("bad:1").last_error.message
         verifier.network.listen("bad:1", ScriptedDrafter().converse)  # another model is loaded there
         await verifier.until(lambda: verifier.state("bad:1").state == READY)
+
+    async def test_one_that_refuses_after_its_greeting_is_logged_once(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is ready for a moment, time and again."""
+        monkeypatch.setattr(service_drafter, "Backoff", lambda *_: Backoff(0.01, 0.01))
+        attempts = 0
+
+        async def refuse(stream: Stream) -> None:
+            nonlocal attempts
+            attempts += 1
+            await stream.read()
+            await stream.write(hello())
+            await asyncio.sleep(0.02)
+            raise failed_precondition(ErrorReason.ERROR_REASON_TOKENIZER_MISMATCH, "mine is not yours")
+
+        verifier.network.listen("bad:1", refuse)
+        with capture_logs() as logs:
+            verifier.pool.membership.add("bad:1")
+            await verifier.until(lambda: attempts > 4)
+        assert sum(each["event"] == "drafter ready" for each in logs) > 2
+        assert sum(each["event"] == "drafter incompatible" for each in logs) == 1
 
     async def test_another_protocol_revision(self, verifier: InProcessVerifier) -> None:
         greeting = hello(protocol_revision=9, min_protocol_revision=8)

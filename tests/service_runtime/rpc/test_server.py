@@ -7,6 +7,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from draftwire.errors import from_rpc_error
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceServicer, add_DrafterServiceServicer_to_server
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.process.startup_error import StartupError
@@ -77,7 +78,9 @@ async def test_while_the_service_is_loaded_its_port_is_open_and_says_not_yet() -
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await call(b"")
             assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert raised.value.details() == "the service is loading its model"
+            error = from_rpc_error(raised.value)
+            assert str(error).startswith("the service is loading its model")
+            assert (error.reason, error.retry_after_seconds) == ("SHUTTING_DOWN", 2.0)
             server.add(add_DrafterServiceServicer_to_server, DrafterServiceServicer())
             await server.start()
             assert await check(channel, "") == SERVING

@@ -18,14 +18,14 @@ def taken(held: HeldStates, wanted: np.ndarray | None = None) -> dict[int, float
 
 def test_the_latest_of_each_slot_is_found() -> None:
     held = HeldStates()
-    assert not held
+    assert not held._passes
     held.forget(np.array([5]))
-    assert not held
+    assert not held._passes
     held.hold(np.array([3, 4]), torch.tensor([[3.0], [4.0]]))
     held.hold(np.array([4, 9]), torch.tensor([[14.0], [19.0]]))
     held.forget(np.array([3, 7]))
     assert taken(held) == {4: 14.0, 9: 19.0}
-    assert not held
+    assert not held._passes
 
 
 def test_a_pass_with_more_rows_than_are_held(monkeypatch: pytest.MonkeyPatch) -> None:

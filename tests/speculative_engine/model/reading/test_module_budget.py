@@ -1,5 +1,6 @@
 """Modules are counted while a configuration is built, whichever of its fields asks for them."""
 
+import contextlib
 import threading
 
 import pytest
@@ -32,6 +33,15 @@ def test_a_constructor_that_turns_errors_into_its_own() -> None:
 
     with pytest.raises(ModelLoadError, match="more parts than its files"), module_budget("tiny", 5):
         build()
+
+
+@pytest.mark.parametrize("kind", [Exception, BaseException])
+def test_a_constructor_that_swallows_errors(kind: type[BaseException]) -> None:
+    layers = nn.ModuleList()
+    with pytest.raises(ModelLoadError, match="more parts than its files"), module_budget("tiny", 5):
+        with contextlib.suppress(kind):
+            while True:
+                layers.append(nn.Identity())
 
 
 def test_other_threads_and_later_modules_are_not_counted() -> None:
