@@ -19,6 +19,8 @@ _NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)
 _CHECK = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse(status=SERVING); its stubs are not a dependency of the SDK
 _PATIENCE = 5.0  # seconds a child has to stop in
+_MOST_LOG_BYTES = 1 << 16
+"""Bytes at the end of a log in which the reason of the end is looked for."""
 
 
 class Job:
@@ -28,10 +30,9 @@ class Job:
         """Starts Python with these arguments. threads: compute threads."""
         self.name = name
         self.log = logs / f"{name}.log"
-        environment = os.environ | {
+        environment = child_environment() | {
             "OMP_NUM_THREADS": str(threads),
             "MKL_NUM_THREADS": str(threads),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # it sees what this process sees
             "PYTHONUNBUFFERED": "1",
         }
         with self.log.open("wb") as log:
@@ -83,7 +84,9 @@ class Job:
 
     def failure(self, code: int) -> Failure:
         """Returns the error of its end with an exit status: the reason that its log gives."""
-        return Failure(end_reason(self.name, code, self.log.read_text(errors="replace")))
+        with self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
+            return Failure(end_reason(self.name, code, log.read().decode(errors="replace")))
 
 
 class Service(Job):
@@ -135,6 +138,11 @@ def check_services_installed(command: str, *further: str, extra: str = "serve") 
         Failure: something is not installed.
     """
     check_installed(f"{command} runs the services here and", (*_NEEDED, *further), extra)
+
+
+def child_environment() -> dict[str, str]:
+    """Returns the environment of a child process in Python, which imports what this process can import."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def free_address(host: str = "127.0.0.1") -> str:

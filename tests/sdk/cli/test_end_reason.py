@@ -1,8 +1,12 @@
 """The end of a child process in a sentence, from logs as services write them."""
 
+from pathlib import Path
+
 import pytest
 
 from draftwire.cli.end_reason import end_reason, reason_in
+from draftwire.cli.service import Job
+from tests.harness.waiting import PATIENCE
 
 STAMP = "2026-11-28T12:40:15.237466Z"
 STARTING = f"{STAMP} [info     ] starting build='draftwire 0.1' settings={{'model': 'reason=none'}}"
@@ -24,11 +28,36 @@ STARTING = f"{STAMP} [info     ] starting build='draftwire 0.1' settings={{'mode
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         ),
         (["python -m verifier_service: DRAFTWIRE_KV_SLOTS: got 5"], "DRAFTWIRE_KV_SLOTS: got 5"),
+        (
+            ["Fatal Python error: init_sys_streams: no memory", "Current thread (most recent call first):"],
+            "Fatal Python error: init_sys_streams: no memory",
+        ),
         ([], STARTING),
     ],
 )
 def test_the_reason_in_a_log(lines: list[str], reason: str) -> None:
     assert reason_in("\n".join([STARTING, *lines, ""])) == reason
+
+
+OLD = f"{STAMP} [error    ] a request failed reason='the client broke off'"
+SERVED = [f"{STAMP} [info     ] served" for _ in range(1000)]
+
+
+def test_an_old_error_is_no_reason() -> None:
+    assert reason_in("\n".join([OLD, *SERVED, "Fatal Python error: Aborted"])) == "Fatal Python error: Aborted"
+    assert reason_in("\n".join([OLD, *SERVED])) == SERVED[-1]
+
+
+def test_an_end_without_an_error() -> None:
+    assert end_reason("verifier", 0, OLD) == "verifier ended with code 0"
+
+
+@pytest.mark.processes
+def test_the_end_of_a_log_is_read(tmp_path: Path) -> None:
+    program = "import sys; print(sys.argv[1]); print('x' * 100_000, '\\nlast'); sys.exit(3)"
+    job = Job("job", ["-c", program, OLD], tmp_path)
+    job.wait(PATIENCE)
+    assert str(job.failure(3)) == "job ended with code 3: last"
 
 
 def test_nothing_was_written() -> None:

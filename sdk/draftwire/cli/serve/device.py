@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
 
 from draftwire.cli.failure import Failure
+from draftwire.cli.service import child_environment
 
 AUTO = "auto"
 _MODULE = "speculative_engine.device_choice"
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _SECONDS = 120.0
 
 
@@ -35,12 +33,11 @@ def device_here(asked: str) -> Device:
         ValueError: there is no such device.
         Failure: it could not be found out.
     """
-    if not _DEVICE.fullmatch(asked):
-        raise ValueError(f"--device: expected auto, cpu, cuda or cuda:N, got {asked!r}")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", _MODULE, asked]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command, env=child_environment(), capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise Failure(f"--device: the GPU's driver has not answered for {_SECONDS:.0f} s; try --device cpu") from None
     said = done.stderr.strip().splitlines()

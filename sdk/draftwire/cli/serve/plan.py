@@ -10,13 +10,15 @@ from pathlib import Path
 from draftwire.cli.serve.device import Device
 
 LOCAL = "local:"
+DRAFT = "local:draft"
+"""The drafter in the verifier that loads a draft model."""
 LOOKUP = "local:ngram"
 """The drafter that needs no model: it looks the text up in itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the flags of the command say beside models and threads."""
+    """The command's flags beside those of models and threads."""
 
     device: Device
     chat_template: Path | None = None
@@ -28,8 +30,9 @@ class Options:
 
     @property
     def scheme(self) -> str:
-        """Scheme of the endpoint's address."""
-        return "https" if "--tls-cert" in self.gateway_flags else "http"
+        """Scheme of the endpoint's address, by the gateway's flags and its variables, which it inherits."""
+        secured = "--tls-cert" in self.gateway_flags or os.environ.get("DRAFTWIRE_GATEWAY_TLS_CERT")
+        return "https" if secured else "http"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,4 +66,6 @@ def _problem(host: str, port: int) -> str:
         if error.errno == errno.EADDRINUSE:
             return "another process listens there; choose another address, or port 0 for a free one"
         return error.strerror or str(error)
+    except UnicodeError:  # of the encoding as a domain name
+        return "this is not the name of a host"
     return ""

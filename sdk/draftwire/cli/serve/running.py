@@ -21,7 +21,7 @@ from draftwire.cli.loading import Loading, interrupt
 from draftwire.cli.serve.gain import Gain
 from draftwire.cli.serve.gateway_process import GatewayProcess
 from draftwire.cli.serve.one_log import OneLog
-from draftwire.cli.serve.plan import LOCAL, Plan, name_of
+from draftwire.cli.serve.plan import DRAFT, LOCAL, Plan, name_of
 from draftwire.cli.serve.ports import reachable
 from draftwire.cli.service import DRAFTER, VERIFIER, Job, Service
 from draftwire.errors import DraftwireError
@@ -33,8 +33,12 @@ _GAIN_SECONDS = 5.0
 """Interval of readings of the gain."""
 _ANSWER_SECONDS = 5.0
 _ATTACH_SECONDS = 600.0
+_LISTEN_SECONDS = 60.0
+"""Time in which the gateway must listen. It loads no model."""
 _STOP_SECONDS = 20.0
 """Time that each process has to end, requests in flight included."""
+_SHARE_BESIDE_A_DRAFT = "0.8"
+"""Share of the GPU's memory for the target and its KV cache, if a draft model is to be loaded beside them."""
 
 
 class Serving:
@@ -135,7 +139,7 @@ def _started(
     """Starts everything and waits until it serves; `children` gets each process as soon as it runs."""
 
     def begin(child: Job, text: str) -> None:
-        children.append(child)
+        children.insert(-1, child)  # before the gateway, which began first and ends first
         log.follow(child)
         loading.show(child, text)
 
@@ -143,11 +147,7 @@ def _started(
     gateway = GatewayProcess(listen, reachable(verifier_listen), scratch, *options.gateway_flags, scheme=options.scheme)
     children.append(gateway)
     log.follow(gateway)
-    deadline = time.monotonic() + START_SECONDS
-    while (
-        not gateway.is_listening() and time.monotonic() < deadline
-    ):  # else all would load, and then find the port taken
-        time.sleep(_POLL_SECONDS)
+    _wait_for_port(gateway)  # else all would load, and then find the port taken
     drafters = {}
     for name, model in plan.drafts.items():
         flags = ["--device", options.device.drafts]
@@ -157,9 +157,9 @@ def _started(
         drafters[name] = Service(process, DRAFTER, model, scratch, *flags, threads=plan.drafter_threads)
         begin(drafters[name], f"loading {name}")
     flags = ["--device", options.device.target]
-    if options.device.target != "cpu" and "DRAFTWIRE_KV_SLOTS" not in os.environ:
+    if cache := cache_flags(plan):
         loading.wait(*drafters.values())  # the KV cache takes what they leave of the GPU's memory
-        flags += ["--kv-slots", "0"]
+        flags += cache
     flags += [part for address in plan.local for part in ("--drafter", address)]
     if options.chat_template is not None:
         flags += ["--chat-template", str(options.chat_template.resolve())]
@@ -172,6 +172,32 @@ def _started(
     loading.show(gateway, "connecting the gateway")
     loading.wait(gateway)
     return Serving(gateway, verifier, drafters, client, plan, console)
+
+
+def cache_flags(plan: Plan) -> tuple[str, ...]:
+    """Returns the verifier's flags for a KV cache as large as its GPU allows; none on a CPU, or if a variable sets it.
+
+    A share of the GPU is left for the model of ``local:draft``, which is loaded after the cache.
+    """
+    if plan.options.device.target == "cpu" or "DRAFTWIRE_KV_SLOTS" in os.environ:
+        return ()
+    drafts = any(address.partition("?")[0] == DRAFT for address in plan.local)
+    if drafts and "DRAFTWIRE_GPU_MEMORY_UTILIZATION" not in os.environ:
+        return "--kv-slots", "0", "--gpu-memory-utilization", _SHARE_BESIDE_A_DRAFT
+    return "--kv-slots", "0"
+
+
+def _wait_for_port(gateway: GatewayProcess) -> None:
+    """Waits until the gateway listens.
+
+    Raises:
+        Failure: it has ended, or takes too long.
+    """
+    deadline = time.monotonic() + _LISTEN_SECONDS
+    while not gateway.is_listening():
+        if time.monotonic() > deadline:
+            raise Failure(f"gateway: does not listen on {gateway.address} after {_LISTEN_SECONDS:.0f} s")
+        time.sleep(_POLL_SECONDS)
 
 
 def _attach(client: Client, drafters: dict[str, Service], plan: Plan) -> None:
@@ -202,7 +228,8 @@ def _why(drafter: Drafter) -> str:
 
 
 def _stop(children: list[Job]) -> None:
-    """Ends all processes, those first that were started last. Another Ctrl-C ends them at once."""
+    """Ends all processes, from the last to the first. The gateway is the last and ends first: it accepts no more
+    requests, and those in flight finish while the verifier still serves. Another Ctrl-C ends all at once."""
     try:
         for child in reversed(children):
             child.terminate()

@@ -27,6 +27,12 @@ def test_no_address(address: str) -> None:
         listen_address("--listen", address)
 
 
+@pytest.mark.parametrize("host", ["a" * 80, "a..b", "."])
+def test_a_host_that_is_none_is_told_with_the_flag(host: str) -> None:
+    with pytest.raises(Failure, match=r"^--listen: cannot listen on "):
+        listen_address("--listen", f"{host}:80")
+
+
 def test_the_verifier_is_where_commands_look_for_it_unless_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         usual = f"127.0.0.1:{taken.getsockname()[1]}"
