@@ -65,7 +65,7 @@ async def attaching(client: AsyncClient) -> AsyncIterator[Attach]:
             for name in attached:
                 # Not attached any more, or for a moment out of reach, which the command itself will notice.
                 with contextlib.suppress(DraftwireError):
-                    await client.drafters.renew(name, _LEASE_SECONDS)
+                    await client.drafters.renew(name, _LEASE_SECONDS, timeout=_LEASE_SECONDS / 4)
 
     renewing = asyncio.create_task(renew(), name="renewal of leases")
     try:
@@ -76,3 +76,5 @@ async def attaching(client: AsyncClient) -> AsyncIterator[Attach]:
         for name in attached:
             with contextlib.suppress(DrafterNotFoundError):
                 await client.drafters.detach(name)
+        if not renewing.cancelled():  # it has failed, which is a mistake of ours
+            renewing.result()

@@ -19,16 +19,18 @@ class Recorded:
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
         self.renewed = asyncio.Event()
+        self.failure: Exception = DrafterNotFoundError("swapped out, for example")
 
     async def attach(self, address: str, *, lease: float) -> str:
         self.calls.append(("attach", address, f"{lease:g}"))
         return address
 
-    async def renew(self, name: str, lease: float) -> None:
+    async def renew(self, name: str, lease: float, *, timeout: float) -> None:
+        assert timeout < lease
         self.calls.append(("renew", name, f"{lease:g}"))
         if self.calls.count(("renew", name, f"{lease:g}")) > 1:
             self.renewed.set()
-        raise DrafterNotFoundError("swapped out, for example")
+        raise self.failure
 
     async def detach(self, name: str) -> None:
         self.calls.append(("detach", name))
@@ -51,8 +53,24 @@ async def test_leases_are_renewed_until_the_block_ends(monkeypatch: pytest.Monke
     assert calls[0] == ("attach", "local:ngram", "0.02")
     assert set(calls[1:-1]) == {("renew", "local:ngram", "0.02")}
     assert calls[-1] == ("detach", "local:ngram")
-    await asyncio.sleep(0.05)
-    assert calls[-1] == ("detach", "local:ngram"), "no renewal after the end"
+    assert "renewal of leases" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_a_mistake_in_renewing_is_told_after_detaching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "_LEASE_SECONDS", 0.02)
+    client = Recording()
+    client.drafters.failure = ZeroDivisionError("of ours")
+
+    async def use() -> None:
+        async with attaching(cast(AsyncClient, client)) as attach:
+            await attach("local:ngram", "--method")
+            renewing = next(task for task in asyncio.all_tasks() if task.get_name() == "renewal of leases")
+            await asyncio.wait({renewing})
+
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ZeroDivisionError, match="of ours"):
+            await use()
+    assert client.drafters.calls[-1] == ("detach", "local:ngram")
 
 
 async def test_the_lease_is_on_the_wire(verifier: FakeVerifier) -> None:
