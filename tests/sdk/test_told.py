@@ -125,6 +125,23 @@ class TestTokenization:
                 client.tokenize(**fields)
             assert [each.field for each in caught.value.field_violations] == ["text"]
 
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"tools": [{"type": "function", "function": {"name": "clock"}}]},
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            {"add_generation_prompt": False},
+            {"continue_final_message": True},
+        ],
+    )
+    @pytest.mark.parametrize("text", ["a", None])
+    def test_what_applies_to_messages_alone(self, client: Client, text: str | None, given: dict[str, Any]) -> None:
+        for tokenize in (client.tokenize, client.tokenization):
+            with pytest.raises(InvalidFieldError, match="apply to messages, and none are given") as caught:
+                tokenize(text, **given)
+            assert [each.field for each in caught.value.field_violations] == ["messages"]
+            tokenize(messages=MESSAGES, **given)
+
     async def test_with_asyncio(self, verifier: FakeVerifier) -> None:
         async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
             assert await client.tokenization("ab") == Tokenization([97, 98], [0, 1], ["a", "b"])

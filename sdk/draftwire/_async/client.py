@@ -26,7 +26,7 @@ from draftwire._messages.option_types import whole
 from draftwire._messages.reading import GenerationReader
 from draftwire._messages.requests import Prepared, Prompt, choices, prepare
 from draftwire._messages.scoring import Prediction, ScoreReader
-from draftwire._messages.tokenization import Tokenization, read_tokenization, tokenize_request
+from draftwire._messages.tokenization import Tokenization, conversation_to_tokenize, read_tokenization, tokenize_request
 from draftwire._messages.traffic import Traffic, TrafficReader
 from draftwire._messages.validation import token_ids
 from draftwire._types.generation import Chunk, Generation
@@ -268,7 +268,8 @@ class AsyncClient:
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
-            InvalidFieldError: the conversation cannot be rendered, or not exactly one of text and messages was given.
+            InvalidFieldError: the conversation cannot be rendered, not exactly one of text and messages was given, or
+                what applies to messages was given without them.
             DraftwireError: the call failed.
         """
         tokens = await self.tokenization(
@@ -296,11 +297,9 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> Tokenization:
         """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
-        conversation = None
-        if messages is not None:
-            conversation = Conversation(
-                messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
-            )
+        conversation = conversation_to_tokenize(
+            messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message
+        )
         request = tokenize_request(text, conversation, add_special_tokens)
         return read_tokenization(await self._transport.call(TOKENIZE, request, timeout))
 

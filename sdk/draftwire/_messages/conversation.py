@@ -41,7 +41,7 @@ def conversation_message(conversation: Conversation) -> pb.ChatMessages:
 
     Raises:
         InvalidFieldError: a message lacks role or content, or has an unknown key or a part that is no text.
-        TypeError: a message or one of its parts has the wrong type.
+        TypeError: a message or one of its parts has the wrong type, or something is no value of JSON.
     """
     messages, tools, variables, generation_prompt, continues = conversation
     found = pb.ChatMessages(continue_final_message=option_types.flag("continue_final_message", continues))
@@ -59,16 +59,11 @@ def conversation_message(conversation: Conversation) -> pb.ChatMessages:
         parameters = function.get("parameters")
         added = found.tools.add(
             name=option_types.text(f"tools[{index}].function.name", function.get("name")),
-            parameters="" if parameters is None else json.dumps(parameters, ensure_ascii=False),
+            parameters="" if parameters is None else _json(f"tools[{index}].function.parameters", parameters),
         )
         if function.get("description") is not None:
             added.description = option_types.text(f"tools[{index}].function.description", function["description"])
     return found
-
-
-def message_list(messages: Messages, tools: Tools | None = None) -> pb.ChatMessages:
-    """Returns the message for a conversation that is rendered as usual; see `conversation_message`."""
-    return conversation_message(Conversation(messages, tools))
 
 
 def variables_text(variables: Mapping[str, Any] | None) -> str:
@@ -77,15 +72,20 @@ def variables_text(variables: Mapping[str, Any] | None) -> str:
     Raises:
         TypeError: it is no mapping of texts to values of JSON.
     """
-    if not variables:
+    if variables is None:
         return ""
     name = "chat_template_kwargs"
     if not isinstance(variables, Mapping) or not all(isinstance(key, str) for key in variables):
         raise option_types.wrong_type(name, "a mapping of names to values", variables)
+    return _json(name, dict(variables)) if variables else ""
+
+
+def _json(name: str, value: Any) -> str:
+    """Returns a value as JSON text. NaN and the infinities are refused, which JSON does not have."""
     try:
-        return json.dumps(dict(variables), ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"{name}: expected values of JSON, {error}") from error
+        raise TypeError(f"{name}: expected values of JSON: {error}") from error
 
 
 def _add_message(added: pb.ChatMessage, name: str, message: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ def _add_message(added: pb.ChatMessage, name: str, message: Mapping[str, Any]) -
         added.tool_calls.add(
             id=option_types.text(f"{place}.id", call.get("id", "")),
             name=option_types.text(f"{place}.function.name", function.get("name")),
-            arguments=arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
+            arguments=arguments if isinstance(arguments, str) else _json(f"{place}.function.arguments", arguments),
         )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from draftwire._messages.conversation import Conversation, conversation_message
+from draftwire._messages import option_types
+from draftwire._messages.conversation import Conversation, Messages, Tools, conversation_message
 from draftwire.errors import invalid_field
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -19,6 +22,28 @@ class Tokenization:
     """Offset of each token in the text, in characters. For a conversation the text is the rendered chat template."""
     token_texts: list[str]
     """Text of each token on its own; part of a character shows as U+FFFD, a special token as its name."""
+
+
+def conversation_to_tokenize(
+    messages: Messages | None,
+    tools: Tools | None,
+    chat_template_kwargs: Mapping[str, Any] | None,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+) -> Conversation | None:
+    """Returns the conversation for messages; None without them.
+
+    Raises:
+        InvalidFieldError: there are no messages for what else was given.
+        TypeError: a switch is no bool.
+    """
+    if messages is not None:
+        return Conversation(messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message)
+    changed = not option_types.flag("add_generation_prompt", add_generation_prompt)
+    changed |= option_types.flag("continue_final_message", continue_final_message)
+    if changed or tools is not None or chat_template_kwargs is not None:
+        raise invalid_field("messages", "tools and options of a chat template apply to messages, and none are given")
+    return None
 
 
 def tokenize_request(

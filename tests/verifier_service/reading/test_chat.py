@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from draftwire._messages.conversation import message_list
+from draftwire._messages.conversation import Conversation, conversation_message
 from draftwire.errors import InvalidFieldError
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
@@ -24,7 +24,7 @@ MESSAGES: list[dict[str, Any]] = [
 
 
 def test_templates_read_what_the_client_sent() -> None:
-    chat = message_list(MESSAGES, [{"type": "function", "function": FUNCTION}])
+    chat = conversation_message(Conversation(MESSAGES, [{"type": "function", "function": FUNCTION}]))
     user, assistant, tool = template_messages(chat)
     assert user == MESSAGES[0] and tool == MESSAGES[2]
     assert assistant["tool_calls"] == [CALL | {"function": {"name": "weather", "arguments": {"a": 1}}}]
@@ -34,7 +34,7 @@ def test_templates_read_what_the_client_sent() -> None:
 
 
 def test_every_text_counts() -> None:
-    chat = message_list(MESSAGES, [{"type": "function", "function": FUNCTION}])
+    chat = conversation_message(Conversation(MESSAGES, [{"type": "function", "function": FUNCTION}]))
     before = chat_bytes(chat)
     chat.tools[0].parameters += " " * 7
     chat.messages[1].tool_calls[0].arguments += " " * 5
@@ -44,7 +44,7 @@ def test_every_text_counts() -> None:
 
 @pytest.mark.parametrize("arguments", ["[1]", "{", '{"text": "data", "urlp": "', "[" * 100_000])
 def test_arguments_that_are_no_object_stay_text(arguments: str) -> None:
-    chat = message_list(MESSAGES)
+    chat = conversation_message(Conversation(MESSAGES))
     chat.messages[1].tool_calls[0].arguments = arguments
     assert has_broken_calls(chat)
     assert template_messages(chat)[1]["tool_calls"][0]["function"]["arguments"] == arguments
@@ -54,7 +54,7 @@ def test_arguments_that_are_no_object_stay_text(arguments: str) -> None:
 
 @pytest.mark.parametrize("arguments", ["", " ", "null", "{}"])
 def test_no_arguments(arguments: str) -> None:
-    chat = message_list(MESSAGES)
+    chat = conversation_message(Conversation(MESSAGES))
     chat.messages[1].tool_calls[0].arguments = arguments
     assert not has_broken_calls(chat)
     assert template_messages(chat)[1]["tool_calls"][0]["function"]["arguments"] == {}
@@ -71,6 +71,6 @@ def test_a_tool_that_is_none_is_named(tool: pb.ChatTool, field: str) -> None:
 
 def test_an_unknown_key_is_refused() -> None:
     with pytest.raises(InvalidFieldError, match="expected the keys role and content"):
-        message_list([{"role": "user", "content": "x", "colour": "red"}])
+        conversation_message(Conversation([{"role": "user", "content": "x", "colour": "red"}]))
     with pytest.raises(TypeError, match=r"tools\[0\]: expected a mapping with function"):
-        message_list(MESSAGES, [{"type": "function"}])
+        conversation_message(Conversation(MESSAGES, [{"type": "function"}]))

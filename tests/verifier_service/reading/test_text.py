@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from draftwire._messages.conversation import Conversation, conversation_message, message_list
+from draftwire._messages.conversation import Conversation, conversation_message
 from service_runtime.errors import ServiceError
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.models.byte_tokenizers import END, backend
@@ -40,7 +40,8 @@ def reader_of(template: str) -> TextReader:
 def rendered(template: str, arguments: str) -> str:
     call: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
     reader = reader_of(template)
-    return reader.rendered(message_list([{"role": "assistant", "content": "", "tool_calls": [call]}]))
+    turn = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return reader.rendered(conversation_message(Conversation([turn])))
 
 
 def test_arguments_that_were_cut_off_are_rendered_as_the_template_can() -> None:
@@ -81,7 +82,7 @@ def test_options_of_rendering(options: dict[str, Any], text: str) -> None:
     ],
 )
 def test_variables_that_are_none(variables: str, named: str) -> None:
-    chat = message_list(CONVERSATION)
+    chat = conversation_message(Conversation(CONVERSATION))
     chat.chat_template_kwargs = variables
     with pytest.raises(ServiceError, match=f"^{named}"):
         reader_of(THINKS).rendered(chat)
