@@ -169,7 +169,7 @@ def test_a_pod_can_do_no_more_than_it_must(overlay: str, component: str) -> None
 def test_a_pod_is_told_what_there_is_to_tell(overlay: str, component: str) -> None:
     _, settings = SETTINGS[component]
     known = {variable_of(settings, name) for name in settings.model_fields}
-    known |= {"POD_IP", "POD_NAME", "HF_TOKEN", "DRAFTWIRE_API_KEYS"}
+    known |= {"POD_IP", "POD_NAME", "DRAFT_MODEL", "HF_TOKEN", "DRAFTWIRE_API_KEYS"}
     environment = container(overlay, component)["env"]
     assert {each["name"] for each in environment} <= known
     told = {each["name"]: each.get("value", "") for each in environment}
@@ -357,9 +357,10 @@ def test_a_verifier_and_its_draft_model_share_one_gpu(overlay: str) -> None:
     assert workload(overlay, "drafter")["spec"]["replicas"] == 0
     environment = container(overlay, "verifier")["env"]
     env = {each["name"]: each.get("value") for each in environment}
-    (drafter,) = (each["valueFrom"]["configMapKeyRef"] for each in environment if each["name"] == "DRAFTWIRE_DRAFTER")
+    (model,) = (each["valueFrom"]["configMapKeyRef"] for each in environment if each["name"] == "DRAFT_MODEL")
     (models,) = (each for each in built(overlay) if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "models"))
-    assert read_local_address("drafter", models["data"][drafter["key"]]).startswith("local:draft?model=")
+    drafter = str(env["DRAFTWIRE_DRAFTER"]).replace("$(DRAFT_MODEL)", models["data"][model["key"]])
+    assert read_local_address("drafter", drafter) == f"local:draft?model={models['data']['draft']}"
     assert (env["DRAFTWIRE_KV_SLOTS"], env["DRAFTWIRE_GPU_MEMORY_UTILIZATION"]) == ("0", "0.8")
 
 
