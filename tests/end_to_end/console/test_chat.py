@@ -47,10 +47,14 @@ PLACES = {
 }
 
 
+@pytest.fixture
+def verifier() -> ScriptedVerifier:
+    return ScriptedVerifier()
+
+
 @pytest.fixture(params=[True])
-def page(open_page: Callable[..., Page], request: pytest.FixtureRequest) -> Iterator[Page]:
+def page(open_page: Callable[..., Page], verifier: ScriptedVerifier, request: pytest.FixtureRequest) -> Iterator[Page]:
     """The page, in front of a verifier whose model has a chat template, or none."""
-    verifier = ScriptedVerifier()
     verifier.chat_format = pb.ChatFormat() if request.param else None
     with verifier, serve_console(verifier.address) as address:
         page = open_page(address)
@@ -97,9 +101,10 @@ def test_a_model_without_one_opens_in_text(page: Page) -> None:
     expect(page.get_by_role("button", name="Generate")).to_be_disabled()
 
 
-def test_the_kind_that_was_chosen_stays(page: Page) -> None:
+def test_the_kind_that_was_chosen_stays(page: Page, verifier: ScriptedVerifier) -> None:
     page.get_by_label("Text", exact=True).check()
-    page.wait_for_timeout(2500)  # another state has come
+    verifier.waiting = 7
+    expect(page.locator("#verifier")).to_contain_text("7 waiting")  # another state has come
     expect(page.get_by_label("Text", exact=True)).to_be_checked()
 
 

@@ -91,10 +91,6 @@ def rich_status(
     return status
 
 
-_UNTIL_READ = 1.0
-"""Seconds in which a client has read what was sent to it, on a busy machine, too."""
-
-
 class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolServiceServicer):
     """Serves on a free port from `start` (or `with`) to `stop`, together with a fake drafter service."""
 
@@ -140,9 +136,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.gathers = 0
         """Number of Generate calls that must run at once before any continues."""
         self.delay = 0.0
-        self.swaps_late = False
-        """Whether a swap waits until no request is running and its client has read the end."""
         self.tokenized: list[pb.TokenizeRequest] = []
+        self.swaps_after: threading.Event | None = None
+        """Event that a swap waits for, if any."""
         self.starts: list[pb.VerifyStart] = []
         """First message of each Verify call."""
         self.proposals: list[Proposal] = []
@@ -420,9 +416,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     def SwapDrafter(self, request: pool.SwapDrafterRequest, context: Any) -> pool.SwapDrafterResponse:
         self.pool_requests.append(request)
         self.begin("SwapDrafter", context)
-        if self.swaps_late:
-            assert self.is_idle()
-            time.sleep(_UNTIL_READ)
+        if self.swaps_after is not None:
+            assert self.swaps_after.wait(PATIENCE)
         return pool.SwapDrafterResponse(drafter=drafter_message(request.new_name), moved_sequences=3)
 
     def StartRollout(self, request: pool.StartRolloutRequest, context: Any) -> pool.StartRolloutResponse:

@@ -16,11 +16,14 @@ class ScriptedVerifier(TellingVerifier):
         self.answer = ""
         self.finish = pb.FINISH_REASON_STOP
         self.chat_format: pb.ChatFormat | None = None
+        self.waiting = 0
+        """Number of waiting requests that it reports."""
         self.formats: dict[str, pb.ChatFormat] = {}
         """Formats of conversations with variables for the template, by these as JSON text."""
 
     def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
         response = super().GetModelInfo(request, context)
+        response.engine.waiting_requests = self.waiting
         if self.chat_format is not None:
             response.chat_format.CopyFrom(self.formats.get(request.chat_template_kwargs, self.chat_format))
         return response

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from draftwire import Client, GenerateOptions
+from draftwire import Chunk, Client, GenerateOptions
 from draftwire.cli.demo.command import find_models
 from draftwire.cli.demo.story import DemoDrafter, Report, Screen, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
@@ -34,6 +35,17 @@ class Kill:
 
     def __call__(self) -> None:
         self.done = True
+
+
+class Reader(Silence):
+    """A screen that shows nothing, and tells when the last chunk has come: the text that was held back."""
+
+    def __init__(self) -> None:
+        self.end = threading.Event()
+
+    def chunk(self, chunk: Chunk) -> None:
+        if not chunk.token_ids:
+            self.end.set()
 
 
 def drafters() -> tuple[DemoDrafter, DemoDrafter, Kill]:
@@ -78,10 +90,12 @@ def test_a_different_text_is_seen(client: Client, verifier: FakeVerifier) -> Non
 
 
 def test_a_request_that_ends_too_early_is_a_failure(client: Client, verifier: FakeVerifier) -> None:
-    verifier.swaps_late = True
+    reader = Reader()
+    verifier.swaps_after = reader.end
     first, second, kill = drafters()
     with pytest.raises(Failure, match="--max-tokens"):
-        tell(client, PROMPT, first, second, Silence(), OPTIONS)
+        tell(client, PROMPT, first, second, reader, OPTIONS)
+    assert verifier.calls.count("SwapDrafter") == 1
     assert not kill.done
 
 
