@@ -38,17 +38,17 @@ class CallSpelling:
     style: CallArgumentStyle
     """How a call's name and arguments are spelled."""
     begin: str = ""
-    """What begins the calls of an answer, before the first one."""
+    """The beginning of the calls of an answer, before the first one."""
     call_begin: str = ""
-    """What begins each call."""
+    """The beginning of each call."""
     name_end: str = ""
     """Between a call's name and its arguments, unless the style says what is there."""
     call_end: str = ""
-    """What ends each call."""
+    """The end of each call."""
     separator: str = ""
     """Between two calls."""
     end: str = ""
-    """What ends the calls of an answer, after the last one."""
+    """The end of the calls of an answer, after the last one."""
     name_key: str = ""
     """Key of the name in the object that a call is."""
     arguments_key: str = ""
@@ -62,7 +62,7 @@ class CallSpelling:
     value_end: str = ""
     """After a parameter's value."""
     quote: str = ""
-    """What strings are put between, without escapes; empty stands for quotation marks, with escapes."""
+    """Text before and after a string, which then has no escapes; empty stands for quotation marks, with escapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class ChatFormat:
     tool_calls: ToolCallFormat | None = None
     """How calls are spelled; None if there is no chat template that renders a conversation."""
     reasoning_begin: str = ""
-    """What begins the reasoning before an answer; empty if answers have none, or if ``tool_calls`` implies it."""
+    """The beginning of the reasoning before an answer; empty if answers have none, or if ``tool_calls`` implies it."""
     reasoning_end: str = ""
-    """What ends it."""
+    """Its end."""
     reasoning_open: bool = False
     """Whether the prompt ends within the reasoning, so that the output begins with it."""
     marker_ids: Mapping[str, int] = field(default_factory=dict)
@@ -86,9 +86,9 @@ class ChatFormat:
     spelling: CallSpelling | None = None
     """The pieces of calls, if ``tool_calls`` is ``"spelled"``."""
     content_begin: str = ""
-    """What begins an answer's text, without being part of it."""
+    """The beginning of an answer's text, without being part of it."""
     content_end: str = ""
-    """What ends it."""
+    """Its end."""
 
 
 def read_chat_format(message: pb.ChatFormat) -> ChatFormat:

@@ -1,4 +1,4 @@
-"""What a long command is doing: a line that changes on a terminal, lines elsewhere."""
+"""Progress of a long command: a line that changes on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

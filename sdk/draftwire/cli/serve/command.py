@@ -17,7 +17,7 @@ from draftwire.cli.serve.running import Serving, serving
 from draftwire.cli.service import check_services_installed
 
 NOTE = "local:ngram speeds up text that repeats itself; for all text add --draft MODEL"
-"""What the default drafter is for."""
+"""Purpose of the default drafter."""
 
 
 def serve(

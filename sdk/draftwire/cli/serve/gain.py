@@ -1,4 +1,4 @@
-"""What drafting has gained since everything serves, in a line now and then."""
+"""The gain of drafting since everything serves, in a line now and then."""
 
 from __future__ import annotations
 
