@@ -221,7 +221,7 @@ def test_nodes_that_may_come(compiler: GrammarCompiler, encode: Encode) -> None:
 NOT_A_FORM: dict[str, tuple[FormKind, str, str]] = {
     "no JSON": (FormKind.JSON_SCHEMA, '{"type":', "is not JSON"),
     "nested without end": (FormKind.JSON_SCHEMA, "[" * 100_000, "is not JSON"),
-    "nested deeply": (FormKind.JSON_SCHEMA, '{"items":' * 900 + "{}" + "}" * 900, "recursion"),
+    "nested deeply": (FormKind.JSON_SCHEMA, '{"items":' * 900 + "{}" + "}" * 900, "nested too deeply"),
     "a list": (FormKind.JSON_SCHEMA, "[]", "is not a JSON object"),
     "unknown type": (FormKind.JSON_SCHEMA, '{"type": "strin"}', "strin"),
     "a keyword that cannot be kept": (FormKind.JSON_SCHEMA, '{"not": {}}', "not"),
