@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from service_runtime.observability.span import NO_SPAN, Span
 from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
 from speculative_engine.planning.drafter_timing import ProposalClock
+from speculative_engine.planning.pace import Pace
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
@@ -61,6 +62,9 @@ class MirroredRequest:
         """The nodes that the engine was last given to verify, parents before children."""
         self.verified = 0
         """Number of offered nodes that the engine's step verifies."""
+        self.pace = Pace()
+        self.due = 0.0
+        """Number of tokens that its share of plain decoding commits in the time of the coming step."""
         self.stepped_at = now
         self.call = -1
         """Number of the last step that included the request."""

@@ -193,6 +193,7 @@ class BatchMirror(ProposalSink):
         with self._changed:
             asked = [self._by_id[request_id] for request_id in request_ids]
             self.planner.cost = self._cost(len(asked) + prompts)
+            began = time.perf_counter()
             while True:
                 candidates = [self._candidate(mirrored, chains=chains) for mirrored in asked]
                 plan = self.planner.plan(candidates, prompts, prompts=prompts)
@@ -201,8 +202,9 @@ class BatchMirror(ProposalSink):
                 if wait <= 0:
                     break
                 self._changed.wait(wait)
+            due = self.planner.due(plan, now - began) if asked else 0.0
             for mirrored, nodes in zip(asked, plan.nodes, strict=True):
-                mirrored.offered = nodes
+                mirrored.offered, mirrored.due = nodes, due
             return [DraftTree.of(nodes) for nodes in plan.nodes]
 
     def _cost(self, requests: int) -> StepCost:
@@ -224,6 +226,7 @@ class BatchMirror(ProposalSink):
             max_position=mirrored.order.max_length - 2,
             allows=allows,
             chain=chains,
+            pace=mirrored.pace,
         )
 
     def _add(self, order: AdaptedOrder, tokens: list[int], now: float) -> MirroredRequest:
@@ -252,7 +255,8 @@ class BatchMirror(ProposalSink):
         observe_commit(tree, tokens, self.planner.models)
         tree.commit(tokens)
         mirrored.tokens += tokens
-        mirrored.offered, mirrored.verified = [], 0
+        mirrored.pace.settle(len(tokens), mirrored.due)
+        mirrored.offered, mirrored.verified, mirrored.due = [], 0, 0.0
         if not tree.size:
             for clock in mirrored.clocks.values():
                 clock.asked(len(mirrored.tokens), now)

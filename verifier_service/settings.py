@@ -12,6 +12,7 @@ from service_runtime.process.settings import StringList
 from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kv.kv_dtype import KvDtype
 from speculative_engine.model.weight_names import TargetWeights
+from speculative_engine.planning.pace import PLAIN_SHARE
 
 LEAST_SLOTS = 256
 """Fewest KV slots: a request with its tree."""
@@ -56,6 +57,9 @@ class VerifierSettings(RankSettings):
     default 256 on CPUs and 1024 on GPUs, or --max-sequences."""
     max_tree_nodes: int = Field(default=64, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
+    plain_share: float = Field(default=PLAIN_SHARE, ge=0, le=1)
+    """Share of its plain speed that a request keeps beside the drafts of others. 0 plans steps for the most tokens in
+    total."""
     prefix_cache: bool = True
     """Compute shared beginnings of prompts once: keep the KV slots of earlier requests until others need them."""
     max_drafters: int = Field(default=64, ge=1)

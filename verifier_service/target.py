@@ -179,6 +179,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         max_sequences=settings.max_sequences,
         max_step_rows=rows,
         max_tree_nodes=settings.max_tree_nodes,
+        plain_share=settings.plain_share,
         prefix_cache=settings.prefix_cache,
     )
     return Target(VerificationEngine(model, cost, limits), tokenizer, info)

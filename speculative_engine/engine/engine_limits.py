@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from speculative_engine.planning.pace import PLAIN_SHARE
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
@@ -13,6 +15,8 @@ class EngineLimits:
     """Most tokens in one forward pass."""
     max_tree_nodes: int = 64
     """Most live nodes of one drafter in a sequence's tree, and most nodes verified for a sequence in one step."""
+    plain_share: float = PLAIN_SHARE
+    """Share of its plain pace that each sequence keeps beside the drafts of others, from 0 (none) to 1."""
     prefix_cache: bool = False
     """Whether sequences that begin with the same tokens share their KV slots, even if one ends before another
     begins."""

@@ -17,6 +17,7 @@ from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.logits.logit_editor import LogitEditor
 from speculative_engine.logits.output_form import OutputForm, allowed_nodes
 from speculative_engine.planning.drafter_timing import ProposalClock
+from speculative_engine.planning.pace import Pace
 from speculative_engine.planning.planner import Candidate
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import ProposalReader
@@ -87,6 +88,7 @@ class Sequence:
         """Clocks of those drafters in `readers` that are worth waiting for, by drafter."""
         self.state_readers: set[str] = set()
         """The drafters in `readers` that draft from the target's last hidden state."""
+        self.pace = Pace()
         self.foreseen = False
         """Whether the last committed token was drafted before its drafter knew it, so that the nodes below it
         survive."""
@@ -121,6 +123,7 @@ class Sequence:
             # The last token of a sequence needs no node: its parent's row already yields it.
             max_position=self.spec.max_length - 2,
             always_draft=self.spec.always_draft,
+            pace=self.pace,
             allows=allowed_nodes(self.spec.form, self.tree) if self.spec.form is not None else None,
         )
 

@@ -52,7 +52,7 @@ class VerificationEngine:
             raise ValueError("a step needs a row for every running sequence")
         self.model = model
         self.limits = limits
-        self.planner = Planner(cost, limits.max_step_rows)
+        self.planner = Planner(cost, limits.max_step_rows, limits.plain_share)
         self.record = PlanningRecord()
         self.clock = StepClock()
         """Splits the engine's time by phase; the caller enters phases for what it does between calls."""
@@ -267,11 +267,15 @@ class VerificationEngine:
         features = self.features.hand_out() if self.features else []
         self._queue.admit()
         self.places = max(1, self.running) if self.waiting else self.limits.max_sequences
+        drafting = self._local.accounts.take_seconds()
         if decoded:
-            tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
+            committed = {each.sequence_id: len(each.tokens) for each in outcomes if each.sequence_id in decoded}
+            due = self.planner.due(plan, self.record.waited(started, decoded) + sum(drafting.values()))
+            for sequence in decoding:
+                sequence.pace.settle(committed.get(sequence.spec.sequence_id, 0), due)
+            tokens = sum(committed.values())
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
-        drafting = self._local.accounts.take_seconds()
         merged, self._merged = self._merged, {}
         return StepResult(
             outcomes,

@@ -7,8 +7,11 @@ while the time of the prompt's own rows is not charged to nodes. Waiting is the 
 nodes later against a step now. Draft length, tree width and dropping a useless drafter thus follow from measured costs
 and calibrated probabilities, not from settings.
 
+The sum over all sequences must not be at the expense of one of them: a step becomes no longer by nodes, and waits no
+longer, than leaves each sequence its share of its plain pace (`pace.py`).
+
 A sequence may ask for drafting in any case (`Candidate.always_draft`). Its nodes are taken first, up to its limit and
-the rows of a step; the planner then decides about the others' nodes.
+the rows of a step; the planner then decides about the others' nodes. Such a sequence is not protected itself.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass, field
 
 from speculative_engine.planning.acceptance_model import AcceptanceModel
 from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from speculative_engine.planning.pace import PLAIN_SHARE, Pace, PaceLimit
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.token_tree import Node, TokenTree
 
@@ -42,6 +46,7 @@ class Candidate:
     """Whether to verify its nodes whatever they are worth."""
     chain: bool = False
     """Whether the nodes that may be committed are a chain."""
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(slots=True)
@@ -53,6 +58,10 @@ class Plan:
     expected_tokens: float
     seconds: float
     """Expected duration of the step."""
+    plain_seconds: float = 0.0
+    """Expected duration of the same step without nodes."""
+    expected: list[float] = field(default_factory=list)
+    """Expected number of tokens of each candidate."""
     full: bool = False
     """Whether the step has no row left for another node."""
     ends: list[list[float]] = field(default_factory=list)
@@ -63,9 +72,11 @@ class Plan:
 class Planner:
     """Plans steps from the cost curve and each drafter's calibration and timing."""
 
-    def __init__(self, cost: StepCost, max_rows: int):
-        """max_rows: most rows in a step."""
+    def __init__(self, cost: StepCost, max_rows: int, plain_share: float = PLAIN_SHARE):
+        """max_rows: most rows in a step. plain_share: share of its plain pace that each sequence keeps beside the
+        drafts of others, from 0 (none) to 1."""
         self.cost = cost
+        self.plain_share = plain_share
         self.models: dict[str, AcceptanceModel] = {}
         self.timings: dict[str, DrafterTiming] = {}
         self._kinds: dict[str, AcceptanceModel] = {}
@@ -97,11 +108,16 @@ class Planner:
         prompts, which a longer step delays as it delays `candidates`.
         """
         base = len(candidates) + other_rows
+        plain_seconds = self.cost.seconds(base, len(candidates))
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
         asked = [index for index, candidate in enumerate(candidates) if candidate.always_draft]
         others = [index for index, candidate in enumerate(candidates) if not candidate.always_draft]
+        tokens = {index: 1.0 + candidates[index].pace.ahead for index in others}
+        limit = PaceLimit(tokens, plain_seconds, self.plain_share)
         taken = self._best(candidates, asked, most - base, least=0.0) if asked else []
         base += len(taken)
+        for index, _, probability in taken:
+            limit.add(index, probability)
         ordered = self._best(candidates, others, most - base, least=_LEAST_PROBABILITY)
 
         expected = len(candidates) + sum(probability for _, _, probability in taken)
@@ -109,16 +125,20 @@ class Planner:
         sequences = len(candidates)
         own_rows = sequences + len(taken)
         apart = self.cost.seconds(base, sequences) - self.cost.seconds(own_rows, sequences)
-        best_count, best_expected = 0, expected
+        best_count = 0
         best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - apart)
-        for size, (_, _, probability) in enumerate(ordered, start=1):
+        for size, (index, _, probability) in enumerate(ordered, start=1):
             expected += probability
-            rate = (expected + prompts) / (self.cost.seconds(base + size, sequences) - apart)
-            if rate > best_rate:
-                best_count, best_rate, best_expected = size, rate, expected
+            limit.add(index, probability)
+            seconds = self.cost.seconds(base + size, sequences)
+            rate = (expected + prompts) / (seconds - apart)
+            if rate > best_rate and limit.allows(seconds):
+                best_count, best_rate = size, rate
         nodes: list[list[Node]] = [[] for _ in candidates]
-        for index, node, _ in [*taken, *ordered[:best_count]]:
+        each = [1.0] * len(candidates)
+        for index, node, probability in [*taken, *ordered[:best_count]]:
             nodes[index].append(node)
+            each[index] += probability
         likely = [*taken, *ordered]
         extended = {id(node.parent) for _, node, _ in likely}
         ends = [[] if id(candidate.tree.root) in extended else [1.0] for candidate in candidates]
@@ -126,7 +146,8 @@ class Planner:
             if id(node) not in extended:
                 ends[index].append(probability)
         full = base + best_count >= most
-        return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, ends)
+        seconds = self.cost.seconds(base + best_count, sequences)
+        return Plan(nodes, sum(each), seconds, plain_seconds, each, full, ends)
 
     def _best(
         self, candidates: Sequence[Candidate], indices: Sequence[int], room: int, *, least: float
@@ -134,7 +155,8 @@ class Planner:
         """Returns at most `room` nodes of the candidates with these indices, best first and parents before children,
         each with its candidate's index and its probability of being on the target's path, at least `least`."""
         ordered: list[tuple[int, Node, float]] = []
-        heap: list[tuple[float, int, int, Node]] = []
+        # Of equally likely nodes, that of the sequence that is the least ahead comes first.
+        heap: list[tuple[float, float, int, int, Node]] = []
         taken = dict.fromkeys(indices, 0)
         count = 0
 
@@ -142,24 +164,31 @@ class Planner:
             nonlocal count
             if parent.position >= candidates[index].max_position:
                 return
-            allows = candidates[index].allows
+            allows, ahead = candidates[index].allows, candidates[index].pace.ahead
             for child in parent.children.values():
                 model = self.models.get(child.source)
                 value = probability * model.probability(child) if model else 0.0
                 if value >= least and (allows is None or allows(child)):
                     count += 1
-                    heapq.heappush(heap, (-value, count, index, child))
+                    heapq.heappush(heap, (-value, ahead, count, index, child))
 
         for index in indices:
             push(index, candidates[index].tree.root, 1.0)
         while heap and len(ordered) < room:
-            value, _, index, node = heapq.heappop(heap)
+            value, _, _, index, node = heapq.heappop(heap)
             if taken[index] >= candidates[index].max_nodes:
                 continue
             taken[index] += 1
             ordered.append((index, node, -value))
             push(index, node, -value)
         return ordered
+
+    def due(self, plan: Plan, delay: float = 0.0) -> float:
+        """Returns the number of tokens that a sequence's share of plain decoding commits in the time of a step.
+
+        delay: seconds by which drafting, or waiting for proposals, delayed the step.
+        """
+        return self.plain_share * (delay + plan.seconds) / plan.plain_seconds
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Returns the seconds to wait for the next proposal before stepping with `plan`; 0 if stepping now is
@@ -178,6 +207,7 @@ class Planner:
             )
         gains: list[float] = []
         wait = 0.0
+        waiting: set[int] = set()
         for index, candidate in enumerate(candidates):
             nodes = plan.nodes[index]
             deepest = max((node.position for node in nodes), default=candidate.tree.root.position)
@@ -189,13 +219,24 @@ class Planner:
                     continue
                 gains += self._gains(source, clock, plan.ends[index], chain=candidate.chain)
                 wait = max(wait, expected)
+                waiting.add(index)
                 break
         rows = len(candidates) + sum(map(len, plan.nodes))
         later = plan.seconds + wait - self.cost.seconds(rows)
         rate, tokens = plan.expected_tokens / plan.seconds, plan.expected_tokens
+        limit = PaceLimit(
+            {
+                index: plan.expected[index] + candidate.pace.ahead
+                for index, candidate in enumerate(candidates)
+                if index not in waiting and not candidate.always_draft
+            },
+            plan.plain_seconds,
+            self.plain_share,
+        )
         for size, gain in enumerate(sorted(gains, reverse=True)[: self._max_rows - rows], start=1):
             tokens += gain
-            if tokens / (later + self.cost.seconds(rows + size)) > rate:
+            seconds = later + self.cost.seconds(rows + size)
+            if tokens / seconds > rate and limit.allows(seconds):
                 return wait
         return 0.0
 

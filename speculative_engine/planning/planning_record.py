@@ -43,6 +43,12 @@ class PlanningRecord:
         if self._put_off is None or self._put_off.sequence_ids != sequence_ids:
             self._put_off = _PutOff(now, sequence_ids, expected_tokens)
 
+    def waited(self, started: float, sequence_ids: frozenset[int]) -> float:
+        """Returns the seconds that a step over these sequences, which starts now, was delayed."""
+        if self._put_off is None or self._put_off.sequence_ids != sequence_ids:
+            return 0.0
+        return started - self._put_off.since
+
     def stepped(self, started: float, sequence_ids: frozenset[int], draft_tokens: int, committed_tokens: int) -> None:
         """Records a finished step over these sequences."""
         self.steps += 1

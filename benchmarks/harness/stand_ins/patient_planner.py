@@ -22,8 +22,9 @@ class PatientPlanner(Planner):
             [node for node in candidate.tree.nodes() if node.position <= candidate.max_position][: candidate.max_nodes]
             for candidate in candidates
         ]
-        rows = len(candidates) + other_rows + sum(map(len, nodes))
-        return Plan(nodes, float(len(candidates)), self.cost.seconds(rows))
+        plain = len(candidates) + other_rows
+        rows = plain + sum(map(len, nodes))
+        return Plan(nodes, float(len(candidates)), self.cost.seconds(rows), self.cost.seconds(plain))
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Returns the seconds to sleep while a drafter owes tokens."""

@@ -175,7 +175,9 @@ def test_no_other_choice_of_nodes_does_better(seed: int) -> None:
             tree.add(parent, token, rng.uniform(0.05, 0.95), "d")
     slopes = [rng.uniform(0.0005, 0.006) for _ in range(3)]
     cost = StepCost([2, 4, 7, 20], list(itertools.accumulate([0.01, 2 * slopes[0], 3 * slopes[1], 13 * slopes[2]])))
-    plan = planner_of(cost).plan([candidate(tree) for tree in trees])
+    planner = planner_of(cost)
+    planner.plain_share = 0.0
+    plan = planner.plan([candidate(tree) for tree in trees])
 
     def value(node: Node) -> float:
         return 1.0 if node.parent is None else node.log_prob * value(node.parent)

@@ -1,0 +1,70 @@
+"""The pace of sequences that share steps: none falls far behind plain decoding because of the drafts of others.
+
+A node makes a step longer for every sequence in it, also for those that no drafter drafts for. A plan therefore keeps
+each sequence at a share of its plain pace: the tokens that it expects of the step, and those that it is ahead, are at
+least that share of the tokens that plain steps over the same batch commit in the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PLAIN_SHARE = 0.9
+"""Share of its plain pace that a sequence keeps, unless a planner is told another one."""
+_MOST_AHEAD = 4.0
+"""Most tokens that a sequence can be ahead. What it gained long ago must not make it wait for others much later."""
+_MOST_BEHIND = 1.0
+"""Most tokens that a sequence can be behind. Drafts of its own that failed must not keep others from drafting."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How far a sequence is ahead of its share of plain decoding."""
+
+    ahead: float = 0.0
+    """Number of tokens, negative if it is behind."""
+
+    def settle(self, tokens: int, due: float) -> None:
+        """Records a finished step. tokens: number of tokens that it committed. due: number of tokens that the
+        sequence's share of plain decoding commits in the same time."""
+        self.ahead = min(max(self.ahead + tokens - due, -_MOST_BEHIND), _MOST_AHEAD)
+
+
+class PaceLimit:
+    """The longest duration of a step, while nodes are added to it one by one."""
+
+    def __init__(self, tokens: Mapping[int, float], plain_seconds: float, share: float):
+        """tokens: number of tokens that each sequence to protect can count on, those expected of the step and those that
+        it is ahead, by index. plain_seconds: duration of the step without nodes. share: of its plain pace that each
+        sequence keeps, from 0 to 1."""
+        self._tokens = dict(tokens)
+        self._plain_seconds = plain_seconds
+        self._share = share
+        self._owner: int | None = None
+        """The sequence of the first node."""
+        self._shared = False
+        """Whether the nodes are of several sequences."""
+        self._least = min(self._tokens.values(), default=math.inf)
+        """The fewest tokens that a sequence can count on. While all added nodes are of one sequence it does not count:
+        they may be worth less to it than they cost it, but only others are protected."""
+
+    def add(self, index: int, probability: float) -> None:
+        """Adds a node. index: of its sequence. probability: that the node is on the target's path."""
+        before = self._tokens.get(index, math.inf)
+        if before < math.inf:
+            self._tokens[index] = before + probability
+        if self._owner is None:
+            self._owner = index
+            self._least = min((tokens for other, tokens in self._tokens.items() if other != index), default=math.inf)
+        elif self._shared:
+            if before <= self._least:
+                self._least = min(self._tokens.values(), default=math.inf)
+        elif index != self._owner:
+            self._shared = True
+            self._least = min(self._tokens.values(), default=math.inf)
+
+    def allows(self, seconds: float) -> bool:
+        """Returns whether a step of the nodes added so far may take this long."""
+        return seconds * self._share <= self._least * self._plain_seconds
