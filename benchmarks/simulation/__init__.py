@@ -1,1 +1,1 @@
-"""Simulation: pipelines and fleets in virtual time."""
+"""Simulation: pipelines of drafting and verifying in virtual time."""

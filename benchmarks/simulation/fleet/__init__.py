@@ -1,1 +1,0 @@
-"""Fleets of verifiers and drafters in virtual time; the command is `benchmarks/simulation/fleet_sim.py`."""
