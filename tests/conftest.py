@@ -52,6 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.harness.suite.tiers import Tiers
 
     config.pluginmanager.register(fixtures, "draftwire services")
+    if importlib.util.find_spec("structlog"):
+        from tests.harness.suite import logs
+
+        config.pluginmanager.register(logs, "draftwire logs")
     tier, durations = config.option.tier, Durations.recorded()
     for plugin in (
         Tiers(tier, durations),

@@ -3,9 +3,9 @@
     python -m benchmarks.laws.neighbours [--drafted 4] [--undrafted 2] [--weights q4_0] [--target-millions 75] [--json]
 
 Plain decoding, the planner with its default `--plain-share` and one that plans for the most tokens in total (0) have an
-engine each over the same model. They take turns step by step in one thread, whose processor time is measured. The drafts
-are the requests' own outputs, given as predictions. Rates cover the time in which all requests decode. The exit status
-is 1 if an output differs.
+engine each over the same model. They take turns step by step in one thread, whose processor time is measured. The
+drafts are the requests' own outputs, given as predictions. Rates cover the time in which all requests decode. The exit
+status is 1 if an output differs.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def main() -> int:
     size = args.drafted + args.undrafted
     prompts = [tokenizer.encode(text)[:PROMPT_TOKENS] for text in held_out_prompts(size * 2)]
     alone = VerificationEngine(model, copy.deepcopy(cost), EngineLimits())
-    specs = [SequenceSpec(at, prompt, len(prompt) + args.max_tokens, SamplingParams()) for at, prompt in enumerate(prompts)]
+    greedy = SamplingParams()
+    specs = [SequenceSpec(at, prompt, len(prompt) + args.max_tokens, greedy) for at, prompt in enumerate(prompts)]
     expected = generate_all(alone, specs)
     contestants = {name: Contestant(share, model, cost) for name, share in SHARES.items()}
     found: dict[str, list[list[float]]] = {name: [] for name in SHARES}

@@ -105,7 +105,7 @@ async def tokenize(
         asked.prompt,
         messages=None if asked.messages is None else conversation_of(asked.messages),
         tools=None if asked.tools is None else [tool.to_tool().to_sdk() for tool in asked.tools],
-        **use.to_sdk(),
+        **({} if asked.messages is None else use.to_sdk()),
         add_special_tokens=asked.add_special_tokens and asked.messages is None,
         timeout=state.settings.request_seconds,
     )

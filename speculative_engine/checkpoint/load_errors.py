@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from draftwire._program.lack_of_memory import lacks_memory
+from speculative_engine.checkpoint.lack_of_memory import lacks_memory
 from speculative_engine.checkpoint.model_load_error import ModelLoadError, ModelMemoryError
 
 log = logging.getLogger(__name__)

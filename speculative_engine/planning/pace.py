@@ -36,9 +36,9 @@ class PaceLimit:
     """The longest duration of a step, while nodes are added to it one by one."""
 
     def __init__(self, tokens: Mapping[int, float], plain_seconds: float, share: float):
-        """tokens: number of tokens that each sequence to protect can count on, those expected of the step and those that
-        it is ahead, by index. plain_seconds: duration of the step without nodes. share: of its plain pace that each
-        sequence keeps, from 0 to 1."""
+        """tokens: number of tokens that each sequence to protect can count on, by index: those expected of the step and
+        those that the sequence is ahead. plain_seconds: duration of the step without nodes. share: of its plain pace
+        that each sequence keeps, from 0 to 1."""
         self._tokens = dict(tokens)
         self._plain_seconds = plain_seconds
         self._share = share

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 import torch
 
 from draftwire import Client
-from draftwire_vllm import RemoteDrafter, pool_front
+from draftwire_vllm import RemoteDrafter
 from draftwire_vllm.remote_speculator import RemoteSpeculator
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
 from tests.harness.services.in_process_verifier import Network
@@ -22,18 +20,6 @@ from tests.harness.stand_ins.runner_v2 import PlainKernels, PlainStates, Request
 
 MakeVllm = Callable[..., FakeVllm]
 MakeRunner = Callable[..., RunnerV2]
-
-
-@pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    """Restores the loggers that a proposer configures, which other tests in this process use as well."""
-    loggers = [logging.getLogger(name) for name in pool_front.LOGGERS]
-    before = [(each.handlers, each.level, each.propagate) for each in loggers]
-    yield
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ def conversation_to_tokenize(
         return Conversation(messages, tools, chat_template_kwargs, add_generation_prompt, continue_final_message)
     changed = not option_types.flag("add_generation_prompt", add_generation_prompt)
     changed |= option_types.flag("continue_final_message", continue_final_message)
-    if changed or tools is not None or chat_template_kwargs is not None:
+    if changed or tools or chat_template_kwargs:
         raise invalid_field("messages", "tools and options of a chat template apply to messages, and none are given")
     return None
 

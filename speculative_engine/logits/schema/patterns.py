@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from draftwire._types.quoting import shortened
 from speculative_engine.logits.schema.formats import ENFORCED_FORMATS, FORMAT_PATTERNS, SAYING_NOTHING
 from speculative_engine.logits.schema.lookahead import without_lookahead
 from speculative_engine.logits.schema.refusals import Refusals, Strictness
 
 Schema = dict[str, Any]
-_MOST_QUOTED = 120
+_QUOTE = reprlib.Repr()
+_QUOTE.maxstring = 120
 
 
 class Patterns:
@@ -94,4 +95,4 @@ def _pattern_reason(reason: str) -> str:
 
 
 def _quoted(pattern: str) -> str:
-    return repr(shortened(pattern, _MOST_QUOTED))
+    return _QUOTE.repr(pattern)

@@ -77,9 +77,7 @@ def test_drafts_of_its_own_slow_down_nobody_else() -> None:
 
 def test_a_request_that_drafts_in_any_case_is_not_protected_and_not_limited() -> None:
     planner = planner_of()
-    plan = planner.plan(
-        [sequence(0.1, 5, Pace(), always=True), sequence(0.9, 5, Pace()), sequence(0.0, 0, Pace())]
-    )
+    plan = planner.plan([sequence(0.1, 5, Pace(), always=True), sequence(0.9, 5, Pace()), sequence(0.0, 0, Pace())])
     assert [len(nodes) for nodes in plan.nodes] == [5, 0, 0]
 
 
