@@ -56,8 +56,8 @@ class DrafterCollector(Collector):
         loads = changes.loads
         yield counter(
             "drafting_model_loads",
-            "Loads of a replacement model, by result.",
-            {result: loads[result] for result in ("done", "failed")},
+            "Loads of a replacement model, by result: `done`, `failed` or `cancelled`.",
+            {result: loads[result] for result in ("done", "failed", "cancelled")},
             ["result"],
         )
 

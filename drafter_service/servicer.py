@@ -47,8 +47,9 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
     async def LoadModel(
         self, request: drafter_service_pb2.LoadModelRequest, context: "_Context"
     ) -> drafter_service_pb2.LoadModelResponse:
-        """Starts loading another model."""
-        return drafter_service_pb2.LoadModelResponse(load=self._changes.load(request.model, request.request_id))
+        """Starts loading another model; with `wait`, returns when that has ended."""
+        load = await self._changes.load(request.model, request.request_id, wait=request.wait)
+        return drafter_service_pb2.LoadModelResponse(load=load)
 
     async def GetModelInfo(
         self, request: drafter_service_pb2.DrafterServiceGetModelInfoRequest, context: "_Context"

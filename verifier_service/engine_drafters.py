@@ -11,6 +11,7 @@ from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
+from service_runtime.process.heap import free_locals, trim_heap
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.handshake import incompatible
 from speculative_engine.checkpoint.abandonment import abandoned_by
@@ -59,6 +60,11 @@ class EngineDrafter(PooledDrafter):
         try:
             drafter = await asyncio.to_thread(self._load)
         except ServiceError as error:
+            free_locals(error)
+            if self._released.is_set():
+                log.info("loading cancelled", drafter=self.name, address=self.address)
+                await asyncio.to_thread(trim_heap)
+                return
             log.warning("drafter cannot be made", drafter=self.name, address=self.address, reason=str(error))
             refused = incompatible(error.code, error.reason_name)
             self._set_state(
@@ -69,6 +75,7 @@ class EngineDrafter(PooledDrafter):
             await self._released.wait()
             return
         if self._released.is_set():
+            log.info("loading cancelled", drafter=self.name, address=self.address)
             return
         self._steps.add_drafter(self.source, drafter)
         self._set_state(DrafterState.DRAFTER_STATE_READY)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from draft_training.refresh.traffic_follower import TrafficFollower
 from draftwire import Client, ServedRequest
-from draftwire._messages.requests import new_request_id
-from draftwire.errors import RolloutNotFoundError
+from draftwire.errors import DeadlineExceededError, RolloutNotFoundError
 
 _POLL_SECONDS = 0.5
 _LOAD_SECONDS = 300.0
@@ -93,15 +92,11 @@ def try_out(
 
 def _load(client: Client, canary: str, checkpoint: Path) -> str | None:
     """Loads a checkpoint into the canary; returns the reason if that fails."""
-    request_id = new_request_id()
-    client.drafters.load_model(canary, str(checkpoint.resolve()), request_id)
-    deadline = time.monotonic() + _LOAD_SECONDS
-    while time.monotonic() < deadline:
-        load = client.drafters.load_state(canary).last_load
-        if load is not None and load.request_id == request_id and load.state != "loading":
-            return None if load.state == "serving" else f"{canary} cannot serve it: {load.error}"
-        time.sleep(_POLL_SECONDS)
-    return f"{canary} did not load it within {_LOAD_SECONDS:g} s"
+    try:
+        load = client.drafters.load_model(canary, str(checkpoint.resolve()), wait=True, timeout=_LOAD_SECONDS)
+    except DeadlineExceededError:
+        return f"{canary} did not load it within {_LOAD_SECONDS:g} s"
+    return None if load.state == "serving" else f"{canary} cannot serve it: {load.error}"
 
 
 def _watch(

@@ -9,22 +9,23 @@ from typing import Self
 from drafter_service.conversation.drafting_counts import DraftingCounts
 from drafter_service.models.loaded_model import NoMemoryError
 from drafter_service.models.loading import Loaded, load_drafter
+from drafter_service.models.running_load import RunningLoad
 from drafter_service.models.serving_model import ServingModel
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.shares import VerifierShares, parse_weights
 from draftwire.v1 import drafter_service_pb2
-from draftwire.v1.drafter_service_pb2 import ModelLoadState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.observability.tracing import NO_TRACING, Tracing
 from service_runtime.process.engine_thread import ThreadEnded, TooManyCommands
-from service_runtime.process.heap import trim_heap
+from service_runtime.process.heap import free_locals, trim_heap
 from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError
 from service_runtime.process.tasks import BackgroundTasks
 from service_runtime.process.threads import call_in_thread
 from service_runtime.rpc.interceptors import service_error
+from speculative_engine.checkpoint.abandonment import abandoned_by
 from speculative_engine.model.device_memory import return_unused
 
 log = get_logger(__name__)
@@ -63,9 +64,10 @@ class ModelChanges:
         self._shares = VerifierShares(parse_weights(settings.verifier_weight))
         self._serving: ServingModel
         self._replaced: list[ServingModel] = []
+        self._loading: RunningLoad | None = None
         self._last_load: drafter_service_pb2.ModelLoad | None = None
         self.loads: Counter[str] = Counter()
-        """Number of completed model changes by result, `done` or `failed`."""
+        """Number of completed model changes by result, `done`, `failed` or `cancelled`."""
         self._ended = DraftingCounts()
         """Counts of released models."""
         self._by_request: OrderedDict[str, drafter_service_pb2.ModelLoad] = OrderedDict()
@@ -153,39 +155,30 @@ class ModelChanges:
         total.verifiers.extend(self.verifiers())
         return total
 
-    def load(self, model: str, request_id: str) -> drafter_service_pb2.ModelLoad:
-        """Starts loading a model, unless the same request already did. Returns its state. Raises ServiceError."""
-        if request_id and request_id in self._by_request:
+    async def load(self, model: str, request_id: str, *, wait: bool = False) -> drafter_service_pb2.ModelLoad:
+        """Starts loading a model, unless the same request already did. Returns its state.
+
+        wait: return when it has ended, and end it if the caller leaves. Raises ServiceError.
+        """
+        running = self._loading
+        if running is not None and request_id and running.message.request_id == request_id:
+            if running.given_up.is_set():
+                raise self._busy(running)
+        elif request_id and request_id in self._by_request:
             return self._by_request[request_id]
-        if self._settings.tensor_parallel > 1:
-            raise failed_precondition(
-                ErrorReason.ERROR_REASON_NOT_ENABLED,
-                "this drafter's model is split among ranks (--tensor-parallel), which cannot load another one",
-            )
-        if not model:
-            raise invalid_field("model", "must name a directory on the drafter's machine, or a hub id")
-        for field, text in (("model", model), ("request_id", request_id)):
-            if len(text) > _MAX_NAME or not text.isprintable():
-                raise invalid_field(field, f"must be at most {_MAX_NAME} printable characters")
-        if self._last_load is not None and self._last_load.state == ModelLoadState.MODEL_LOAD_STATE_LOADING:
-            raise failed_precondition(
-                ErrorReason.ERROR_REASON_BUSY, f"another model, {self._last_load.model}, is being loaded"
-            )
-        load = drafter_service_pb2.ModelLoad(
-            model=model, request_id=request_id, state=ModelLoadState.MODEL_LOAD_STATE_LOADING
-        )
-        load.started_at.GetCurrentTime()
-        self._last_load = load
-        if request_id:
-            self._by_request[request_id] = load
-            if len(self._by_request) > _MAX_REMEMBERED:
-                self._by_request.popitem(last=False)
-        self._tasks.spawn(self._change(load), name="model-change")
-        return load
+        else:
+            running = self._begin(model, request_id)
+        if wait:
+            await running.wait()
+        else:
+            running.keep()
+        return running.message
 
     async def end_sessions(self) -> None:
         """Ends all streams cleanly; returns when the last has ended."""
         serving_models = self._serving_models()
+        if self._loading is not None:
+            self._loading.leave()
         for serving in serving_models:
             serving.end_sessions()
         for serving in serving_models:
@@ -201,8 +194,33 @@ class ModelChanges:
         log.error("drafting failed", exc_info=error)
         self._shutdown.fail(error)
 
-    async def _change(self, load: drafter_service_pb2.ModelLoad) -> None:
-        """Loads a model and replaces the served one with it, or records the error in `load`."""
+    def _begin(self, model: str, request_id: str) -> RunningLoad:
+        """Begins a load. Raises ServiceError."""
+        if self._settings.tensor_parallel > 1:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_NOT_ENABLED,
+                "this drafter's model is split among ranks (--tensor-parallel), which cannot load another one",
+            )
+        if not model:
+            raise invalid_field("model", "must name a directory on the drafter's machine, or a hub id")
+        for field, text in (("model", model), ("request_id", request_id)):
+            if len(text) > _MAX_NAME or not text.isprintable():
+                raise invalid_field(field, f"must be at most {_MAX_NAME} printable characters")
+        if self._loading is not None:
+            raise self._busy(self._loading)
+        running = self._loading = RunningLoad(model, request_id)
+        self._last_load = running.message
+        self._tasks.spawn(self._change(running), name="model-change")
+        return running
+
+    def _busy(self, running: RunningLoad) -> ServiceError:
+        return failed_precondition(
+            ErrorReason.ERROR_REASON_BUSY, f"another model, {running.message.model}, is being loaded"
+        )
+
+    async def _change(self, running: RunningLoad) -> None:
+        """Loads a model and replaces the served one with it, or records why not."""
+        load = running.message
         settings = self._settings.model_copy(
             update={
                 "medusa_heads" if self._settings.medusa_heads else "model": load.model,
@@ -215,20 +233,45 @@ class ModelChanges:
                 "context_length": self._settings.context_length if load.model == self._settings.model else None,
             }
         )
+
+        def loading() -> Loaded:
+            with abandoned_by(running.given_up):
+                return self._load_model(settings)
+
+        loaded: Loaded | None = None
+        fault: ServiceError | None = None
         try:
-            loaded = await call_in_thread(
-                lambda: self._load_model(settings), name="model-load", shutdown=self._shutdown
-            )
+            loaded = await call_in_thread(loading, name="model-load", shutdown=self._shutdown)
+        except asyncio.CancelledError:
+            running.given_up.set()
+            raise
         except Exception as error:  # noqa: BLE001 - foreign model code may raise anything; reported to the caller
-            fault = _fault(load.model, error)
-            log.warning("model not changed", model=load.model, reason=str(fault))
-            load.error.CopyFrom(fault.to_status())
-            self.loads["failed"] += 1
-            load.state = ModelLoadState.MODEL_LOAD_STATE_FAILED
+            fault = None if running.given_up.is_set() else _fault(load.model, error)
+            free_locals(error)
+        if fault is None and loaded is not None and not running.given_up.is_set():
+            self._replace(self._serve(loaded))
+            self._end(running, "done")
+            running.served()
             return
-        self._replace(self._serve(loaded))
-        self.loads["done"] += 1
-        load.state = ModelLoadState.MODEL_LOAD_STATE_SERVING
+        loaded = None
+        await asyncio.to_thread(_return_memory)
+        if running.given_up.is_set():
+            log.info("loading cancelled", model=load.model, seconds=round(running.seconds, 3))
+            self._end(running, "cancelled")
+            running.cancelled()
+        elif fault is not None:
+            log.warning("model not changed", model=load.model, reason=str(fault))
+            self._end(running, "failed")
+            running.failed(fault.to_status())
+
+    def _end(self, running: RunningLoad, result: str) -> None:
+        """Makes room for the next load. Calls that repeat a request get its result, unless it was cancelled."""
+        self._loading = None
+        self.loads[result] += 1
+        if running.message.request_id and result != "cancelled":
+            self._by_request[running.message.request_id] = running.message
+            if len(self._by_request) > _MAX_REMEMBERED:
+                self._by_request.popitem(last=False)
 
     def _replace(self, serving: ServingModel) -> None:
         for older in self._replaced:  # their verifiers had the time of a model load to move

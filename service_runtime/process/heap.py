@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import resource
 import sys
+import traceback
 from pathlib import Path
 
 _COUNTED_BYTES = 1 << 16
@@ -22,6 +23,19 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # only glibc has it, and only glibc needs it
         trim(0)
+
+
+def free_locals(error: BaseException) -> None:
+    """Frees what the functions that an error has left still hold. The error is one of a cycle of references with them,
+    so that their tensors would otherwise stay until the garbage collector comes."""
+    seen: set[int] = set()
+    errors: list[BaseException | None] = [error]
+    while errors:
+        each = errors.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            errors += (each.__cause__, each.__context__)
 
 
 def peak_megabytes() -> int:

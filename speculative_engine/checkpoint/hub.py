@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import disable_progress_bars
 
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.checkpoint.hub_id import GGUF, SCHEME
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,7 @@ def _fetch(
         # Without a revision, the first download also records in the cache the main branch's commit.
         first = Path(hf_hub_download(repository, files[0]))
         for name in files[1:]:
+            stop_if_abandoned()
             hf_hub_download(repository, name, revision=first.parent.name)
     except (_HTTP_ERROR, OSError, EntryNotFoundError) as error:
         raise HubError(f"the download from {constants.ENDPOINT} failed: {_line(error)}") from error

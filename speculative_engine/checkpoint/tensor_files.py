@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.checkpoint.load_errors import load_errors
 from speculative_engine.checkpoint.weight_files import INDEX, SINGLE, open_safetensors, weight_map
@@ -60,6 +61,7 @@ class TensorFiles:
 
     def tensor(self, name: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[torch.dtype]) -> torch.Tensor:
         """A tensor. Raises ModelLoadError, which names it, if it is missing or has none of the shapes or types."""
+        stop_if_abandoned()
         file = self._files.get(name)
         if file is None:
             raise self.refusal(name, "is missing")

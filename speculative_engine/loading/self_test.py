@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from speculative_engine.checkpoint.abandonment import stop_if_abandoned
+from speculative_engine.checkpoint.abandonment import LoadAbandonedError, stop_if_abandoned
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv.kv_slots import KvDtypeError, SlotPool
@@ -83,7 +83,7 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
             error, tolerance = _compare(model, script, found)
             far_exact = _try_far_neighbour(model, script.paths[-1])
             slot_bytes = model.cache.bytes // (model.cache.capacity + 1)
-        except UnsupportedModelError:
+        except (UnsupportedModelError, LoadAbandonedError):
             raise
         except KvDtypeError as problem:
             raise _refusal(model, str(problem)) from problem
@@ -124,7 +124,7 @@ def _probe_layers(model: PackedModel) -> None:
     with noted_calls() as calls:
         try:
             _chain_logits(model, [1, 0, 1])
-        except KvDtypeError:
+        except (KvDtypeError, LoadAbandonedError):
             raise
         except Exception as problem:
             raise _refusal(
@@ -278,6 +278,7 @@ def _chain(model: PackedModel, builder: BatchBuilder, tokens: list[int]) -> np.n
 
 def _chain_logits(model: PackedModel, tokens: list[int]) -> torch.Tensor:
     """Packed logits after each token of a sequence that runs alone, [tokens, vocabulary]."""
+    stop_if_abandoned()
     builder = BatchBuilder()
     slots = _chain(model, builder, tokens)
     logits = model.forward(builder.build(model.group_size, model.device))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
@@ -137,6 +138,7 @@ def _batch(model: PackedModel, contexts: Sequence[np.ndarray], slots: np.ndarray
 
 
 def _timed(model: PackedModel, batch: PackedBatch) -> float:
+    stop_if_abandoned()
     started = time.perf_counter()
     model.forward(batch)
     if model.device.type == "cuda":

@@ -7,6 +7,7 @@ import hashlib
 import torch
 from torch.distributed.tensor import DTensor
 
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.model.reading.file_pages import let_go
 
 _SAMPLES = 256
@@ -32,6 +33,7 @@ def weights_fingerprint(
     if factors is not None:
         found.update(f" {factors} rotary factors ".encode())
     for name, weights in sorted(model.state_dict().items()):
+        stop_if_abandoned()
         found.update(f"{name} {tuple(weights.shape)} {weights.dtype}".encode())
         whole = weights.full_tensor() if isinstance(weights, DTensor) else weights
         values = whole.flatten()

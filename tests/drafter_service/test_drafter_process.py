@@ -237,7 +237,7 @@ async def test_another_model_in_a_running_drafter(checkpoint: Path, other: Path,
 async def check_the_end_within_a_load(
     model: Path, marker: Path, *flags: str, program: Sequence[str] = ("drafter_service",)
 ) -> None:
-    """A load cannot be interrupted: once the marker exists, this one takes ten minutes."""
+    """Once the marker exists, a load takes ten minutes, and does not see that it is cancelled."""
     async with started("--model", str(model), "--listen", "127.0.0.1:0", *flags, program=program) as service:
         address = (await service.event("listening"))["address"]
         await asyncio.to_thread(marker.touch)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from torch import nn
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
@@ -188,12 +189,13 @@ class TestInThePool:
         assert verifier.pool.describe() == []
         assert (await verifier.generate(order())).token_ids
 
-    async def test_loading_ends_when_the_drafter_is_released(
-        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("by", ["its release", "its caller"])
+    async def test_loading_is_cancelled(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch, by: str
     ) -> None:
         begun, ended = threading.Event(), threading.Event()
 
-        def load(options: Any, target: PackedModel, hub: bool) -> Any:
+        def load(options: NgramOptions, target: PackedModel, hub: bool) -> Any:
             begun.set()
             try:
                 while True:  # as a load of many layers, each of which is a module
@@ -203,10 +205,21 @@ class TestInThePool:
                 ended.set()
 
         monkeypatch.setitem(METHODS, "ngram", Method(NgramOptions, load))
-        drafter = verifier.pool.membership.add(NGRAM)
-        await asyncio.to_thread(begun.wait, PATIENCE)
-        verifier.pool.membership.dismiss(drafter)
-        assert await asyncio.to_thread(ended.wait, PATIENCE)
+        with capture_logs() as logs:
+            if by == "its release":
+                drafter = verifier.pool.membership.add(NGRAM)
+                await asyncio.to_thread(begun.wait, PATIENCE)
+                verifier.pool.membership.dismiss(drafter)
+            else:
+                call = asyncio.create_task(verifier.pool.membership.attach(NGRAM, ""))
+                await asyncio.to_thread(begun.wait, PATIENCE)
+                call.cancel()
+                await asyncio.wait([call])
+            assert verifier.pool.describe() == []
+            assert await asyncio.to_thread(ended.wait, PATIENCE)
+            await verifier.until(lambda: bool(logs))
+        said = [(line["event"], line["address"], line["log_level"]) for line in logs]
+        assert said == [("loading cancelled", NGRAM, "info")]
 
     async def test_a_hub_id_of_a_caller_is_refused_before_the_hub_is_asked(self, verifier: InProcessVerifier) -> None:
         for model, words in (

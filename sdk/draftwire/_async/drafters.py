@@ -198,7 +198,13 @@ class AsyncDrafters:
         return [read_rollout(rollout) for rollout in found.rollouts]
 
     async def load_model(
-        self, drafter_address: str, model: str, request_id: str | None = None, *, timeout: float | None = None
+        self,
+        drafter_address: str,
+        model: str,
+        request_id: str | None = None,
+        *,
+        wait: bool = False,
+        timeout: float | None = None,
     ) -> ModelLoad:
         """Starts loading another model in a drafter service and returns immediately; poll ``load_state`` for progress.
 
@@ -210,6 +216,8 @@ class AsyncDrafters:
             model: directory on the drafter's machine, or hub id.
             request_id: an id for this change; a later call with the same id refers to the same change. Default: a new
                 id.
+            wait: return only when the model is served or has failed to load. The load then ends with the call: it is
+                cancelled, and the old model stays, if the timeout passes or the call is interrupted.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
@@ -217,7 +225,7 @@ class AsyncDrafters:
             UnavailableError: the drafter service could not be reached.
             DraftwireError: the call failed otherwise.
         """
-        request = drafter_pb.LoadModelRequest(model=model, request_id=request_id or new_request_id())
+        request = drafter_pb.LoadModelRequest(model=model, request_id=request_id or new_request_id(), wait=wait)
         response = await self._transport.call(LOAD_MODEL, request, timeout, address=drafter_address)
         return read_model_load(response.load)
 

@@ -200,7 +200,13 @@ class Drafters:
         return [read_rollout(rollout) for rollout in found.rollouts]
 
     def load_model(
-        self, drafter_address: str, model: str, request_id: str | None = None, *, timeout: float | None = None
+        self,
+        drafter_address: str,
+        model: str,
+        request_id: str | None = None,
+        *,
+        wait: bool = False,
+        timeout: float | None = None,
     ) -> ModelLoad:
         """Starts loading another model in a drafter service and returns immediately; poll ``load_state`` for progress.
 
@@ -212,6 +218,8 @@ class Drafters:
             model: directory on the drafter's machine, or hub id.
             request_id: an id for this change; a later call with the same id refers to the same change. Default: a new
                 id.
+            wait: return only when the model is served or has failed to load. The load then ends with the call: it is
+                cancelled, and the old model stays, if the timeout passes or the call is interrupted.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
@@ -219,7 +227,7 @@ class Drafters:
             UnavailableError: the drafter service could not be reached.
             DraftwireError: the call failed otherwise.
         """
-        request = drafter_pb.LoadModelRequest(model=model, request_id=request_id or new_request_id())
+        request = drafter_pb.LoadModelRequest(model=model, request_id=request_id or new_request_id(), wait=wait)
         response = self._transport.call(LOAD_MODEL, request, timeout, address=drafter_address)
         return read_model_load(response.load)
 

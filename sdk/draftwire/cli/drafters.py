@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Annotated
 
 import typer
 
-from draftwire._sync.client import Client
 from draftwire._types.drafter import Drafter
-from draftwire._types.drafter_service import ModelLoad
 from draftwire._types.quoting import shortened
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
@@ -23,7 +20,6 @@ from draftwire.cli.table import print_table
 drafters = typer.Typer(help="Manage the drafters of a verifier while it runs.", no_args_is_help=True)
 drafters.add_typer(rollout, name="rollout")
 
-_POLL_SECONDS = 0.5
 
 Name = Annotated[str, typer.Argument(help="Name of the drafter.")]
 
@@ -97,7 +93,12 @@ def load_model(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the drafter service.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Directory on the drafter's machine, or a hub id.")],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return only when the model is served or has failed to load.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Return only when the model is served or has failed to load. An interrupt, or the end of --timeout, "
+            "cancels the load.",
+        ),
     ] = False,
     timeout: Annotated[float, typer.Option(help="Longest time to wait, in seconds.")] = 600.0,
     as_json: Json = False,
@@ -106,25 +107,11 @@ def load_model(
 ) -> None:
     """Replace the model of a drafter service while it drafts."""
     with connection.client(address) as client:
-        load = client.drafters.load_model(address, model)
-        deadline = time.monotonic() + timeout
-        while wait and load.state == "loading":
-            if time.monotonic() >= deadline:
-                raise Failure(f"{model} is still loading after {timeout:g} s")
-            time.sleep(_POLL_SECONDS)
-            load = _load_again(client, address, load)
+        load = client.drafters.load_model(address, model, wait=wait, timeout=timeout if wait else None)
     if load.state == "failed":
         raise Failure(f"{model} could not be loaded: {load.error}")
     told = {"loading": "is being loaded", "serving": "is served"}.get(load.state, f"is {load.state}")
     print(json.dumps(model_load_json(load)) if as_json else f"{load.model} {told}")
-
-
-def _load_again(client: Client, address: str, load: ModelLoad) -> ModelLoad:
-    """Returns the current state of a load."""
-    now = client.drafters.load_state(address).last_load
-    if now is None or now.request_id != load.request_id:
-        raise Failure(f"{address} no longer knows of the load of {load.model}")
-    return now
 
 
 @drafters.command()

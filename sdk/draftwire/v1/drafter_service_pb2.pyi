@@ -137,12 +137,14 @@ class SequenceError(_message.Message):
     def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class LoadModelRequest(_message.Message):
-    __slots__ = ("model", "request_id")
+    __slots__ = ("model", "request_id", "wait")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     model: str
     request_id: str
-    def __init__(self, model: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    wait: bool
+    def __init__(self, model: _Optional[str] = ..., request_id: _Optional[str] = ..., wait: bool = ...) -> None: ...
 
 class LoadModelResponse(_message.Message):
     __slots__ = ("load",)

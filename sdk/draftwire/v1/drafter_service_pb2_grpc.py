@@ -81,7 +81,8 @@ class DrafterServiceServicer(object):
     def LoadModel(self, request, context):
         """LoadModel begins to load another model and returns at once. The current model is served meanwhile. Once the new one
         is ready, new streams get it; every running stream is notified by ModelReplaced and keeps the old one until the
-        verifier has moved its sequences and ends the stream. GetModelInfo reports progress.
+        verifier has moved its sequences and ends the stream. GetModelInfo reports progress. A call that waits (`wait`)
+        returns when the load has ended, and ends the load if it is cancelled or its deadline passes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.kernels.compiled_product import CompiledProduct
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
 from speculative_engine.model.linear.block_weight import BlockWeight, in_blocks
@@ -66,6 +67,7 @@ def maker(
     """
 
     def make(weight: Weight, bias: torch.Tensor | None) -> nn.Module:
+        stop_if_abandoned()
         if isinstance(weight, HalfWeight) and not keep_halves:
             weight = weight.values()
         if isinstance(weight, torch.Tensor):

@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from torch import nn
-from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from speculative_engine.checkpoint.abandonment import stop_if_abandoned
 from speculative_engine.checkpoint.checkpoint import ModelLoadError
@@ -65,5 +68,11 @@ def _count(module: nn.Module, name: str, part: nn.Module | None) -> None:
     stop_if_abandoned()
 
 
-# Once and for good: threads that load at the same time would change the table of hooks under each other.
+def _stop(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    """Called for each tensor that a module gets, also by transformers as it reads them one by one."""
+    stop_if_abandoned()
+
+
+# Once and for good: threads that load at the same time would change the tables of hooks under each other.
 register_module_module_registration_hook(_count)
+register_module_parameter_registration_hook(_stop)

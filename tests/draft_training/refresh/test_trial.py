@@ -8,7 +8,7 @@ import pytest
 
 from draft_training.refresh.trial import TrialOptions, Verdict, try_out
 from draftwire import ServedRequest, SpeculationStats
-from draftwire.errors import RolloutNotFoundError
+from draftwire.errors import DeadlineExceededError, RolloutNotFoundError
 
 CANARY = "canary:1"
 
@@ -28,14 +28,12 @@ class Pool:
         self._load = load
         self._state, self._reason = (ends, "worse") if ends else ("running", "")
 
-    def load_model(self, address: str, model: str, request_id: str) -> None:
+    def load_model(self, address: str, model: str, *, wait: bool, timeout: float) -> Any:
+        assert wait and timeout
         self.asked.append(f"load {address}")
-        self._request_id = request_id
-
-    def load_state(self, address: str) -> Any:
-        return SimpleNamespace(
-            last_load=SimpleNamespace(request_id=self._request_id, state=self._load, error="no such directory")
-        )
+        if self._load == "late":
+            raise DeadlineExceededError("late")
+        return SimpleNamespace(state=self._load, error="no such directory")
 
     def rollout(self, old: str, new: str, share: float) -> Any:
         self.asked.append(f"roll out {new} for {share} of {old}")
@@ -122,6 +120,13 @@ def test_a_checkpoint_that_cannot_be_served_is_not_rolled_out() -> None:
     pool = Pool(load="failed")
     verdict, _ = trial(pool, [])
     assert not verdict.promoted and "no such directory" in verdict.reason
+    assert pool.asked == BEGUN[:1]
+
+
+def test_a_checkpoint_that_loads_too_long_is_not_rolled_out() -> None:
+    pool = Pool(load="late")
+    verdict, _ = trial(pool, [])
+    assert not verdict.promoted and verdict.reason == f"{CANARY} did not load it within 300 s"
     assert pool.asked == BEGUN[:1]
 
 

@@ -464,6 +464,13 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         ended.wait()
 
+    def end_load(self) -> None:
+        """Takes the load to the next of its states."""
+        if self.load_steps:
+            self.load.state = self.load_steps.pop(0)  # type: ignore[assignment]
+        if self.load.state == drafting.MODEL_LOAD_STATE_FAILED:
+            self.load.error.CopyFrom(rich_status(grpc.StatusCode.INVALID_ARGUMENT, "no such model", "INVALID_FIELD"))
+
     def begin(self, name: str, context: Any) -> None:
         self.calls.append(name)
         self.remaining_seconds.append(context.time_remaining())
@@ -486,6 +493,8 @@ class FakeDrafter(drafting_grpc.DrafterServiceServicer):
             model=request.model, request_id=request.request_id, state=drafting.MODEL_LOAD_STATE_LOADING
         )
         fake.begin("LoadModel", context)
+        if request.wait:
+            fake.end_load()
         return drafting.LoadModelResponse(load=fake.load)
 
     def GetModelInfo(
@@ -502,12 +511,7 @@ class FakeDrafter(drafting_grpc.DrafterServiceServicer):
         response.status.drafted_nodes = 7
         response.status.verifiers.add(name="alice", weight=2.0, streams=1, rows=9, drafted_nodes=7, used_slots=5)
         if fake.load.request_id:
-            if fake.load_steps:
-                fake.load.state = fake.load_steps.pop(0)  # type: ignore[assignment]
-            if fake.load.state == drafting.MODEL_LOAD_STATE_FAILED:
-                fake.load.error.CopyFrom(
-                    rich_status(grpc.StatusCode.INVALID_ARGUMENT, "no such model", "INVALID_FIELD")
-                )
+            fake.end_load()
             response.last_load.CopyFrom(fake.load)
         return response
 
