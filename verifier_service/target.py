@@ -23,13 +23,13 @@ from speculative_engine.kernels.advice import faster, kernels_of, warn_without_l
 from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
-from speculative_engine.loading.room_for_cache import check_room
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
 from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from speculative_engine.model.numerics import model_numerics
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.room_for_cache import check_room
 from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.settings import LEAST_SLOTS, VerifierSettings
 

@@ -26,6 +26,7 @@ from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.features.feature_map import FeatureMap
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.reading.read_model import resolve_dtype
+from speculative_engine.model.room_for_cache import SETTING
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
 
@@ -120,7 +121,7 @@ def reading_network(
     """
     _allow_long_texts(model.config)
     packed = PackedModel(model, settings.kv_slots, name=name, row_exact=False, weights=settings.weights)
-    try_pass(packed)
+    try_pass(packed, SETTING)
     feed_back: nn.Module = packed.model.get_decoder().norm if norm_output else nn.Identity()
 
     def make(growth: TreeGrowth) -> FeatureDrafter:

@@ -9,9 +9,9 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.loading.room_for_cache import check_room
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.room_for_cache import OF_TARGET, check_room
 from speculative_engine.model.weight_names import Weights
 from speculative_engine.text.tokenizer import Tokenizer
 
@@ -53,7 +53,7 @@ def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bo
             f"model {options.model}: its tokenizer, {ours[:12]}, is not the target's, {theirs[:12]}; a drafter service "
             "can draft with a different one"
         )
-    check_room(model, run_self_test(model).slot_bytes, "the target's --kv-slots")
+    check_room(model, run_self_test(model).slot_bytes, OF_TARGET)
     if target.captured:
         model.capture_graphs()
     return LocalModelDrafter(model, min(1.0, model.parameters / target.parameters))

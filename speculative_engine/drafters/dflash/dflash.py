@@ -14,6 +14,7 @@ from speculative_engine.drafters.marginal_growth import WIDTH
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.room_for_cache import OF_TARGET
 
 MOST_WIDTH = 16
 
@@ -42,7 +43,7 @@ class DflashOptions:
 def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True) -> LocalFeatureDrafter:
     """Makes the drafter `local:dflash`. hub: whether its model may be a hub id. Raises ModelLoadError."""
     name, dflash = network_of("local:dflash", options.model, target, hub, load_dflash)
-    network = DflashNetwork(dflash, target.pool.capacity + dflash.config.block_size, name)
+    network = DflashNetwork(dflash, target.pool.capacity + dflash.config.block_size, name, OF_TARGET)
 
     def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
         return BlockDrafter(network, source, growth, options.width)

@@ -15,6 +15,7 @@ from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
 from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.room_for_cache import SETTING
 
 
 class DflashNetwork:
@@ -24,15 +25,16 @@ class DflashNetwork:
     what precedes a token is read in the token's turn. The rows of a block, the root and masks, see each other.
     """
 
-    def __init__(self, dflash: Dflash, slots: int, name: str):
-        """dflash: complete; its linear layers are packed. slots: KV slots. Raises ModelLoadError."""
+    def __init__(self, dflash: Dflash, slots: int, name: str, setting: str = SETTING):
+        """dflash: complete; its linear layers are packed. slots: KV slots. setting: the one that says how
+        many. Raises ModelLoadError."""
         self._config: DflashConfig = dflash.config
         self.rows, self.guesses = dflash.config.block_size, dflash.config.guesses
         keys = ContextKeys(dflash.model)
         self.model = PackedModel(dflash.model, slots, name=name, row_exact=False)
         self._keys = keys
         self._target_ids = dflash.target_ids
-        try_out(self.model, self._trial)
+        try_out(self.model, self._trial, self.rows, setting)
 
     def read(self, reading: Reading) -> None:
         """Reads features, see BlockNetwork; tokens and context are not needed."""

@@ -18,6 +18,7 @@ from speculative_engine.drafters.features.trial_pass import try_pass
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.room_for_cache import OF_TARGET
 from speculative_engine.model.weight_names import Weights
 
 
@@ -48,7 +49,7 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
         return _parallel(eagle, name, target, options)
     weights = cast(Weights, options.weights)
     model = PackedModel(eagle.model, target.pool.capacity, name=name, row_exact=False, weights=weights)
-    try_pass(model)
+    try_pass(model, OF_TARGET)
     feed_back: nn.Module = model.model.model.norm if eagle.config.norm_output else nn.Identity()
     target_ids = eagle.target_ids
 
@@ -62,7 +63,7 @@ def eagle3_drafter(options: EagleOptions, target: PackedModel, hub: bool = True)
 def _parallel(eagle: Eagle, name: str, target: PackedModel, options: EagleOptions) -> LocalFeatureDrafter:
     """Makes the drafter of a P-EAGLE checkpoint. Raises ModelLoadError."""
     slots, weights = target.pool.capacity + eagle.config.guesses, cast(Weights, options.weights)
-    network = ParallelEagleNetwork(eagle, slots, name, weights)
+    network = ParallelEagleNetwork(eagle, slots, name, weights, OF_TARGET)
 
     def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
         return BlockDrafter(network, source, growth)

@@ -13,6 +13,7 @@ from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
 from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.room_for_cache import SETTING
 from speculative_engine.model.weight_names import Weights
 
 
@@ -23,9 +24,9 @@ class ParallelEagleNetwork:
     reads; a block reads the root again. Positions count rows, since tokens may be left out.
     """
 
-    def __init__(self, eagle: Eagle, slots: int, name: str, weights: Weights = "checkpoint"):
+    def __init__(self, eagle: Eagle, slots: int, name: str, weights: Weights = "checkpoint", setting: str = SETTING):
         """eagle: complete, with a mask token; its linear layers are packed. slots: KV slots. weights: see PackedModel.
-        Raises ModelLoadError."""
+        setting: the one that says how many slots. Raises ModelLoadError."""
         assert eagle.config.mask_token is not None
         self._mask_token = eagle.config.mask_token
         self.rows = self.guesses = eagle.config.guesses
@@ -34,7 +35,7 @@ class ParallelEagleNetwork:
             self._mask: torch.Tensor = eagle.mapping(eagle.model.mask_hidden[0])
             """The feature that masks are read beside, [1, width]."""
         self.model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights)
-        try_out(self.model, self._trial)
+        try_out(self.model, self._trial, self.rows, setting)
 
     def read(self, reading: Reading) -> None:
         """Reads committed tokens, see BlockNetwork."""

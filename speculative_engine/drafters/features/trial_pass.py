@@ -7,13 +7,27 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.room_for_cache import check_room
 
 
-def try_out(model: PackedModel, run: Callable[[np.ndarray], torch.Tensor]) -> None:
-    """Runs a network once. run: computes logits with the two slots that it is given, int64 [2]. Raises
-    ModelLoadError."""
+def try_out(model: PackedModel, run: Callable[[np.ndarray], torch.Tensor], rows: int, setting: str) -> None:
+    """Runs a network, first with few KV slots, which tell how large they are, and then with its own.
+
+    run: computes logits with the two slots that it is given, int64 [2]. rows: slots that it takes besides. setting: the
+    one that says how many slots the network has. Raises ModelLoadError, and ModelMemoryError if its KV cache does not
+    fit into the memory that is free.
+    """
+    with model.other_slots(SlotPool(2 + rows)):
+        _run(model, run)
+        slot_bytes = model.cache.bytes // (model.cache.capacity + 1)
+    check_room(model, slot_bytes, setting, has_types=False)
+    _run(model, run)
+
+
+def _run(model: PackedModel, run: Callable[[np.ndarray], torch.Tensor]) -> None:
     slots = model.pool.take(2)
     try:
         logits = run(slots)
@@ -25,8 +39,8 @@ def try_out(model: PackedModel, run: Callable[[np.ndarray], torch.Tensor]) -> No
         raise ModelLoadError(f"model {model.name}: its logits are not finite numbers")
 
 
-def try_pass(model: PackedModel) -> None:
-    """Runs a pass of a network that reads a feature beside each token. Raises ModelLoadError."""
+def try_pass(model: PackedModel, setting: str) -> None:
+    """Runs a network that reads a feature beside each token, see `try_out`."""
 
     def run(slots: np.ndarray) -> torch.Tensor:
         builder = BatchBuilder()
@@ -36,4 +50,4 @@ def try_pass(model: PackedModel) -> None:
         batch.features = torch.zeros(2, model.hidden_size, dtype=model.dtype)
         return model.forward(batch)
 
-    try_out(model, run)
+    try_out(model, run, 0, setting)

@@ -18,6 +18,7 @@ from speculative_engine.drafters.mtp.mtp_files import load_mtp
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.features.taps import SlotStates, Tap
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.room_for_cache import OF_TARGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
     head = target.model.get_output_embeddings()
     mtp.model.set_output_embeddings(LentHead(head, target.vocab_size, target.hidden_size))
     model = PackedModel(mtp.model, target.pool.capacity, name=f"{target.name} (mtp)", row_exact=False)
-    try_pass(model)
+    try_pass(model, OF_TARGET)
     states = SlotStates(target.pool.capacity, target.hidden_size, target.dtype)
     tap = Tap([target.layers], Lent(target.model.get_decoder().norm), states)
     share = (model.vocab_size * model.hidden_size + weights_of_layers(model)) / target.parameters

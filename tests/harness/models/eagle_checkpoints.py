@@ -80,3 +80,16 @@ def change_tensors(directory: Path, **tensors: torch.Tensor | None) -> Path:
     whole = {**load_file(path), **changed}
     save_file({name: tensor for name, tensor in whole.items() if tensor is not None}, path)
     return directory
+
+
+def write_parallel(directory: Path) -> Path:
+    """Writes a random checkpoint that guesses four tokens at once."""
+    write_eagle(directory)
+    method = {"proposal_type": "greedy", "speculative_tokens": 4}
+    change_config(
+        directory,
+        speculators_model_type="peagle",
+        mask_token_id=VOCABULARY - 1,
+        speculators_config={"algorithm": "peagle", "proposal_methods": [method]},
+    )
+    return change_tensors(directory, mask_hidden=torch.randn(1, 1, 3 * 64))

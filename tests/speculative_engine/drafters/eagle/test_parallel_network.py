@@ -14,23 +14,10 @@ from speculative_engine.drafters.eagle.eagle_files import load_eagle
 from speculative_engine.drafters.eagle.parallel_network import ParallelEagleNetwork
 from speculative_engine.drafters.features.draft_network import TargetShape
 from tests.harness.engine.engines import VOCABULARY, engine_of, packed, tiny_model
-from tests.harness.models.eagle_checkpoints import change_config, change_tensors, write_eagle
+from tests.harness.models.eagle_checkpoints import change_config, change_tensors, write_parallel
 from tests.harness.models.eagle_training import SPECS, plain_tokens
 
 REFERENCE = Path(__file__).parent / "written_by_speculators" / "peagle"
-
-
-def write_parallel(directory: Path) -> Path:
-    """Writes a random checkpoint that guesses four tokens at once."""
-    write_eagle(directory)
-    method = {"proposal_type": "greedy", "speculative_tokens": 4}
-    change_config(
-        directory,
-        speculators_model_type="peagle",
-        mask_token_id=VOCABULARY - 1,
-        speculators_config={"algorithm": "peagle", "proposal_methods": [method]},
-    )
-    return change_tensors(directory, mask_hidden=torch.randn(1, 1, 3 * 64))
 
 
 @pytest.mark.parametrize("parts", [1, 3])

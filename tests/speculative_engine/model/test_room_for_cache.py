@@ -1,17 +1,26 @@
 """A KV cache that does not fit into memory is refused before it is made."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from drafter_service.models.loaded_model import NoMemoryError
 from drafter_service.models.loading import load_drafter
 from drafter_service.settings import DrafterSettings
+from service_runtime.errors import ServiceError
 from service_runtime.process.startup_error import StartupError
-from speculative_engine.loading import room_for_cache
 from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
 from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model import room_for_cache
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.reading import read_model
+from tests.harness.engine.engines import tiny_model
+from tests.harness.models.dflash_checkpoints import write_dflash
+from tests.harness.models.eagle_checkpoints import write_eagle, write_parallel
+from tests.harness.models.mtp_checkpoints import write_with_mtp
 from tests.harness.models.tiny_checkpoint import tiny_checkpoint
+from verifier_service.reading.local_address import make_drafter
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import load_target
 
@@ -55,3 +64,30 @@ def test_weights_that_do_not_fit(checkpoint: str, monkeypatch: pytest.MonkeyPatc
         PackedModel.load(checkpoint, slots=100, dtype="float32")
     with pytest.raises(NoMemoryError, match="parameters take"):
         load_drafter(DrafterSettings(model=checkpoint, kv_slots=100))
+
+
+NETWORKS: dict[str, Callable[[Path], Path]] = {
+    "eagle3": write_eagle,
+    "eagle3, parallel": write_parallel,
+    "dflash": write_dflash,
+    "mtp": lambda directory: write_with_mtp("glm", directory),
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_networks_that_read_features(kind: str, tmp_path: Path) -> None:
+    """They have slots of their own."""
+    directory = NETWORKS[kind](tmp_path)
+    settings = DrafterSettings(model=str(directory), kv_slots=100_000_000, dtype="float32", mtp=kind == "mtp")
+    words = r"model .*: its KV cache takes \d+\.\d GiB, 1000000\d\d slots of \d+\.\d KiB, .*: use fewer slots "
+    with pytest.raises(NoMemoryError, match=rf"{words}\(--kv-slots\)$"):
+        load_drafter(settings)
+    load_drafter(settings.model_copy(update={"kv_slots": 1000}))
+    if kind == "mtp":
+        target, address = PackedModel.load(str(directory), slots=1000), "local:mtp"
+    else:
+        target, address = PackedModel(tiny_model("Llama"), 1000), f"local:{kind.partition(',')[0]}?model={directory}"
+    make_drafter(address, target, hub=False)
+    target.resize(100_000_000)
+    with pytest.raises(ServiceError, match=rf"{words}\(the target's --kv-slots\)$"):
+        make_drafter(address, target, hub=False)

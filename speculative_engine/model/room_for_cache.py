@@ -6,14 +6,20 @@ from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.model.host_memory import free_memory
 from speculative_engine.model.packed_model import PackedModel
 
+SETTING = "--kv-slots"
+"""The setting of a model that a service loads."""
+OF_TARGET = "the target's --kv-slots"
+"""That of a model beside a target, which has as many slots."""
 
-def check_room(model: PackedModel, slot_bytes: int, setting: str = "--kv-slots") -> None:
+
+def check_room(model: PackedModel, slot_bytes: int, setting: str = SETTING, *, has_types: bool = True) -> None:
     """Raises ModelMemoryError if a model's KV cache, not made yet, does not fit into the memory that is free.
 
     A cache is zeros, which take memory only as they are written: one that does not fit would end the process later, in
     the middle of its work. GPUs tell by themselves.
 
-    slot_bytes: bytes of a slot in all layers. setting: the one that says how many slots there are.
+    slot_bytes: bytes of a slot in all layers. setting: the one that says how many slots there are. has_types: whether a
+    setting chooses the type of keys and values.
     """
     free = free_memory()
     if model.device.type != "cpu" or free is None:
@@ -21,7 +27,7 @@ def check_room(model: PackedModel, slot_bytes: int, setting: str = "--kv-slots")
     slots = model.pool.capacity
     needed = slot_bytes * (slots + 1)
     if needed > free:
-        smaller = "" if model.kv_dtype == "q8_0" else ", or smaller ones (--kv-dtype q8_0)"
+        smaller = "" if model.kv_dtype == "q8_0" or not has_types else ", or smaller ones (--kv-dtype q8_0)"
         raise ModelMemoryError(
             f"model {model.name}: its KV cache takes {needed / 2**30:.1f} GiB, {slots} slots of "
             f"{slot_bytes / 2**10:.1f} KiB, but {free / 2**30:.1f} GiB of memory are free: use fewer slots "
