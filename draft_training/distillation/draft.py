@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.model.reading.model_to_train import model_to_train
 from speculative_engine.text.tokenizer import Tokenizer
 
 
@@ -24,10 +25,11 @@ class Draft:
         """Loads from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         if not sys.stderr.isatty():  # no progress bars in a log
             logging.disable_progress_bar()
-        place = Checkpoint.find(source).directory
+        checkpoint = Checkpoint.find(source)
+        place = checkpoint.directory
         try:
             self._dtype = AutoConfig.from_pretrained(place, local_files_only=True).dtype or torch.float32
-            model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, local_files_only=True)
+            model = model_to_train(checkpoint, torch.float32)
             self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, local_files_only=True)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as error:  # the last: weights that may be code
             raise ModelLoadError(f"draft {source}: {str(error).strip().splitlines()[0]}") from error

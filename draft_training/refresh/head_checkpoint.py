@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.drafters.dflash.dflash_config import is_dflash
@@ -15,6 +15,7 @@ from speculative_engine.drafters.eagle.eagle_config import ORIGINAL_ARCHITECTURE
 from speculative_engine.drafters.eagle.eagle_files import Eagle, load_eagle
 from speculative_engine.drafters.features.config_fields import read_fields
 from speculative_engine.drafters.features.draft_network import TargetShape
+from speculative_engine.model.reading.model_to_train import model_to_train
 from speculative_engine.model.reading.read_model import resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer
 
@@ -66,9 +67,7 @@ class HeadCheckpoint:
         fields = _fields(source, place)
         given = Checkpoint.find(target if target is not None else _named_target(source, fields))
         try:
-            base: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                given.directory, dtype=resolve_dtype("auto", torch.device(device)), local_files_only=True
-            ).to(device)
+            base = model_to_train(given, resolve_dtype("auto", torch.device(device))).to(device)
             load = load_dflash if is_dflash(fields) else load_eagle
             network: Dflash | Eagle = load(place.directory, _shape_of(base), torch.float32)
             if len(network.model.get_decoder().layers) != 1 and not is_dflash(fields):

@@ -7,10 +7,12 @@ compute something else than the checkpoint's authors meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from transformers import PretrainedConfig
+from transformers.utils import logging
 
 from speculative_engine.checkpoint.checkpoint import ModelLoadError
 
@@ -73,3 +75,14 @@ def needs_no_place(name: str, config: PretrainedConfig) -> bool:
         return False
     first = int(config.num_hidden_layers)
     return first <= int(layer[1]) < first + int(getattr(config, "num_nextn_predict_layers", 0) or 0)
+
+
+@contextmanager
+def without_report() -> Iterator[None]:
+    """Silences transformers' list of tensors that are missing or left over, which `check_complete` tells."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

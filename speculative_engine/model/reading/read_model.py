@@ -6,8 +6,7 @@ import copy
 import importlib.util
 import pickle
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ from speculative_engine.model.linear.row_exact import can_pack
 from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
 from speculative_engine.model.ranks.sharded_layers import split_on
 from speculative_engine.model.ranks.split_check import SplitError, check_split
-from speculative_engine.model.reading.completeness import check_complete
+from speculative_engine.model.reading.completeness import check_complete, without_report
 from speculative_engine.model.reading.declared_size import check_declared
 from speculative_engine.model.reading.quantised_model import quantisation_of, quantised_model
 from speculative_engine.model.reading.text_part import read_text_part, text_class, whole_class
@@ -200,7 +199,7 @@ def _from_library(
     if place.type == "cpu" and ranks is None:
         _check_memory(checkpoint.name, parameters, resolve_dtype(dtype, place))
     with (
-        _without_report(),
+        without_report(),
         split_on(place, ranks) if ranks is not None else nullcontext() as split,
     ):
         model: PreTrainedModel
@@ -281,14 +280,3 @@ def _check_quantised(what: str, place: torch.device, dtype: str, ranks: RankGrou
         raise UnsupportedModelError(f"{what} cannot be split among ranks (--tensor-parallel)")
     if dtype not in ("auto", "bfloat16"):
         raise ModelLoadError(f"{what} need dtype bfloat16, not {dtype}")
-
-
-@contextmanager
-def _without_report() -> Iterator[None]:
-    """Silences transformers' list of tensors that are missing or left over, which `check_complete` tells."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

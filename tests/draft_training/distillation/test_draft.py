@@ -1,9 +1,16 @@
 """A trained draft as written to disk."""
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
 from draft_training.distillation.draft import Draft
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 
@@ -13,3 +20,25 @@ def test_whoever_may_read_one_of_its_files_may_read_all(tmp_path: Path) -> None:
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "written").iterdir()}
     assert "model.safetensors" in modes
     assert len(set(modes.values())) == 1, modes
+
+
+NORM, UP = "model.norm.weight", "model.layers.0.mlp.up_proj.weight"
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda tensors: {name: each for name, each in tensors.items() if name != UP}, f"lacks the tensor {UP}"),
+        (lambda tensors: {**tensors, UP + "x": tensors[UP].clone()}, f"has the tensor {UP}x, which its"),
+        (lambda tensors: {**tensors, NORM: tensors[NORM][:-1].clone()}, rf"the tensor {NORM} has shape \[31\]"),
+    ],
+)
+def test_an_incomplete_one_is_refused_as_in_serving(
+    damage: Callable[[Tensors], Tensors], words: str, tmp_path: Path
+) -> None:
+    weights = write_checkpoint(tmp_path) / "model.safetensors"
+    Draft(str(tmp_path))
+    save_file(damage(load_file(weights)), weights, {"format": "pt"})
+    with pytest.raises(ModelLoadError, match=f"model {tmp_path}: .*{words}"):
+        Draft(str(tmp_path))

@@ -1,0 +1,32 @@
+"""Reads a checkpoint as transformers has it, for training: nothing is packed, and tensors keep their gradients."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.model.reading.completeness import check_complete, without_report
+from speculative_engine.model.reading.quantised_model import quantisation_of
+from speculative_engine.model.reading.text_part import whole_class
+
+
+def model_to_train(checkpoint: Checkpoint, dtype: torch.dtype) -> PreTrainedModel:
+    """Reads a model on the CPU. Raises ModelLoadError for a checkpoint that would not be served either, since tensors
+    are missing, left over or of other shapes; otherwise whatever transformers raises. What a library makes of quantised
+    tensors is left to it.
+    """
+    model: PreTrainedModel
+    with without_report():
+        model, told = AutoModelForCausalLM.from_pretrained(
+            checkpoint.directory,
+            dtype=dtype,
+            local_files_only=True,
+            output_loading_info=True,
+            # So that it tells of them, and `check_complete` can name them.
+            ignore_mismatched_sizes=True,
+        )
+    if quantisation_of(model.config) is None:
+        in_part = whole_class(model.config) is not None
+        check_complete(checkpoint.name, model.config.get_text_config(decoder=True), told, in_part=in_part)
+    return model
