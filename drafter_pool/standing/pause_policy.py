@@ -29,6 +29,9 @@ _START_SHARE = 0.02
 is unknown. Cautious: a millisecond of a step of 50 ms."""
 _AT_ONCE = 0.5
 """Time of features, in steps, that is settled without waiting for a step of the drafter's sequences."""
+_MOST_OWED = 8.0
+"""Most time of features, in steps, that a drafter owes. All later steps profit from those of a prompt, so they pay for
+them, but a drafter that never saves anything costs so much once."""
 _WEIGHT = 1 / 8
 """Weight of a step in the running means."""
 
@@ -92,12 +95,14 @@ class PausePolicy:
     def charge_features(self, seconds: float) -> None:
         """Charges the time that the engine's thread took for the features that the drafter reads.
 
-        Much of it is settled at once: passes over prompts may follow each other, and a drafter may never catch up with
-        a sequence, so that no step settles it.
+        Much of it is of prompts, whose passes may follow each other: it is owed, and the steps that follow pay it. What
+        exceeds the most that a drafter may owe is paid at once, since it may never catch up with a sequence.
         """
         self._feature_seconds += seconds
         if self._step_seconds and self._feature_seconds > _AT_ONCE * self._step_seconds:
-            self._account.stepped(0.0, saved=-self._feature_seconds / self._step_seconds, drafted=False)
+            cost = self._feature_seconds / self._step_seconds
+            owed = min(cost, max(0.0, _MOST_OWED - self._account.due))
+            self._account.stepped(0.0, saved=owed - cost, reading=owed, drafted=False)
             self._feature_seconds = 0.0
 
     def merged(self, seconds: float, nodes: int) -> None:

@@ -47,8 +47,8 @@ class DraftingAccount:
         self._cost = RunningMean(weight=_WEIGHT, floor=START_BALANCE / OUTLIER)
         """Cost of a step that was drafted for. The first drafting, and single later ones, can be slow for passing
         reasons."""
-        self._due = 0.0
-        """Balance due for reading prompts."""
+        self.due = 0.0
+        """Balance due for reading prompts, in plain steps."""
         self._reserve = 0.0
         """Savings beyond the maximum balance, in plain steps, for trials during later pauses."""
 
@@ -85,16 +85,16 @@ class DraftingAccount:
         self.balance += saved
         if drafted:
             self.balance -= self._cost.add(cost if self._cost.known else min(cost, START_BALANCE))
-        self._due += reading
-        payment = self._due / _READING_STEPS
-        self._due -= payment
+        self.due += reading
+        payment = self.due / _READING_STEPS
+        self.due -= payment
         self.balance += ALLOWANCE * elapsed - payment
         # What exceeds the maximum balance pays what is due first. Otherwise a drafter that has saved many times its
         # reading would still owe it, and later steps, even those of requests without it, would empty its balance.
         surplus = max(self.balance - MOST_BALANCE, 0.0)
         self.balance -= surplus
-        paid = min(surplus, self._due)
-        self._due -= paid
+        paid = min(surplus, self.due)
+        self.due -= paid
         self._reserve = min(self._reserve + surplus - paid, MOST_RESERVE)
         if self.open:
             self.open = self.balance > 0
