@@ -37,7 +37,7 @@ class Awq:
     def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised. Raises ModelLoadError."""
         files, name = self._files, f"{layer}.qweight"
-        if name not in files:
+        if name not in files and f"{layer}.scales" not in files:
             return None
         if outputs % _PER_WORD:
             raise files.refusal(name, f"has {outputs} outputs, which are not a multiple of {_PER_WORD}")

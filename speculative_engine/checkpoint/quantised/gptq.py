@@ -42,7 +42,7 @@ class Gptq:
     def weight(self, layer: str, outputs: int, inputs: int) -> IntegerWeight | None:
         """The weight of a linear layer by its name; None if it is not quantised. Raises ModelLoadError."""
         files, name, bits = self._files, f"{layer}.qweight", self._bits
-        if name not in files:
+        if name not in files and f"{layer}.scales" not in files:
             return None
         if outputs * bits % 32:
             raise files.refusal(name, f"has {outputs} outputs, which do not fill whole words")

@@ -128,6 +128,8 @@ NO_NUMBER = torch.full((128, 128), float("nan")).to(torch.float8_e4m3fn)
         ("W4A16 asymmetric", without("weight_zero_point"), "weight_zero_point is missing"),
         ("W8A8", put("weight", torch.ones(128, 128)), "weight has type float32, not int8"),
         ("AWQ", without("qzeros"), "qzeros is missing"),
+        ("AWQ", without("qweight"), "qweight is missing"),
+        ("GPTQ", without("qweight"), "qweight is missing"),
         ("GPTQ", put("g_idx", torch.randperm(128)), "g_idx does not have 32 inputs in each of 4 groups"),
         ("GPTQ", put("qweight", torch.ones(3, 128, dtype=torch.int32)), "qweight has shape [3, 128], not [16, 128]"),
         ("FP8", without("weight_scale_inv"), "weight_scale_inv is missing"),
