@@ -55,6 +55,8 @@ class Event:
     result: Generation | None
     prompt: PromptReport | None
     """The report on the prompt; sent with the first event of a choice."""
+    left_out: Sequence[str] = ()
+    """Parts of the form of output that are not enforced; sent with every event."""
 
 
 class GenerationRun:
@@ -140,10 +142,10 @@ class GenerationRun:
             async for chunk in stream:
                 if order.prompt_alone:
                     continue
-                await self._events.put(Event(index, chunk, None, stream.prompt if first else None))
+                await self._events.put(Event(index, chunk, None, stream.prompt if first else None, stream.left_out))
                 first = False
             result = _without_output(stream.result) if order.prompt_alone else stream.result
-            await self._events.put(Event(index, None, result, stream.prompt if first else None))
+            await self._events.put(Event(index, None, result, stream.prompt if first else None, stream.left_out))
         except DraftwireError as error:
             failure = from_draftwire(error, order.names)
             failure.__cause__ = error

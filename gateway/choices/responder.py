@@ -16,6 +16,7 @@ from gateway.choices.generation_run import Event, GenerationRun, Order
 from gateway.http.disconnect import until_disconnect
 from gateway.http.errors import GatewayError
 from gateway.http.event_stream import DONE, EventStream, event
+from gateway.http.left_out import LeftOut
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
 from service_runtime.process.logs import get_logger
@@ -47,8 +48,10 @@ class Responder:
         self._metrics = metrics
         self._admission = Admission(settings.max_generations, metrics)
 
-    async def respond(self, request: Request, orders: Sequence[Order], writer: Writer) -> Response:
-        """Returns the response with all choices.
+    async def respond(
+        self, request: Request, orders: Sequence[Order], writer: Writer, left_out: Sequence[str] = ()
+    ) -> Response:
+        """Returns the response with all choices. left_out: names of the parts of the request that were left out.
 
         Raises:
             GatewayError: there is no room, or a choice failed.
@@ -56,11 +59,26 @@ class Responder:
         """
         with self._admission.taken(len(orders)):
             results = await until_disconnect(request.receive, self._run(named(orders, request)))
-        return Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
+        response = Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
+        told = LeftOut(request, left_out)
+        for result in results:
+            told.add(result.left_out)
+        told.tell(response)
+        return response
 
-    def stream(self, request: Request, orders: Sequence[Order], writer: Writer, usage: bool) -> Response:
-        """Returns the response that streams the choices as they arrive, and then, if requested, the usage."""
-        return EventStream(self._events(named(orders, request), writer, usage), self._seconds, self._metrics)
+    def stream(
+        self,
+        request: Request,
+        orders: Sequence[Order],
+        writer: Writer,
+        usage: bool,
+        left_out: Sequence[str] = (),
+    ) -> Response:
+        """Returns the response that streams the choices as they arrive, and then, if requested, the usage. left_out: as
+        for `respond`."""
+        told = LeftOut(request, left_out)
+        events = self._events(named(orders, request), writer, usage, told)
+        return EventStream(events, self._seconds, self._metrics, told.tell)
 
     def check_count(self, param: str, count: int) -> None:
         """Refuses too many choices.
@@ -79,13 +97,16 @@ class Responder:
         async with GenerationRun(self._client, orders, self._metrics) as run:
             return await run.results()
 
-    async def _events(self, orders: Sequence[Order], writer: Writer, usage: bool) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, orders: Sequence[Order], writer: Writer, usage: bool, told: LeftOut
+    ) -> AsyncGenerator[bytes, None]:
         begun = False
         results: dict[int, Generation] = {}
         try:
             with self._admission.taken(len(orders)):
                 async with GenerationRun(self._client, orders, self._metrics) as run:
                     async for each in run:
+                        told.add(each.left_out)
                         if each.result is not None:
                             results[each.index] = each.result
                         everything = [results[i] for i in range(len(orders))] if len(results) == len(orders) else None

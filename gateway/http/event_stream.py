@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from pydantic import BaseModel
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.http.disconnect import ClientLeft, until_disconnect
@@ -40,12 +40,20 @@ class EventStream(StreamingResponse):
     when the request's time is over.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], seconds: float, metrics: Metrics) -> None:
-        """events: the events of the request. seconds: time limit of the request."""
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        seconds: float,
+        metrics: Metrics,
+        begin: Callable[[Response], None] = lambda _: None,
+    ) -> None:
+        """events: the events of the request. seconds: time limit of the request. begin: completes the headers when the
+        first event is there."""
         super().__init__(events, media_type="text/event-stream", headers=_HEADERS)
         self._events = events
         self._seconds = seconds + _LAST_WORDS_SECONDS
         self._metrics = metrics
+        self._begin = begin
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,6 +71,7 @@ class EventStream(StreamingResponse):
         async for each in self._events:
             if not self._started:
                 self._started = True
+                self._begin(self)
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": each, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,17 +14,29 @@ from service_runtime.process.logs import get_logger
 log = get_logger(__name__)
 
 HEADER = "x-draftwire-left-out"
-_MOST_NAMES, _MOST_NAME = 16, 64
+_MOST_NAMES, _MOST_NAME = 16, 128
 _UNSENT = re.compile(r"[^!-+\--~]")
 """Characters that the header does not carry; a comma separates names."""
 
 
-def with_left_out(response: Response, request: Request, names: Sequence[str]) -> Response:
-    """Returns the response with the names of what was left out of its request, if anything was."""
-    if names:
-        told = [_UNSENT.sub("?", shortened(name, _MOST_NAME)) for name in names[:_MOST_NAMES]]
-        if len(names) > _MOST_NAMES:
-            told.append(f"...{len(names) - _MOST_NAMES}")
+class LeftOut:
+    """Collects what was left out of one request, and says so once, with the first bytes of its response."""
+
+    def __init__(self, request: Request, names: Iterable[str] = ()) -> None:
+        """names: the parts that are known to be left out."""
+        self._request = request
+        self._names = dict.fromkeys(names)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Adds parts; those that are known already count once."""
+        self._names |= dict.fromkeys(names)
+
+    def tell(self, response: Response) -> None:
+        """Names the parts in a header of the response, and in the log."""
+        if not self._names:
+            return
+        told = [_UNSENT.sub("?", shortened(name, _MOST_NAME)) for name in list(self._names)[:_MOST_NAMES]]
+        if len(self._names) > _MOST_NAMES:
+            told.append(f"...{len(self._names) - _MOST_NAMES}")
         response.headers[HEADER] = ", ".join(told)
-        log.info("parts of a request left out", request_id=request.state.request_id, parts=told)
-    return response
+        log.info("parts of a request left out", request_id=self._request.state.request_id, parts=told)

@@ -15,7 +15,6 @@ from gateway.choices.generation_run import Order
 from gateway.choices.responder import Writer
 from gateway.http.field_names import FieldNames
 from gateway.http.json_body import BodyRoute
-from gateway.http.left_out import with_left_out
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.chat_response import ChatResponse, ChatWriter
 from gateway.openai.completion_request import CompletionRequest
@@ -87,7 +86,5 @@ async def _respond(
     left_out: Sequence[str],
 ) -> Response:
     if asked.stream:
-        response = state.responder.stream(request, orders, writer, asked.include_usage)
-    else:
-        response = await state.responder.respond(request, orders, writer)
-    return with_left_out(response, request, left_out)
+        return state.responder.stream(request, orders, writer, asked.include_usage, left_out)
+    return await state.responder.respond(request, orders, writer, left_out)

@@ -12,7 +12,6 @@ from draftwire import GenerateOptions
 from gateway.choices.generation_run import Order
 from gateway.http.field_names import FieldNames
 from gateway.http.json_body import BodyRoute
-from gateway.http.left_out import with_left_out
 from gateway.openai.generation_request import limits
 from gateway.responses.request import ResponsesRequest
 from gateway.responses.writer import ResponseObject, ResponsesWriter
@@ -47,8 +46,7 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
         names=FieldNames(asked.field_names()),
     )
     writer = ResponsesWriter(asked, head, plan)
+    left_out = [*asked.left_out, *template.left_out]
     if asked.stream:
-        response = state.responder.stream(request, [order], writer, usage=False)
-    else:
-        response = await state.responder.respond(request, [order], writer)
-    return with_left_out(response, request, [*asked.left_out, *template.left_out])
+        return state.responder.stream(request, [order], writer, usage=False, left_out=left_out)
+    return await state.responder.respond(request, [order], writer, left_out)

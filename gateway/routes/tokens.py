@@ -13,7 +13,7 @@ from draftwire import DraftwireError
 from gateway.http.errors import GatewayError, from_draftwire
 from gateway.http.field_names import FieldNames
 from gateway.http.json_body import BodyRoute
-from gateway.http.left_out import with_left_out
+from gateway.http.left_out import LeftOut
 from gateway.openai.chat_message import ChatMessage, check_messages, conversation_of
 from gateway.openai.fields.bounds import MOST_MESSAGES, at_most
 from gateway.openai.fields.token_ids import TokenIds
@@ -100,7 +100,7 @@ async def tokenize(
             verbosity=("verbosity", asked.verbosity),
             continues=bool(asked.messages[-1].prefix),
         )
-    with_left_out(response, request, [*left_out(others), *use.left_out])
+    LeftOut(request, [*left_out(others), *use.left_out]).tell(response)
     told = await state.client.tokenization(
         asked.prompt,
         messages=None if asked.messages is None else conversation_of(asked.messages),

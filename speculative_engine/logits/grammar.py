@@ -12,13 +12,15 @@ from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_blocks, schema_levels
-from speculative_engine.logits.schema.enforceable_schema import enforceable, named
+from speculative_engine.logits.schema.enforceable_schema import dropped, enforceable, named
 from speculative_engine.logits.schema.fault import fault_of
 from speculative_engine.logits.schema.refusals import SchemaError
 
 _CODE_POINT = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 """An escape of GBNF, whose groups have the digits of a code point."""
 _LAST_CODE_POINT, _LAST_SHORT = 0x10FFFF, 0xFF
+_MOST_LEFT_OUT = 64
+"""Most parts of a form that are told to be left out."""
 _SURROGATES = range(0xD800, 0xE000)
 
 
@@ -78,6 +80,22 @@ class Grammar:
         texts = [json.dumps(each, ensure_ascii=False) for each in json.loads(self.text)]
         return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {' | '.join(texts)}\n")
 
+    def left_out(self) -> list[str]:
+        """Places of what the form's lenient schemas have and no grammar enforces, at most 64 (see `dropped`). The form
+        must be one that `notation` accepts."""
+        found: dict[str, None] = {}
+        for schema in self._schemas():
+            found |= dict.fromkeys(dropped(schema, _fault))
+        return list(found)[:_MOST_LEFT_OUT]
+
+    def _schemas(self) -> list[dict[str, Any]]:
+        """The schemas in the form."""
+        if self.kind is FormKind.JSON_SCHEMA:
+            return [self._schema()]
+        if self.kind is FormKind.LARK:
+            return [schema for _, _, schema in schema_blocks(self.text) if isinstance(schema, dict)]
+        return []
+
     def _json_schema(self) -> str:
         return _notation_of(_enforceable(self._schema()))
 
@@ -108,12 +126,7 @@ class Grammar:
 
     def located(self, message: str) -> str:
         """The library's message about this form, with the place in the schema that it is about."""
-        schemas: list[dict[str, Any]] = []
-        if self.kind is FormKind.JSON_SCHEMA:
-            schemas = [self._schema()]
-        elif self.kind is FormKind.LARK:
-            schemas = [schema for _, _, schema in schema_blocks(self.text) if isinstance(schema, dict)]
-        for schema in schemas:
+        for schema in self._schemas():
             if not _fault(_enforceable(schema)):
                 continue
             place, reason = fault_of(schema, _fault_of_part)

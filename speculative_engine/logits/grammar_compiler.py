@@ -46,6 +46,8 @@ class _Compiled(NamedTuple):
     """Time that compiling took."""
     memory: int
     """Bytes of memory that compiling took."""
+    left_out: tuple[str, ...]
+    """Places of its parts that are not enforced."""
 
 
 class GrammarCompiler:
@@ -95,7 +97,8 @@ class GrammarCompiler:
             return self._compile(grammar) if quick else compiled.matcher.deep_copy()
 
         end = self._loaded().eos_token
-        return GrammarForm(compiled.matcher.deep_copy(), renew, end, self._vocab_size, end_token_ids, self._helper)
+        matcher, ids = compiled.matcher.deep_copy(), end_token_ids
+        return GrammarForm(matcher, renew, end, self._vocab_size, ids, self._helper, left_out=compiled.left_out)
 
     def _find(self, grammar: Grammar) -> _Compiled | None:
         with self._keeping:
@@ -109,12 +112,12 @@ class GrammarCompiler:
 
     def _compiled(self, grammar: Grammar) -> _Compiled:
         tokenizer = self._loaded()
-        memory = self._trial.check(grammar)
+        tried = self._trial.check(grammar)
         started = time.perf_counter()
         matcher = self._compile(grammar)
         if not allows_any(first_mask(matcher), tokenizer.eos_token):
             raise GrammarError("allows no text, or only the empty one")
-        compiled = _Compiled(matcher, time.perf_counter() - started, memory)
+        compiled = _Compiled(matcher, time.perf_counter() - started, *tried)
         with self._keeping:
             self._kept[grammar] = compiled
             while self._too_much_kept():

@@ -45,11 +45,14 @@ class GrammarForm:
         vocab_size: int,
         end_token_ids: Iterable[int],
         helper: ThreadPoolExecutor,
+        *,
+        left_out: tuple[str, ...] = (),
     ):
         """matcher: at the form's beginning; it shares the library's states with other matchers of the form. renew:
         returns a new matcher for when these states have reached their limit. end: the library's token for the end; ids
         from it on are not tokens. end_token_ids: the target's tokens that end the output. helper: computes slow masks
-        while the target computes logits."""
+        while the target computes logits. left_out: places of the form's parts that are not enforced."""
+        self.left_out = left_out
         self._matcher = matcher
         self._renew = renew
         self._end = end

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from speculative_engine.logits import grammar_trial_process
 from speculative_engine.logits.grammar import Grammar, GrammarError
@@ -30,6 +31,15 @@ _START_SECONDS = 60.0
 """Limit for the process to start and to read the tokenizer."""
 _GRACE_SECONDS = 5.0
 """Wait for an answer beyond the limit that the process itself enforces."""
+
+
+class Tried(NamedTuple):
+    """The outcome of a form that has passed its trial."""
+
+    memory: int
+    """Bytes of memory that it took."""
+    left_out: tuple[str, ...]
+    """Places of its parts that are not enforced, see `Grammar.left_out`."""
 
 
 class GrammarTrial:
@@ -51,8 +61,8 @@ class GrammarTrial:
             if self._control is None:
                 self._control = self._start()
 
-    def check(self, grammar: Grammar) -> int:
-        """Compiles a form in the process; returns the bytes of memory that it took.
+    def check(self, grammar: Grammar) -> Tried:
+        """Compiles a form in the process.
 
         Raises:
             GrammarError: the form is invalid, or takes too much time or memory.
@@ -87,7 +97,7 @@ class GrammarTrial:
                 ) from error
         if outcome["error"] is not None:
             raise GrammarError(outcome["error"])
-        return int(outcome["bytes"])
+        return Tried(int(outcome["bytes"]), tuple(outcome["left_out"]))
 
     def _hand_over(self, answer: socket.socket) -> None:
         """Passes the socket for an answer to the process."""

@@ -87,7 +87,7 @@ def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, sys.stdout.fileno())
     os.dup2(silence, sys.stderr.fileno())  # keeps a crashing library's output out of the service's log
-    outcome: dict[str, str | int | None] = {"error": None}
+    outcome: dict[str, str | int | list[str] | None] = {"error": None}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         asked = json.loads(receive(answer))
@@ -103,6 +103,7 @@ def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:
         grammar.check_depth()  # here, since finding a hostile form's depth may itself take time and memory
         compiled = [run_deep(lambda: compile_form(tokenizer, grammar), TRIAL_STACK)]
         run_deep(lambda: first_mask(compiled.pop()), STEP_STACK)
+        outcome["left_out"] = run_deep(grammar.left_out, TRIAL_STACK)
     except GrammarError as error:
         outcome["error"] = str(error)
     outcome["bytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024

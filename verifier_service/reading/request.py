@@ -16,8 +16,8 @@ from service_runtime.errors import invalid_field, refused_field
 from service_runtime.rpc.request_id import given_request_id
 from speculative_engine.acceptance.acceptance import Acceptance
 from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.logits.grammar_form import GrammarForm
 from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.logits.output_form import OutputForm
 from speculative_engine.logits.processors import editors_of
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
@@ -79,6 +79,8 @@ class GenerateOrder:
     """Whether to report the prompt's text."""
     jump_ahead: bool = False
     """Whether tokens that the output form determines are drafted."""
+    left_out: tuple[str, ...] = ()
+    """Places of the parts of the output form that are not enforced."""
 
     @property
     def prompt(self) -> list[int]:
@@ -183,7 +185,7 @@ class RequestReader:
             self.check_tokens,
             lambda words, size: self.texts.run(partial(self._spellings, words), size, peer),
         )
-        form: OutputForm | None = None
+        form: GrammarForm | None = None
         if request.HasField("structured_output"):  # last, because it may be slow
             form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos, peer=peer)
         ends = stop_token_ids | (frozenset() if request.ignore_eos else self._eos_token_ids)
@@ -227,6 +229,7 @@ class RequestReader:
             max_time=max_time,
             echo=request.echo,
             jump_ahead=form is not None and speculate and reads_ahead(request.structured_output),
+            left_out=() if form is None else form.left_out,
         )
 
     def prepare(self) -> None:

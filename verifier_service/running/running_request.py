@@ -172,6 +172,7 @@ class RunningRequest:
                 model_fingerprint=self._model_fingerprint,
                 requests=self._requests,
                 numerics=self._numerics,
+                left_out=self.order.left_out,
             )
         )
         while True:

@@ -72,12 +72,12 @@ class SpelledGrammar:
         if not known:
             return "" if is_closed(tool.schema, tool.schema) else f"({begin} {_KEY} {middle} {self._free()})*"
         written = [
-            f"({begin} {literal(key)} {middle} {self._value(tool, schema)})" + ("" if key in needed else "?")
+            f"({begin} {literal(key)} {middle} {self._value(tool, schema, key)})" + ("" if key in needed else "?")
             for key, schema in known.items()
         ]
         return " ".join(written)
 
-    def _value(self, tool: Tool, schema: Any) -> str:
+    def _value(self, tool: Tool, schema: Any, key: str) -> str:
         """Returns a value with what ends it."""
         end = self._rules.terms(self._spelling.value_end)
         choices = choices_of(schema, tool.schema)
@@ -89,7 +89,8 @@ class SpelledGrammar:
         types = types_among(parts)
         if types is None or "string" in types:
             return self._free()
-        return f"{self._rules.tool_term(tool, with_definitions(schema, tool.schema))} {end}"
+        value = self._rules.tool_term(tool, with_definitions(schema, tool.schema), f"properties.{key}")
+        return f"{value} {end}"
 
     def _free(self) -> str:
         """Returns any text with what ends a value."""

@@ -446,6 +446,11 @@ class AsyncGenerationStream(AsyncStream[Chunk]):
         return self._generation.prompt
 
     @property
+    def left_out(self) -> list[str]:
+        """Parts of the form of output that are not enforced, from the first chunk on; see ``Generation.left_out``."""
+        return self._generation.left_out
+
+    @property
     def finished(self) -> bool:
         """Whether the result is available."""
         return self._generation.finished

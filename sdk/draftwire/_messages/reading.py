@@ -92,6 +92,7 @@ class GenerationReader:
         self._prompt_tokens = 0
         self._model_fingerprint = ""
         self._numerics = ""
+        self.left_out: list[str] = []
         self.request_id: str = request.request_id
         self.prompt_token_ids: list[int] = list(request.token_ids.ids)
 
@@ -230,6 +231,7 @@ class GenerationReader:
             self._check_numerics(started.numerics)
             self._resumes += 1
         self._numerics = started.numerics
+        self.left_out = list(started.left_out)
         self._model_fingerprint = started.model_fingerprint or self._model_fingerprint
         if started.seed != self.seed:
             raise InternalError(f"the verifier uses the seed {started.seed} instead of {self.seed}")
@@ -297,6 +299,7 @@ class GenerationReader:
             prompt=self.prompt,
             resumes=self._resumes,
             restarts=self._restarts,
+            left_out=self.left_out,
         )
         return Chunk(text=message.text) if message.text else None
 

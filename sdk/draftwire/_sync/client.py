@@ -445,6 +445,11 @@ class GenerationStream(Stream[Chunk]):
         return self._generation.prompt
 
     @property
+    def left_out(self) -> list[str]:
+        """Parts of the form of output that are not enforced, from the first chunk on; see ``Generation.left_out``."""
+        return self._generation.left_out
+
+    @property
     def finished(self) -> bool:
         """Whether the result is available."""
         return self._generation.finished

@@ -111,6 +111,9 @@ class Generation:
     """Number of times that it was interrupted and started over; see ``RetryPolicy.on_other_numerics``."""
     further: list[Generation] = field(default_factory=list)
     """The other results of a call with ``n`` above 1."""
+    left_out: list[str] = field(default_factory=list)
+    """Places of parts of a form of output that were not enforced, since no grammar can and the form leaves them to
+    whoever reads the output, as ``forecast(properties.city.pattern)``."""
 
     @property
     def choices(self) -> list[Generation]:

@@ -199,7 +199,7 @@ class PromptReport(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_texts: _Optional[_Iterable[str]] = ..., text_offsets: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[_Union[_token_log_probs_pb2.TokenLogProbs, _Mapping]]] = ...) -> None: ...
 
 class GenerateStarted(_message.Message):
-    __slots__ = ("request_id", "prompt_tokens", "seed", "prompt_token_ids", "model_fingerprint", "requests", "numerics")
+    __slots__ = ("request_id", "prompt_tokens", "seed", "prompt_token_ids", "model_fingerprint", "requests", "numerics", "left_out")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +207,7 @@ class GenerateStarted(_message.Message):
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_tokens: int
     seed: int
@@ -214,7 +215,8 @@ class GenerateStarted(_message.Message):
     model_fingerprint: str
     requests: int
     numerics: str
-    def __init__(self, request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ..., requests: _Optional[int] = ..., numerics: _Optional[str] = ...) -> None: ...
+    left_out: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ..., requests: _Optional[int] = ..., numerics: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GenerateChunk(_message.Message):
     __slots__ = ("token_ids", "text", "sources", "drafters", "token_texts", "text_offsets", "log_probs", "rejected")

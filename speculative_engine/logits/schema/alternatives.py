@@ -32,6 +32,7 @@ class Alternatives:
         exclusive = self._exclusive(branches, inside(place, "oneOf"))
         if exclusive is None:
             if self._refusals.strictness is Strictness.LENIENT:
+                self._refusals.refuse(place, "oneOf", "has alternatives that do not exclude each other")
                 exclusive = branches
             else:
                 return schema  # the library decides

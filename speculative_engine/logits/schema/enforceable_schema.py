@@ -23,7 +23,8 @@ from speculative_engine.logits.schema.shapes import check_shapes
 Schema = dict[str, Any]
 
 OWN = "x-draftwire"
-"""Keyword of a schema's root with our own options: `strict`, and the `name` by which errors call the schema."""
+"""Keyword of a schema's root with our own options: `strict`, the `name` by which errors call the schema, and the
+`place` that it is the schema of, in a larger one of that name."""
 _LIBRARY = "x-guidance"
 UNSUPPORTED = (
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "dependencies", "dependentRequired",
@@ -39,21 +40,43 @@ def enforceable(schema: Schema, accepts: Callable[[Schema], str]) -> Schema:
         SchemaError: a part cannot be enforced.
         RecursionError: it is nested too deeply.
     """
-    library, options = schema.get(_LIBRARY), schema.get(OWN)
-    lenient = isinstance(library, dict) and library.get("lenient") is True
-    strict = isinstance(options, dict) and bool(options.get("strict"))
-    strictness = Strictness.LENIENT if lenient else Strictness.STRICT if strict else Strictness.USUAL
     try:
-        return _Rewriting(schema, Refusals(strictness), accepts).root()
+        return _Rewriting(schema, Refusals(_strictness(schema)), accepts).root()
     except SchemaError as error:
         raise SchemaError("", named(schema, str(error))) from error
 
 
+def dropped(schema: Schema, accepts: Callable[[Schema], str]) -> list[str]:
+    """Returns the places of what `enforceable` drops of a schema, in parentheses after its name if it has one, as
+    `forecast(properties.city.pattern)`. Raises as that does."""
+    if _strictness(schema) is not Strictness.LENIENT:
+        return []
+    refusals = Refusals(Strictness.LENIENT)
+    _Rewriting(schema, refusals, accepts).root()
+    name, place = _option(schema, "name"), _option(schema, "place")
+    places = [inside(place, each) for each in refusals.dropped]
+    return [f"{name[:64]}({each})" for each in places] if name else places
+
+
+def _strictness(schema: Schema) -> Strictness:
+    library, options = schema.get(_LIBRARY), schema.get(OWN)
+    if isinstance(library, dict) and library.get("lenient") is True:
+        return Strictness.LENIENT
+    strict = isinstance(options, dict) and bool(options.get("strict"))
+    return Strictness.STRICT if strict else Strictness.USUAL
+
+
 def named(schema: Schema, message: str) -> str:
     """Returns a message about a schema with the schema's name, if it has one."""
+    name = _option(schema, "name")
+    return f"in the schema of {name[:64]!r}: {message}" if name else message
+
+
+def _option(schema: Schema, key: str) -> str:
+    """Returns one of our own options that is a text; an empty one if there is none."""
     options = schema.get(OWN)
-    name = options.get("name") if isinstance(options, dict) else None
-    return f"in the schema of {name[:64]!r}: {message}" if isinstance(name, str) else message
+    value = options.get(key) if isinstance(options, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 class _Rewriting:

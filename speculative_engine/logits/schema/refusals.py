@@ -16,6 +16,9 @@ class Strictness(enum.Enum):
     """It is refused."""
 
 
+_MOST_DROPPED = 64
+
+
 class SchemaError(ValueError):
     """Raised for a part of a schema that cannot be enforced; the message begins with its place."""
 
@@ -28,11 +31,16 @@ class Refusals:
 
     def __init__(self, strictness: Strictness) -> None:
         self.strictness = strictness
+        self.dropped: list[str] = []
+        """Places of the keywords that were dropped, each once; at most 64."""
 
     def refuse(self, place: str, keyword: str, reason: str) -> None:
-        """Raises SchemaError for a keyword of the schema at a place, unless it may be dropped."""
+        """Raises SchemaError for a keyword of the schema at a place, unless it may be dropped; then it is noted."""
+        at = inside(place, keyword)
         if self.strictness is not Strictness.LENIENT:
-            raise SchemaError(inside(place, keyword), reason)
+            raise SchemaError(at, reason)
+        if at not in self.dropped and len(self.dropped) < _MOST_DROPPED:
+            self.dropped.append(at)
 
 
 def inside(place: str, name: str) -> str:

@@ -18,6 +18,8 @@ class ScriptedVerifier(TellingVerifier):
         self.chat_format: pb.ChatFormat | None = None
         self.waiting = 0
         """Number of waiting requests that it reports."""
+        self.left_out: list[str] = []
+        """Parts of forms of output that it reports not to enforce."""
         self.formats: dict[str, pb.ChatFormat] = {}
         """Formats of conversations with variables for the template, by these as JSON text."""
 
@@ -32,7 +34,11 @@ class ScriptedVerifier(TellingVerifier):
         self, request: pb.GenerateRequest, context: Any, ended: threading.Event
     ) -> Iterator[pb.GenerateResponse]:
         started = pb.GenerateStarted(
-            request_id=request.request_id, prompt_tokens=5, seed=request.sampling.seed, prompt_token_ids=range(5)
+            request_id=request.request_id,
+            prompt_tokens=5,
+            seed=request.sampling.seed,
+            prompt_token_ids=range(5),
+            left_out=self.left_out,
         )
         yield pb.GenerateResponse(started=started)
         for at in range(0, len(self.answer), 3):

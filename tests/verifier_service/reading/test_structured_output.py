@@ -304,6 +304,14 @@ class TestItsEnd:
         assert re.fullmatch("[a-z ]+", output.text)
 
 
+async def test_what_a_form_leaves_to_others_is_told(bundled: InProcessVerifier) -> None:
+    schema = {"type": "object", "properties": {"to": {"pattern": "(?<!x)y"}}, "x-guidance": {"lenient": True}}
+    for _ in range(2):  # compiled, and from the cache
+        output = await bundled.generate(asking(bundled, schema, max_tokens=4))
+        assert list(output.started.left_out) == ["properties.to.pattern"]
+    assert not (await bundled.generate(asking(bundled, FORM, max_tokens=4))).started.left_out
+
+
 class TestResuming:
     async def test_the_rest_is_the_rest(self, bundled: InProcessVerifier) -> None:
         whole = await bundled.generate(asking(bundled, FORM, sampling=warm()))

@@ -245,6 +245,29 @@ def test_a_tool_that_is_not_strict_leaves_to_others_what_no_grammar_enforces(wri
     assert writer.allows(grammar, '{"a": "xyz"}') or writer.allows(grammar, '{"a":"xyz"}')
 
 
+LEFT_OUT: dict[str, tuple[Any, list[str]]] = {
+    "a pattern": (record(a={"type": "string", "pattern": r"(a)\1"}), ["properties.a.pattern"]),
+    "a pattern that can be enforced": (record(a={"type": "string", "pattern": EMAIL}), []),
+    "keywords": (record(b={"not": {"const": 1}, "contains": {}}), ["properties.b.not", "properties.b.contains"]),
+    "a condition": ({"if": {"required": ["a"]}, "then": {"required": ["b"]}}, ["if", "then"]),
+    "what says nothing": (record(a={"not": False, "format": "password", "uniqueItems": False}), []),
+    "a definition": ({"$ref": "#/$defs/A", "$defs": {"A": {"not": {"const": 1}}}}, ["$defs.A.not"]),
+    "an item": ({"type": "array", "items": {"anyOf": [BEHIND, {"type": "null"}]}}, ["items.anyOf[0].pattern"]),
+    "alternatives": ({"oneOf": [{"type": "string"}, {"maxLength": 3}]}, ["oneOf"]),
+    "names": (NAMED | {"propertyNames": {"not": {"const": "x"}}}, ["propertyNames"]),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_is_left_to_others_is_told_by_its_place(writer: Writer, name: str) -> None:
+    schema, places = LEFT_OUT[name]
+    assert form(lenient(schema)).left_out() == places
+    assert form(schema | {"x-guidance": {}}).left_out() == []
+    named = lenient(schema) | {"x-draftwire": {"name": "mail", "place": "properties.to"}}
+    grammar = Grammar(FormKind.LARK, f'start: %json {json.dumps(named)} "," %json {json.dumps(named)}')
+    assert grammar.left_out() == [f"mail(properties.to.{place})" for place in places]
+
+
 def test_the_schema_at_fault_is_named_by_its_tool(writer: Writer) -> None:
     good, bad = record(a={"type": "string"}), record(b={"type": "string", "pattern": r"(a)\1"})
     text = "start: " + " | ".join(
