@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
 from draftwire._types.quoting import shortened
+from gateway.answers.checked.argument_checks import ArgumentChecks
 from gateway.choices.responder import Responder
 from gateway.console.routes import console_routes
 from gateway.http.api_keys import ApiKeys, KeyCheck
@@ -25,7 +26,7 @@ from gateway.http.disconnect import ClientLeft
 from gateway.http.errors import GatewayError, from_draftwire, from_validation
 from gateway.http.host_check import HostCheck, allowed_hosts
 from gateway.http.json_body import BodyReader
-from gateway.http.left_out import HEADER
+from gateway.http.left_out import HEADER, VIOLATIONS
 from gateway.http.origin_check import OriginCheck
 from gateway.http.request_body import BodyLimit
 from gateway.http.request_log import RequestLog
@@ -62,7 +63,9 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         async with AsyncClient(settings.verifier, spread=spread, **options) as client:
             metrics.verifiers.follow(client)
             served = ServedModel(client, settings.served_model_name)
-            app.state.gateway = State(settings, client, served, Responder(client, settings, metrics), metrics)
+            checks = ArgumentChecks()
+            responder = Responder(client, settings, metrics, checks)
+            app.state.gateway = State(settings, client, served, responder, metrics)
             if settings.console:
                 app.router.routes.extend(console_routes(client))
             app.state.bodies = BodyReader(settings.max_body_elements)
@@ -70,6 +73,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
                 yield
             finally:
                 app.state.bodies.close()
+                await checks.close()
 
     app = FastAPI(
         title="draftwire gateway",
@@ -99,7 +103,7 @@ def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> S
         allow_origins=settings.allowed_origin,
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after", HEADER],
+        expose_headers=["x-request-id", "retry-after", HEADER, VIOLATIONS],
     )
     return [
         Middleware(RequestLog, metrics=metrics),

@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import AsyncClient, GenerateOptions, Generation
+from gateway.answers.answer_plan import AnswerPlan
+from gateway.answers.checked.argument_checks import ArgumentChecks, tools_of
 from gateway.choices.admission import Admission
 from gateway.choices.generation_run import Event, GenerationRun, Order
 from gateway.http.disconnect import until_disconnect
 from gateway.http.errors import GatewayError
 from gateway.http.event_stream import DONE, EventStream, event
-from gateway.http.left_out import LeftOut
+from gateway.http.left_out import VIOLATIONS, LeftOut, sendable
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
 from service_runtime.process.logs import get_logger
@@ -40,18 +42,27 @@ class Writer(Protocol):
 class Responder:
     """Responds to all requests, within one limit on the choices generated at once."""
 
-    def __init__(self, client: AsyncClient, settings: GatewaySettings, metrics: Metrics) -> None:
-        """Starts without requests."""
+    def __init__(
+        self, client: AsyncClient, settings: GatewaySettings, metrics: Metrics, checks: ArgumentChecks
+    ) -> None:
+        """Starts without requests. checks: of the arguments of calls."""
         self._client = client
         self._most_choices = settings.max_choices
         self._seconds = settings.request_seconds
         self._metrics = metrics
+        self._checks = checks
         self._admission = Admission(settings.max_generations, metrics)
 
     async def respond(
-        self, request: Request, orders: Sequence[Order], writer: Writer, left_out: Sequence[str] = ()
+        self,
+        request: Request,
+        orders: Sequence[Order],
+        writer: Writer,
+        left_out: Sequence[str] = (),
+        plan: AnswerPlan | None = None,
     ) -> Response:
-        """Returns the response with all choices. left_out: names of the parts of the request that were left out.
+        """Returns the response with all choices. left_out: names of the parts of the request that were left out. plan:
+        how answers are read, if they may have calls.
 
         Raises:
             GatewayError: there is no room, or a choice failed.
@@ -64,6 +75,11 @@ class Responder:
         for result in results:
             told.add(result.left_out)
         told.tell(response)
+        if plan is not None and (texts := _with_calls(results)):
+            tools = tools_of(results[0].left_out)
+            violations = await self._checks.violations(request.state.request_id, plan, texts, tools)
+            if violations:
+                response.headers[VIOLATIONS] = ", ".join(sendable(violations))
         return response
 
     def stream(
@@ -73,11 +89,12 @@ class Responder:
         writer: Writer,
         usage: bool,
         left_out: Sequence[str] = (),
+        plan: AnswerPlan | None = None,
     ) -> Response:
-        """Returns the response that streams the choices as they arrive, and then, if requested, the usage. left_out: as
-        for `respond`."""
+        """Returns the response that streams the choices as they arrive, and then, if requested, the usage. left_out,
+        plan: as for `respond`."""
         told = LeftOut(request, left_out)
-        events = self._events(named(orders, request), writer, usage, told)
+        events = self._events(named(orders, request), writer, usage, told, request.state.request_id, plan)
         return EventStream(events, self._seconds, self._metrics, told.tell)
 
     def check_count(self, param: str, count: int) -> None:
@@ -98,7 +115,13 @@ class Responder:
             return await run.results()
 
     async def _events(
-        self, orders: Sequence[Order], writer: Writer, usage: bool, told: LeftOut
+        self,
+        orders: Sequence[Order],
+        writer: Writer,
+        usage: bool,
+        told: LeftOut,
+        request_id: str,
+        plan: AnswerPlan | None,
     ) -> AsyncGenerator[bytes, None]:
         begun = False
         results: dict[int, Generation] = {}
@@ -119,9 +142,17 @@ class Responder:
             log.warning("failed while streaming", error=type(error.__cause__ or error).__name__, status=error.status)
             yield b"data: %s\n\n" % error.body
         else:
+            if plan is not None and (texts := _with_calls(list(results.values()))):
+                self._checks.begin(request_id, plan, texts, tools_of(results[0].left_out))
             if usage:
                 yield event(writer.usage_chunk([results[index] for index in range(len(orders))]))
         yield DONE
+
+
+def _with_calls(results: Sequence[Generation]) -> list[str]:
+    """Returns the texts of complete answers whose calls have to be checked."""
+    complete = [result for result in results if result.finish_reason == "stop"]
+    return [result.text for result in complete if tools_of(result.left_out)]
 
 
 def named(orders: Sequence[Order], request: Request) -> list[Order]:

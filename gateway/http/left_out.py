@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +14,8 @@ from service_runtime.process.logs import get_logger
 log = get_logger(__name__)
 
 HEADER = "x-draftwire-left-out"
+VIOLATIONS = "x-draftwire-violations"
+"""Header with what the calls of an answer violate of it."""
 _MOST_NAMES, _MOST_NAME = 16, 128
 _UNSENT = re.compile(r"[^!-+\--~]")
 """Characters that the header does not carry; a comma separates names."""
@@ -35,8 +37,12 @@ class LeftOut:
         """Names the parts in a header of the response, and in the log."""
         if not self._names:
             return
-        told = [_UNSENT.sub("?", shortened(name, _MOST_NAME)) for name in list(self._names)[:_MOST_NAMES]]
-        if len(self._names) > _MOST_NAMES:
-            told.append(f"...{len(self._names) - _MOST_NAMES}")
+        told = sendable(list(self._names))
         response.headers[HEADER] = ", ".join(told)
         log.info("parts of a request left out", request_id=self._request.state.request_id, parts=told)
+
+
+def sendable(names: Sequence[str]) -> list[str]:
+    """Returns names as a header carries them: the first ones, shortened, and the number of the others."""
+    told = [_UNSENT.sub("?", shortened(name, _MOST_NAME)) for name in names[:_MOST_NAMES]]
+    return told if len(names) <= _MOST_NAMES else [*told, f"...{len(names) - _MOST_NAMES}"]

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import GenerateOptions, Prompt
+from gateway.answers.answer_plan import AnswerPlan
 from gateway.choices.generation_run import Order
 from gateway.choices.responder import Writer
 from gateway.http.field_names import FieldNames
@@ -74,7 +75,7 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
         for seed in asked.seeds()
     ]
     left_out = [*asked.left_out, *template.left_out]
-    return await _respond(state, request, asked, orders, ChatWriter(asked, head, plan), left_out)
+    return await _respond(state, request, asked, orders, ChatWriter(asked, head, plan), left_out, plan)
 
 
 async def _respond(
@@ -84,7 +85,8 @@ async def _respond(
     orders: Sequence[Order],
     writer: Writer,
     left_out: Sequence[str],
+    plan: AnswerPlan | None = None,
 ) -> Response:
     if asked.stream:
-        return state.responder.stream(request, orders, writer, asked.include_usage, left_out)
-    return await state.responder.respond(request, orders, writer, left_out)
+        return state.responder.stream(request, orders, writer, asked.include_usage, left_out, plan)
+    return await state.responder.respond(request, orders, writer, left_out, plan)

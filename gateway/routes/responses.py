@@ -48,5 +48,5 @@ async def respond(asked: ResponsesRequest, request: Request, state: GatewayState
     writer = ResponsesWriter(asked, head, plan)
     left_out = [*asked.left_out, *template.left_out]
     if asked.stream:
-        return state.responder.stream(request, [order], writer, usage=False, left_out=left_out)
-    return await state.responder.respond(request, [order], writer, left_out)
+        return state.responder.stream(request, [order], writer, usage=False, left_out=left_out, plan=plan)
+    return await state.responder.respond(request, [order], writer, left_out, plan)

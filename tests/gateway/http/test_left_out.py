@@ -1,5 +1,6 @@
 """Parts of a request that were left out, in a header of its response and in the log."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from gateway.http.left_out import HEADER
+from gateway.http.left_out import HEADER, VIOLATIONS
 from tests.harness.stand_ins.scripted_verifier import ScriptedVerifier
+from tests.harness.waiting import eventually
 
 TOOL = {"name": "mail", "parameters": {"type": "object", "properties": {"to": {"pattern": "(?<!x)y"}}}}
 PLACE = "mail(properties.to.pattern)"
@@ -54,3 +56,23 @@ async def test_the_header_is_bounded(http: httpx.AsyncClient, fake: ScriptedVeri
     names = response.headers[HEADER].split(", ")
     assert len(names) == 17 and names[-1] == "...48" and max(map(len, names)) <= 140
     assert names[0].startswith("t" * 64 + "(properties.0??")
+
+
+@pytest.mark.parametrize("path", ASKED)
+async def test_a_call_that_violates_its_schema_is_said_and_kept(
+    http: httpx.AsyncClient, fake: ScriptedVerifier, path: str
+) -> None:
+    violated = "arguments of calls violate schemas"
+    body = ASKED[path] | {"tool_choice": "required"}
+    with capture_logs() as logs:
+        response = await http.post(f"/v1/{path}", json=body)
+        assert response.headers[VIOLATIONS] == PLACE and "xy" in response.text
+        assert [each["parts"] for each in logs if each["event"] == violated] == [[PLACE]]
+        streamed = await http.post(f"/v1/{path}", json=body | {"stream": True})
+        assert VIOLATIONS not in streamed.headers and "[DONE]" in streamed.text
+        both = lambda: [each["parts"] for each in logs if each["event"] == violated] == [[PLACE]] * 2  # noqa: E731
+        await asyncio.to_thread(eventually, both, "the check of the stream")
+    fake.answer = fake.answer.replace("xy", "y")
+    assert VIOLATIONS not in (await http.post(f"/v1/{path}", json=body)).headers
+    fake.answer, fake.finish = fake.answer[:40], pb.FINISH_REASON_LENGTH
+    assert VIOLATIONS not in (await http.post(f"/v1/{path}", json=body)).headers, "it was cut off"

@@ -1,0 +1,1 @@
+"""Arguments of calls, checked after the fact against what no grammar enforces."""
