@@ -11,7 +11,7 @@ from gateway.answers.spelled.argument_schema import properties, types_of
 from gateway.answers.spelled.expected_text import ExpectedText, without_space
 from gateway.answers.spelled.marker import MARKER
 from gateway.answers.spelled.parameter_value import value_of
-from gateway.answers.text_until import TextUntil
+from gateway.answers.spelled.text_until_tags import TextUntilTags
 
 _TEXT = frozenset({"string"})
 
@@ -30,8 +30,8 @@ class ParameterArguments:
         """What ends the call. Models leave out inner marks."""
         self._next: ExpectedText | None = ExpectedText(self._after(spelling.name_end))
         """Before a key, or the call's end; None elsewhere."""
-        self._key: TextUntil | None = None
-        self._value: TextUntil | None = None
+        self._key: TextUntilTags | None = None
+        self._value: TextUntilTags | None = None
         self._raw: list[str] = []
         """The key or the value being read, unless it is passed on."""
         self._types: frozenset[str] | None = None
@@ -66,7 +66,7 @@ class ParameterArguments:
     def _in_next(self, expected: ExpectedText, text: str, at: int, out: list[str]) -> int:
         at = expected.push(text, at)
         if expected.found is not None and expected.found.endswith(without_space(self._spelling.key_begin)):
-            self._next, self._key = None, TextUntil(self._spelling.key_end.strip())
+            self._next, self._key = None, TextUntilTags(self._spelling.key_end)
             self._raw = []
             if not self._count:
                 out.append("{")
@@ -78,22 +78,22 @@ class ParameterArguments:
             self.failed = expected.failed
         return at
 
-    def _in_key(self, key: TextUntil, text: str, at: int, out: list[str]) -> int:
+    def _in_key(self, key: TextUntilTags, text: str, at: int, out: list[str]) -> int:
         found, at = key.push(text, at)
         self._raw.append(found)
-        if key.found is not None:
+        if key.ended:
             name = "".join(self._raw).strip()
             out.append(", " * bool(self._count) + json.dumps(name, ensure_ascii=False) + ": ")
             self._types = types_of(self._known.get(name), self._schema)
-            self._key, self._value = None, TextUntil(self._spelling.value_end.strip())
+            self._key, self._value = None, TextUntilTags(self._spelling.value_end)
             self._raw, self._starts, self._line = [], True, ""
             if self._is_text:
                 out.append('"')
         return at
 
-    def _in_value(self, value: TextUntil, text: str, at: int, out: list[str]) -> int:
+    def _in_value(self, value: TextUntilTags, text: str, at: int, out: list[str]) -> int:
         found, at = value.push(text, at)
-        ended = value.found is not None
+        ended = value.ended
         found = self._framed(found, ended=ended)
         if self._is_text:
             out.append(json.dumps(found, ensure_ascii=False)[1:-1])

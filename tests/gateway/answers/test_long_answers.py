@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from draftwire import ChatFormat
+from draftwire import CallSpelling, ChatFormat
 from gateway.answers.parsers import answer_parser
 from gateway.answers.part import Content, Part, Reasoning, joined
 from tests.harness.engine.counted_work import instructions
@@ -19,6 +19,14 @@ SPELLINGS = {
     "lfm 2": call_spellings.LFM_2,
     "command a": call_spellings.COMMAND_A,
     "json": call_spellings.JSON,
+    "two tags": CallSpelling(
+        "parameters",
+        call_begin="<tool_call>",
+        key_begin="<arg_key>",
+        key_end="</arg_key>\n<arg_value>",
+        value_end="</arg_value>\n</parameter>",
+        call_end="</tool_call>",
+    ),
 }
 TOOLS = {"weather", "clock"}
 SCHEMAS = {"weather": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}
@@ -84,6 +92,8 @@ LONG = {
     "reasoning": ("<think>", "hm <thin " * 3, "</think>"),
     "a parameter": ("<tool_call><function=weather><parameter=city>", "letters \n of </ it " * 2, "</parameter>"),
     "a number": ("<tool_call>weather<arg_key>days</arg_key><arg_value>", "1 \n " * 5, "</arg_value></tool_call>"),
+    "spaces within a mark": ("<tool_call>weather<arg_key>days</arg_key>", " \n" * 10, "<arg_value>1</arg_value>"),
+    "tags that are text": ("<tool_call>weather<arg_key>city", "</arg_key> <arg", "</arg_key><arg_value>"),
     "a quoted string": ('<|tool_call>call:weather{city:<|"|>', 'Ro"me <| ' * 3, '<|"|>}<tool_call|>'),
     "words": ("<|tool_call>call:weather{a:[", "word <, " * 3, ""),
     "apostrophes": ("<|tool_call_start|>[weather(city='", "it's \\' " * 3, "')]<|tool_call_end|>"),

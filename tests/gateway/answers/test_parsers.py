@@ -27,6 +27,17 @@ QWEN_3_5, GLM_4_5, GEMMA_4, LFM_2, COMMAND_A, JSON = map(
         call_spellings.COMMAND_A, call_spellings.JSON,
     ),
 )  # fmt: skip
+TWO_TAGS = spelled(
+    CallSpelling(
+        "parameters",
+        call_begin="<call>",
+        key_begin="\n<arg>\n<key>",
+        key_end="</key>\n<value>",
+        value_end="</value>\n</arg>",
+        call_end="\n</call>",
+    )
+)
+"""Marks of two tags on two lines, around keys and values."""
 CALLS_WITHOUT_END = spelled(CallSpelling("json", begin="<calls>", call_begin="<c>", name_end=":", call_end="</c>"))
 OPEN = ChatFormat(None, "<think>", "</think>", reasoning_open=True)
 
@@ -132,6 +143,30 @@ CASES: list[tuple[ToolCallFormat | ChatFormat, str, list[Part]]] = [
         "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3"
         "</arg_value></tool_call>",
         calls('{"city": "Rome\\n", "days": 3}'),
+    ),
+    (
+        GLM_4_5,
+        "<tool_call>weather<arg_key>city</arg_key><arg_value>Ro</arg_key>me</arg_value><arg_key>days</arg_key>\n\n \t"
+        "<arg_value>3</arg_value></tool_call><tool_call> weather <arg_key> city </arg_key> <arg_value> a</arg_value> "
+        "</tool_call>",
+        calls('{"city": "Ro</arg_key>me", "days": 3}', '{"city": " a"}'),
+    ),
+    (
+        QWEN_3_5,
+        "<tool_call><function=weather><parameter=city>Rome</parameter><parameter=days>3</parameter></function></tool_call>"
+        "<tool_call>\n\n<function=weather>\n \n<parameter=city>\nRome\n</parameter> </function>\t</tool_call>",
+        calls('{"city": "Rome", "days": 3}', '{"city": "Rome"}'),
+    ),
+    (
+        TWO_TAGS,
+        "<call>weather<arg><key>city</key><value>a</value>b</value></arg><arg>\n\n<key>days</key> \n<value>3</value>"
+        "\t</arg></call>",
+        calls('{"city": "a</value>b", "days": 3}'),
+    ),
+    (
+        TWO_TAGS,
+        "<call>weather<arg><key>city</key><value></value></a</value></value></arg></call>",
+        calls('{"city": "</value></a</value>"}'),
     ),
     (
         GEMMA_4,
