@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 DEFINITIONS = ("$defs", "definitions")
 """Keys of the definitions that references lead to."""
+_VALUES = ("const", "enum", "default", "examples")
+"""Keywords whose values are no schemas."""
+_MOST_DIGITS = 10
+"""Digits of an index that is surely beyond any list."""
 _MOST_REFERENCES = 32
 _UNIONS = ("anyOf", "oneOf")
 
@@ -88,17 +93,53 @@ def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def with_definitions(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a part of a schema as a schema of its own, with the definitions that it refers to, directly or not."""
+    """Returns a part of a schema as a schema of its own, with what it refers to, directly or not.
+
+    Definitions keep their names. What other references lead to, as `#/properties/city`, `#` or an anchor, has another
+    place in the new schema: among its definitions, under new names.
+    """
     found: dict[str, dict[str, Any]] = {}
+    moved: dict[str, tuple[str, Any]] = {}
+    """Names and schemas of what is no definition, by the references to it."""
     todo = [schema]
     while todo:
-        for kind, name in filter(None, map(_definition, _references(todo.pop()))):
-            among = root.get(kind)
-            if isinstance(among, Mapping) and name in among and name not in found.setdefault(kind, {}):
-                found[kind][name] = among[name]
-                todo.append(among[name])
+        for reference in _references(todo.pop()):
+            if (place := _definition(reference)) is not None:
+                kind, name = place
+                among = root.get(kind)
+                if isinstance(among, Mapping) and name in among and name not in found.setdefault(kind, {}):
+                    found[kind][name] = among[name]
+                    todo.append(among[name])
+            elif reference not in moved and isinstance(target := _found(reference, root), (Mapping, bool)):
+                moved[reference] = f"x-draftwire-moved-{len(moved)}", _alone(target)
+                todo.append(moved[reference][1])
     own = schema if isinstance(schema, Mapping) else {}
-    return {**own, **{kind: {**_mapping(own.get(kind)), **needed} for kind, needed in found.items() if needed}}
+    whole = {**own, **{kind: {**_mapping(own.get(kind)), **needed} for kind, needed in found.items() if needed}}
+    if not moved:
+        return whole
+    names = {reference: f"#/{DEFINITIONS[0]}/{name}" for reference, (name, _) in moved.items()}
+    whole = _redirected(whole, names)
+    more = {name: _redirected(target, names) for name, target in moved.values()}
+    return {**whole, DEFINITIONS[0]: {**_mapping(whole.get(DEFINITIONS[0])), **more}}
+
+
+def _alone(schema: Any) -> Any:
+    """Returns a schema without what it holds for others and what says where it is."""
+    if not isinstance(schema, Mapping):
+        return schema
+    return {key: value for key, value in schema.items() if key not in (*DEFINITIONS, "$id", "$schema", "$anchor")}
+
+
+def _redirected(schema: Any, names: Mapping[str, str]) -> Any:
+    """Returns a schema whose references lead elsewhere. names: new references by the old ones."""
+    if isinstance(schema, list):
+        return [_redirected(each, names) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {key: value if key in _VALUES else _redirected(value, names) for key, value in schema.items()}
+    if isinstance(reference := schema.get("$ref"), str):
+        found["$ref"] = names.get(reference, reference)
+    return found
 
 
 def type_of(value: Any) -> str:
@@ -121,12 +162,40 @@ def type_of(value: Any) -> str:
 
 def _target(reference: str, root: Mapping[str, Any]) -> Any:
     """Returns what a reference leads to; an empty schema if to nothing."""
-    if not reference.startswith("#/"):
-        return {}
-    found: Any = root
-    for key in reference.removeprefix("#/").split("/"):
-        found = found.get(_unescaped(key)) if isinstance(found, Mapping) else None
+    found = _found(reference, root)
     return {} if found is None else found
+
+
+def _found(reference: str, root: Mapping[str, Any]) -> Any:
+    """Returns what a reference leads to; None if to nothing in the schema."""
+    if not reference.startswith("#"):
+        return None
+    if reference != "#" and not reference.startswith("#/"):
+        return _anchored(unquote(reference[1:]), root)
+    found: Any = root
+    for spelled in reference.split("/")[1:]:
+        key = _unescaped(spelled)
+        if isinstance(found, Mapping):
+            found = found.get(key)
+        elif isinstance(found, list) and key.isdecimal() and len(key) < _MOST_DIGITS and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            return None
+    return found
+
+
+def _anchored(name: str, root: Mapping[str, Any]) -> Any:
+    """Returns the part of a schema with an anchor; None if there is none."""
+    todo: list[Any] = [root]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Mapping):
+            if name in (part.get("$anchor"), str(part.get("$id", "")).removeprefix("#")):
+                return part
+            todo += part.values()
+        elif isinstance(part, list):
+            todo += part
+    return None
 
 
 def _definition(reference: str) -> tuple[str, str] | None:
@@ -178,4 +247,4 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _unescaped(key: str) -> str:
-    return key.replace("~1", "/").replace("~0", "~")
+    return unquote(key).replace("~1", "/").replace("~0", "~")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from gateway.answers.spelled.argument_schema import resolved, types_of, with_definitions
@@ -44,6 +45,46 @@ def test_a_part_takes_along_what_it_refers_to() -> None:
         "$defs": {"own": {"type": "null"}, "a": root["$defs"]["a"]},
         "definitions": {"b/c": {"items": A}},
     }
-    for part in ({"type": "null"}, {"$ref": "#"}, {"$ref": "#/$defs/none"}):
+    for part in ({"type": "null"}, {"$ref": "#/$defs/none"}, {"$ref": "#/properties/none"}, {"$ref": "a.json#/b"}):
         assert with_definitions(part, root) == part
     assert with_definitions(True, root) == {}
+
+
+CITY = {"type": "string", "maxLength": 9}
+TREE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": CITY,
+        "a/b c": {"items": {"$ref": "#/properties/city"}},
+        "both": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a~1b%20c"}]},
+        "first": {"$ref": "#/properties/both/anyOf/1"},
+        "more": {"type": "array", "items": {"$ref": "#"}},
+        "node": {"$anchor": "here", "type": "integer"},
+        "there": {"$ref": "#here"},
+        "text": {"const": {"$ref": "#/properties/city"}},
+        "of": {"$ref": "#/$defs/d"},
+    },
+    "$defs": {"d": {"items": {"$ref": "#/properties/node"}}},
+}
+VALUES: dict[str, tuple[Any, Any]] = {
+    "a/b c": (["Rome"], [3]),
+    "both": (["Rome"], [3]),
+    "first": (["Rome"], [3]),
+    "more": ([{"city": "Rome", "more": []}], [{"more": [{"city": 3}]}]),
+    "there": (3, "x"),
+    "text": ({"$ref": "#/properties/city"}, {}),
+    "of": ([3], ["x"]),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_part_means_the_same_alone_and_inside_another(name: str) -> None:
+    """Wherever in the schema its references lead to."""
+    good, bad = VALUES[name]
+    assert jsonschema_rs.is_valid(TREE, {name: good}) and not jsonschema_rs.is_valid(TREE, {name: bad})
+    part = with_definitions(TREE["properties"][name], TREE)
+    assert jsonschema_rs.is_valid(part, good) and not jsonschema_rs.is_valid(part, bad)
+    nested = {"properties": {"parameters": {key: each for key, each in TREE.items() if key != "$defs"}}}
+    whole = with_definitions(nested, TREE)
+    assert jsonschema_rs.is_valid(whole, {"parameters": {name: good}})
+    assert not jsonschema_rs.is_valid(whole, {"parameters": {name: bad}})
