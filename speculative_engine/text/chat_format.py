@@ -100,6 +100,8 @@ class ChatFormat:
     """Whether it leaves out the results of calls."""
     lacks_system: bool = False
     """Whether it leaves out or refuses a system message."""
+    alternates: bool = False
+    """Whether it refuses two messages of the user in a row."""
     content: tuple[str, str] | None = None
     """The marks around an answer's text."""
 
@@ -142,6 +144,7 @@ def find_chat_format(template: str, render: Render, added: Mapping[str, tuple[in
         lacks_calls=not calls.rendered,
         lacks_results=not calls.tools or _RESULT not in _tried(render, [_USER, _ONE, _RETURNED], _TOOLS),
         lacks_system=_RULE not in _tried(render, [_SYSTEM, _USER], []),
+        alternates=not _tried(render, [_USER, _USER], []),
         content=content,
     )
 

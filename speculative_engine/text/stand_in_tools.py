@@ -1,4 +1,5 @@
-"""What chat templates do not render, as texts of messages: tools, calls and results, and system messages."""
+"""What chat templates do not render, as texts of messages: tools, calls, results, system messages, and messages of one
+role in a row."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ def with_tools(
 
     A template without tools gets their description in the system message. Calls and results that a template leaves out
     become the texts of messages of the assistant and the user. A system message that it leaves out or refuses becomes
-    the start of the user's next message.
+    the start of the user's next message. If it refuses messages of the user in a row, these become one, with a blank
+    line between their texts, and so do messages of the assistant without calls.
     """
     calls = chat_format.lacks_calls and any(each.get("tool_calls") for each in messages)
     results = chat_format.lacks_results and any(each["role"] == "tool" for each in messages)
     described = bool(tools) and not chat_format.tools
     systems = chat_format.lacks_system and (described or any(each["role"] == "system" for each in messages))
-    if not (calls or results or described or systems):
+    if not (calls or results or described or systems or chat_format.alternates):
         return messages, tools
     found: list[dict[str, Any]] = []
     joint = ""
@@ -57,10 +59,19 @@ def with_tools(
         between = "\n" if role == "tool" else "\n\n"
         if turn["role"] == "user" and (joint or (replaced and found and found[-1]["role"] == "user")):
             found[-1]["content"] += (joint or between) + turn["content"]  # many templates want turns to alternate
+        elif chat_format.alternates and not replaced and found and _same_speaker(found[-1], turn):
+            text = "\n\n".join(filter(None, [found[-1]["content"], turn["content"]]))
+            found[-1] = {**found[-1], **turn, "content": text}
         else:
             found.append(turn)
         joint = between if replaced else ""
     return found, () if described else tools
+
+
+def _same_speaker(first: Message, second: Message) -> bool:
+    """Whether two messages in a row are of the user, or of the assistant without calls."""
+    both = first["role"] == second["role"] in ("user", "assistant")
+    return both and not (first.get("tool_calls") or second.get("tool_calls"))
 
 
 def _with_calls(chat_format: ChatFormat, message: Message) -> dict[str, Any]:

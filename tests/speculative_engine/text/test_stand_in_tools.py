@@ -115,3 +115,28 @@ def test_a_template_with_tools_and_without_calls(tmp_path: Path, name: str, call
 def test_a_complete_template_gets_what_was_sent(tmp_path: Path) -> None:
     text = rendered(tmp_path, chat_templates.HERMES, [USER, ANSWER, *RESULTS], [TOOL])
     assert text.startswith("<|im_start|>system\nTools:") and "# Tools" not in text
+
+
+PLAIN = {"role": "assistant", "content": "Well."}
+
+
+def test_messages_in_a_row_are_one_where_turns_have_to_alternate(tmp_path: Path) -> None:
+    users = [USER, USER | {"content": ""}, USER | {"content": "And here?"}]
+    messages = [*users, PLAIN, PLAIN | {"content": "Warm."}, USER]
+    text = rendered(tmp_path, chat_templates.GEMMA, messages, [])
+    first, answer, last, _ = text.split("<end_of_turn>")
+    assert first == "<start_of_turn>user\nHow is it?\n\nAnd here?"
+    assert answer == "<start_of_turn>assistant\nWell.\n\nWarm."
+    assert last == "<start_of_turn>user\nHow is it?"
+
+
+def test_they_are_one_with_what_stands_for_other_roles(tmp_path: Path) -> None:
+    text = rendered(tmp_path, chat_templates.GEMMA, [SYSTEM, USER, USER, ANSWER, *RESULTS, USER, USER], [TOOL])
+    user, _, results, _ = text.split("<end_of_turn>")
+    assert user.endswith("\n\nHow is it?\n\nHow is it?")
+    assert results == f"<start_of_turn>user\n{RETURNED}\nHow is it?\n\nHow is it?"
+
+
+def test_messages_in_a_row_stay_as_they_are_where_the_template_renders_them(tmp_path: Path) -> None:
+    text = rendered(tmp_path, chat_templates.HERMES, [USER, USER, PLAIN, PLAIN, USER], [])
+    assert text.count("<|im_start|>") == 6
