@@ -22,6 +22,7 @@ _SHORT = 32 * 1024
 """Longest body, in bytes, that is read on the event loop, where it takes a few milliseconds at most."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+T = TypeVar("T")
 
 
 class BodyReader:
@@ -42,9 +43,14 @@ class BodyReader:
             GatewayError: the body is no valid JSON, or has too many values.
             ValidationError: it is not what the model describes.
         """
-        if len(body) <= _SHORT:
-            return self._read(body, model)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, model)
+        return await self.run(len(body), lambda: self._read(body, model))
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        """Returns the outcome of work that is linear in a body, done in the thread if the body is long. size: that of
+        the body in bytes."""
+        if size <= _SHORT:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
         """Ends the thread; bodies that wait are not read."""
@@ -81,6 +87,7 @@ class BodyRoute(APIRoute):
             if not body or not (kind == "application/json" or kind.endswith("+json")):
                 raise GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")
             bodies: BodyReader = request.app.state.bodies
+            request.state.body_bytes = len(body)
             try:
                 value = await bodies.read(body, model)
             except ValidationError as error:
@@ -89,6 +96,12 @@ class BodyRoute(APIRoute):
             return await handler(_ReadRequest(request, value))
 
         return read
+
+
+async def beside_the_loop(request: Request, work: Callable[[], T]) -> T:
+    """Returns the outcome of work that is linear in a request's body, done beside the event loop if that is long."""
+    bodies: BodyReader = request.app.state.bodies
+    return await bodies.run(request.state.body_bytes, work)
 
 
 class _ReadRequest(Request):

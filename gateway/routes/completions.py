@@ -15,7 +15,7 @@ from gateway.answers.answer_plan import AnswerPlan
 from gateway.choices.generation_run import Order
 from gateway.choices.responder import Writer
 from gateway.http.field_names import FieldNames
-from gateway.http.json_body import BodyRoute
+from gateway.http.json_body import BodyRoute, beside_the_loop
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.chat_response import ChatResponse, ChatWriter
 from gateway.openai.completion_request import CompletionRequest
@@ -61,13 +61,14 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     usual = (await state.served.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await state.served.chat_format(template.deciding(usual))))
-    options |= {"logprobs": asked.alternatives} | plan.options()
+    options |= {"logprobs": asked.alternatives} | await beside_the_loop(request, plan.options)
     tools = [tool.to_sdk() for tool in plan.use.offered]
     names = FieldNames(asked.field_names())
+    messages = await beside_the_loop(request, lambda: asked.conversation)
     orders = [
         Order(
             GenerateOptions(**options, seed=seed),
-            messages=asked.conversation,
+            messages=messages,
             tools=tools,
             template=template.to_sdk(),
             names=names,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from draftwire import GenerateOptions
 from gateway.choices.generation_run import Order
 from gateway.http.field_names import FieldNames
-from gateway.http.json_body import BodyRoute
+from gateway.http.json_body import BodyRoute, beside_the_loop
 from gateway.openai.generation_request import limits
 from gateway.responses.request import ResponsesRequest
 from gateway.responses.writer import ResponseObject, ResponsesWriter
@@ -30,14 +30,14 @@ router = APIRouter(route_class=BodyRoute)
 async def respond(asked: ResponsesRequest, request: Request, state: GatewayState) -> Response:
     """Answers a conversation with output items."""
     asked.check()
-    messages = asked.conversation()
+    messages = await beside_the_loop(request, asked.conversation)
     head = await state.head("resp", request, asked.model)
     usual = (await state.served.info()).chat_format
     template = asked.template(usual)
     plan = asked.plan(template.format_of(await state.served.chat_format(template.deciding(usual))))
     most = asked.max_output_tokens
     options = asked.options(most, state.settings.request_seconds) | limits(most, state.settings.max_tokens, sent=True)
-    options |= plan.options()
+    options |= await beside_the_loop(request, plan.options)
     order = Order(
         GenerateOptions(**options, seed=asked.seeds()[0]),
         messages=messages,

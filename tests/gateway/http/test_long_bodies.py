@@ -8,9 +8,12 @@ import httpx
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from gateway.answers.answer_plan import AnswerPlan
 from gateway.http import json_body
+from gateway.openai import chat_message
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.completion_request import CompletionRequest
+from gateway.responses import request as responses_request
 from gateway.responses.request import ResponsesRequest
 from gateway.routes.tokens import DetokenizeRequest, TokenizeRequest
 
@@ -135,3 +138,31 @@ async def test_a_long_body_is_read_beside_the_loop(http: httpx.AsyncClient, monk
         await http.post("/v1/completions", json={"prompt": text, "max_tokens": 1})
     short, long = threads
     assert short == threading.get_ident() != long
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_grammars_and_conversations_of_a_long_body_are_made_beside_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    threads: list[tuple[str, int]] = []
+    options, conversation = AnswerPlan.options, chat_message.merged
+
+    def made(plan: AnswerPlan) -> Any:
+        threads.append(("options", threading.get_ident()))
+        return options(plan)
+
+    def merged(turns: Any) -> Any:
+        threads.append(("conversation", threading.get_ident()))
+        return conversation(turns)
+
+    monkeypatch.setattr(AnswerPlan, "options", made)
+    monkeypatch.setattr(chat_message, "merged", merged)
+    monkeypatch.setattr(responses_request, "merged", merged)
+    here = threading.get_ident()
+    for text, inside in (("a", True), ("a" * 100_000, False)):
+        threads.clear()
+        turns = [{"role": "user", "content": text}]
+        response = await http.post(path, json={"messages": turns} if "chat" in path else {"input": turns})
+        assert response.status_code == 200
+        assert sorted(name for name, _ in threads) == ["conversation", "options"]
+        assert all((thread == here) == inside for _, thread in threads)
