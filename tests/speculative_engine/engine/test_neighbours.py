@@ -19,8 +19,8 @@ DRAFTED, UNDRAFTED, LENGTH = 4, 2, 96
 
 
 def speeds(share: float) -> tuple[float, float]:
-    """Returns the speed of requests whose drafts are right, and of their neighbours without, over plain decoding, by
-    the cost of the steps."""
+    """Returns the mean speed of requests whose drafts are right, and the least of their neighbours without, over plain
+    decoding, by the cost of the steps."""
     model = packed(quick_model())
     cost = FixedCost(*COSTS)
     specs = [
@@ -45,12 +45,12 @@ def speeds(share: float) -> tuple[float, float]:
             found[outcome.sequence_id] += outcome.tokens
     assert all(outputs[number][: len(tokens)] == tokens for number, tokens in found.items())
     counts = [(len(tokens) - 1) / spent for tokens in found.values()]
-    return min(counts[:DRAFTED]), min(counts[DRAFTED:])
+    return sum(counts[:DRAFTED]) / DRAFTED, min(counts[DRAFTED:])
 
 
 def test_a_request_without_drafts_keeps_nine_tenths_of_its_speed() -> None:
     drafted, undrafted = speeds(0.9)
-    assert undrafted > 0.88 and drafted > 1.05
+    assert undrafted > 0.88 and drafted > 1.1
 
 
 def test_without_a_share_the_most_tokens_in_total_count() -> None:
