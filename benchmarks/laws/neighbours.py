@@ -75,7 +75,7 @@ class Contestant:
         now = time.thread_time()
         counts = [len(self._outputs[number]) for number in self._ids]
         if self._at_start is None:
-            if all(counts):
+            if all(counts):  # all prompts are computed
                 self._at_start, self._spent = counts, 0.0
             return
         self._spent += now - began
@@ -101,7 +101,7 @@ def main() -> int:
     parser.add_argument("--undrafted", type=int, default=2, help="requests without")
     parser.add_argument("--weights", choices=get_args(TargetWeights), default="checkpoint")
     parser.add_argument("--target-millions", type=float, default=75.0, help="parameters of the target, in millions")
-    parser.add_argument("--max-tokens", type=int, default=160)
+    parser.add_argument("--max-tokens", type=int, default=320)
     parser.add_argument("--runs", type=int, default=5)
     add_report_options(parser)
     args = parser.parse_args()

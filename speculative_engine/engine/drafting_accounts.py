@@ -121,6 +121,7 @@ class DraftingAccounts:
         own_rows = Counter(node.source for job in jobs for node in job.nodes) + probes
         sources = [source for outcome in outcomes for source in outcome.sources]
         accepted = Counter(source for source in sources if source is not None)
+        nodes = sum(len(job.nodes) for job in jobs) + sum(probes.values())
         for source in self._accounts:
             account = self._account(source)
             if not account.open and source in self._asked_for:
@@ -129,9 +130,12 @@ class DraftingAccounts:
             saved = accepted[source]
             read = self._reading.get(source, 0.0)
             drafting = self._seconds.get(source, 0.0) - read + self._cost.added(rows, own_rows[source])
+            # Without the drafter the other tokens would have come from a step without its rows.
+            others = max(sequences, decoding + nodes - own_rows[source])
+            without = self._cost.seconds(others, sequences) / plain
             account.stepped(
                 elapsed[source],
-                saved=saved / max(1, len(sources) - saved),
+                saved=saved / max(1, len(sources) - saved) * without,
                 cost=drafting / plain,
                 reading=read / plain,
                 drafted=source in own_rows or source in self._drafted,

@@ -270,7 +270,8 @@ class VerificationEngine:
         drafting = self._local.accounts.take_seconds()
         if decoded:
             committed = {each.sequence_id: len(each.tokens) for each in outcomes if each.sequence_id in decoded}
-            due = self.planner.due(plan, self.record.waited(started, decoded) + sum(drafting.values()))
+            delay = self.record.waited(started, decoded) + sum(drafting.values())
+            due = self.planner.due(plan, delay)
             for sequence in decoding:
                 sequence.pace.settle(committed.get(sequence.spec.sequence_id, 0), due)
             tokens = sum(committed.values())
@@ -316,7 +317,7 @@ class VerificationEngine:
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
             self._local.accounts.turn_to(self._running.values())
-            if self._local.busy:
+            if self._local.busy and not self._one_has_to_catch_up():
                 self.clock.enter("draft")
                 for sequence_id, source, proposal in self._local.grow():
                     self.propose(sequence_id, source, proposal)
@@ -339,6 +340,17 @@ class VerificationEngine:
             plan = self.planner.plan(candidates, other, most, prompts) if candidates else Plan([], 0.0, 0.0)
             self._plan = decoding, candidates, plan
         return self._plan
+
+    def _one_has_to_catch_up(self) -> bool:
+        """Returns whether a sequence without drafters is behind, so that the next step verifies no nodes."""
+        return (
+            self.planner.plain_share > 0
+            and any(
+                sequence.pace.ahead < 0 and not sequence.readers and not sequence.spec.always_draft
+                for sequence in self._running.values()
+            )
+            and not any(sequence.spec.always_draft for sequence in self._running.values())
+        )
 
     def _least_rows(self) -> int:
         """Returns the fewest rows with which the step advances every decoding sequence and the oldest one."""

@@ -1,8 +1,9 @@
 """The pace of sequences that share steps: none falls far behind plain decoding because of the drafts of others.
 
-A node makes a step longer for every sequence in it, also for those that no drafter drafts for. A plan therefore keeps
-each sequence at a share of its plain pace: the tokens that it expects of the step, and those that it is ahead, are at
-least that share of the tokens that plain steps over the same batch commit in the same time.
+A node makes a step longer for every sequence in it, also for those that no drafter drafts for. Each sequence therefore
+keeps a share of its plain pace: the tokens that it commits are, but for a few, at least that share of those that plain
+steps over the same batch commit in the same time. A long step puts a sequence behind by some tokens, and steps without
+nodes follow until it has caught up: a few steps with many nodes cost less than many steps with few.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PLAIN_SHARE = 0.9
-"""Share of its plain pace that a sequence keeps, unless a planner is told another one."""
+PLAIN_SHARE = 0.95
+"""Share of its plain pace that a sequence keeps, unless a planner is told another one. The aim is 0.9 of its plain
+speed; what the planner does not see of drafting (merging, walking, an inexact cost curve) takes some per cent."""
 _MOST_AHEAD = 4.0
 """Most tokens that a sequence can be ahead. What it gained long ago must not make it wait for others much later."""
-_MOST_BEHIND = 1.0
-"""Most tokens that a sequence can be behind. Drafts of its own that failed must not keep others from drafting."""
+_MOST_DEBT = 2.0
+"""Most tokens by which a step may put a sequence behind."""
+_MOST_BEHIND = 3.0
+"""Most tokens that a sequence can be behind. Drafts of its own that failed must not keep others from drafting long."""
 
 
 @dataclass(slots=True)
@@ -25,6 +29,11 @@ class Pace:
 
     ahead: float = 0.0
     """Number of tokens, negative if it is behind."""
+
+    @property
+    def allowance(self) -> float:
+        """Number of tokens by which the next step may fall short of its share; negative while it has to catch up."""
+        return self.ahead + _MOST_DEBT if self.ahead >= 0 else self.ahead
 
     def settle(self, tokens: int, due: float) -> None:
         """Records a finished step. tokens: number of tokens that it committed. due: number of tokens that the
@@ -36,9 +45,9 @@ class PaceLimit:
     """The longest duration of a step, while nodes are added to it one by one."""
 
     def __init__(self, tokens: Mapping[int, float], plain_seconds: float, share: float):
-        """tokens: number of tokens that each sequence to protect can count on, by index: those expected of the step and
-        those that the sequence is ahead. plain_seconds: duration of the step without nodes. share: of its plain pace
-        that each sequence keeps, from 0 to 1."""
+        """tokens: number of tokens that each sequence to protect can count on, by index: those expected of the step,
+        and its allowance. plain_seconds: duration of the step without nodes. share: of its plain pace that each
+        sequence keeps, from 0 to 1."""
         self._tokens = dict(tokens)
         self._plain_seconds = plain_seconds
         self._share = share

@@ -7,7 +7,7 @@ while the time of the prompt's own rows is not charged to nodes. Waiting is the 
 nodes later against a step now. Draft length, tree width and dropping a useless drafter thus follow from measured costs
 and calibrated probabilities, not from settings.
 
-The sum over all sequences must not be at the expense of one of them: a step becomes no longer by nodes, and waits no
+The sum over all sequences must not be at the expense of one of them: steps become no longer by nodes, and wait no
 longer, than leaves each sequence its share of its plain pace (`pace.py`).
 
 A sequence may ask for drafting in any case (`Candidate.always_draft`). Its nodes are taken first, up to its limit and
@@ -108,11 +108,11 @@ class Planner:
         prompts, which a longer step delays as it delays `candidates`.
         """
         base = len(candidates) + other_rows
-        plain_seconds = self.cost.seconds(base, len(candidates))
+        plain_seconds = self.cost.plain_seconds(base, len(candidates))
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
         asked = [index for index, candidate in enumerate(candidates) if candidate.always_draft]
         others = [index for index, candidate in enumerate(candidates) if not candidate.always_draft]
-        tokens = {index: 1.0 + candidates[index].pace.ahead for index in others}
+        tokens = {index: 1.0 + candidates[index].pace.allowance for index in others}
         limit = PaceLimit(tokens, plain_seconds, self.plain_share)
         taken = self._best(candidates, asked, most - base, least=0.0) if asked else []
         base += len(taken)
@@ -226,7 +226,7 @@ class Planner:
         rate, tokens = plan.expected_tokens / plan.seconds, plan.expected_tokens
         limit = PaceLimit(
             {
-                index: plan.expected[index] + candidate.pace.ahead
+                index: plan.expected[index] + candidate.pace.allowance
                 for index, candidate in enumerate(candidates)
                 if index not in waiting and not candidate.always_draft
             },

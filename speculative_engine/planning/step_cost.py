@@ -48,6 +48,9 @@ class StepCost:
         """Positions that a row sees."""
         self._scale = RunningMean(1.0, weight=_WEIGHT)
         """Seconds of a step over those of the curve: a machine that was briefly busy says little about it."""
+        self._plain = RunningMean(1.0, weight=_WEIGHT)
+        """The same of steps without nodes alone. Where the curve rises too little, steps with nodes raise the scale of
+        all."""
         self._on_curve: dict[int, float] = {}
         """The curve by row count. The curve never changes, and each step looks up a few dozen of its points."""
 
@@ -59,6 +62,11 @@ class StepCost:
         """Expected time of a step of `rows` rows of so many sequences, in seconds."""
         context = self._context.value
         return self._scale.value * self._unscaled(rows, rows * context, (sequences - 1) * context)
+
+    def plain_seconds(self, rows: int, sequences: int) -> float:
+        """Expected time of a step without nodes, in seconds."""
+        # While there are no such steps their scale may be that of a time when the machine was busy.
+        return self.seconds(rows, sequences) * min(1.0, self._plain.value / self._scale.value)
 
     def added(self, rows: int, own: int) -> float:
         """Returns the expected seconds that `own` of a step's rows have added to it."""
@@ -96,7 +104,10 @@ class StepCost:
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Adds a measured step of so many sequences. seen: total positions that its rows attended to."""
-        self._scale.add(seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows))
+        found = seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows)
+        if rows == sequences:
+            self._plain.add(found)
+        self._scale.add(found)
         self._context.add(seen / rows)
 
     def _unscaled(self, rows: int, seen: float, read: float) -> float:

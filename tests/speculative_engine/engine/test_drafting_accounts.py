@@ -191,3 +191,12 @@ def test_a_paused_drafter_drafts_on_demand_and_it_counts_for_nothing(accounts: D
     assert balance < accounts._account("a").balance < balance + 0.1
     accounts.turn_to([usual])
     assert not accounts.open("a") and accounts.rest
+
+
+def test_the_tokens_of_others_do_not_make_a_drafters_own_worth_less(accounts: DraftingAccounts) -> None:
+    """Two drafters, each right about a node of its own sequence, have saved the time of a step without their rows."""
+    jobs = [job_of("a"), job_of("b")]
+    outcomes = [outcome_of("a", None), outcome_of("b", None)]
+    # A plain step of two rows takes 2.5 s. Each row adds 0.5 s, and without one drafter the step has three: 3 s for 3
+    # tokens, of which the other one's token is worth a third.
+    assert settled(accounts, jobs, outcomes)["a"] == pytest.approx(0.5 / 2.5 - 1 / 3 * 3.0 / 2.5, abs=0.02)

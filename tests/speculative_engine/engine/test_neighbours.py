@@ -60,4 +60,4 @@ def test_without_a_share_the_most_tokens_in_total_count() -> None:
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_other_shares_are_kept(share: float) -> None:
-    assert speeds(share)[1] > share - 0.03
+    assert speeds(share)[1] > share - 0.08  # it may end two tokens behind

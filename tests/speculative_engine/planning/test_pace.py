@@ -66,8 +66,13 @@ def test_requests_that_all_gain_are_not_held_back() -> None:
 
 
 def test_what_a_request_is_ahead_lets_others_draft() -> None:
-    plans = [planner_of().plan([sequence(0.9, 6, Pace()), sequence(0.0, 0, Pace(ahead))]) for ahead in (-1.0, 0.0, 4.0)]
-    assert [len(plan.nodes[0]) for plan in plans] == [0, 1, 6]
+    steep = StepCost([1, 65], [0.010, 0.010 + 64 * 0.004])
+    plans = [
+        planner_of(cost=steep).plan([sequence(1.0, 20, Pace()), sequence(0.0, 0, Pace(ahead))])
+        for ahead in (-0.5, 0.0, 0.4, 4.0)
+    ]
+    counts = [len(plan.nodes[0]) for plan in plans]
+    assert counts[0] == 0 < counts[1] < counts[2] < counts[3] == 20
 
 
 def test_drafts_of_its_own_slow_down_nobody_else() -> None:
@@ -77,7 +82,7 @@ def test_drafts_of_its_own_slow_down_nobody_else() -> None:
 
 def test_a_request_that_drafts_in_any_case_is_not_protected_and_not_limited() -> None:
     planner = planner_of()
-    plan = planner.plan([sequence(0.1, 5, Pace(), always=True), sequence(0.9, 5, Pace()), sequence(0.0, 0, Pace())])
+    plan = planner.plan([sequence(0.1, 5, Pace(), always=True), sequence(0.9, 5, Pace()), sequence(0.0, 0, Pace(-0.5))])
     assert [len(nodes) for nodes in plan.nodes] == [5, 0, 0]
 
 
@@ -95,7 +100,7 @@ def test_nobody_waits_for_the_drafts_of_others_longer_than_its_share_allows(monk
 
     monkeypatch.setattr(planner.models["d"], "expected", lambda rank: 0.9)
     waiting = Candidate(TokenTree(1, 0), {"d": Due()}, 32, 1000)  # type: ignore[dict-item]
-    for ahead, expected in ((0.0, 0.0), (1.0, 0.002)):
+    for ahead, expected in ((-0.5, 0.0), (1.0, 0.002)):
         candidates = [waiting, sequence(0.0, 0, Pace(ahead))]
         assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == expected
     assert planner.worthwhile_wait(planner.plan([waiting]), [waiting], 0.0) == 0.002
@@ -105,7 +110,7 @@ def test_a_pace_is_bounded() -> None:
     pace = Pace()
     for _ in range(100):
         pace.settle(0, 0.9)
-    assert pace.ahead == -1.0
+    assert pace.ahead == -3.0
     for _ in range(100):
         pace.settle(3, 0.9)
     assert pace.ahead == 4.0
@@ -116,7 +121,7 @@ def test_a_pace_is_bounded() -> None:
 def test_each_keeps_its_share_of_every_plan(seed: int) -> None:
     rng = random.Random(seed)
     candidates = [
-        sequence(rng.uniform(0.3, 1.0), rng.randint(0, 6), Pace(rng.uniform(-1, 4))) for _ in range(rng.randint(1, 5))
+        sequence(rng.uniform(0.3, 1.0), rng.randint(0, 6), Pace(rng.uniform(-3, 4))) for _ in range(rng.randint(1, 5))
     ]
     planner = planner_of(rng.choice([0.5, 0.9, 1.0]), StepCost([1, 65], [0.01, rng.uniform(0.011, 0.3)]))
     plan = planner.plan(candidates)
@@ -124,7 +129,7 @@ def test_each_keeps_its_share_of_every_plan(seed: int) -> None:
     drafted = [index for index, nodes in enumerate(plan.nodes) if nodes]
     for index, (tokens, candidate) in enumerate(zip(plan.expected, candidates, strict=True)):
         if drafted and drafted != [index]:
-            assert tokens + candidate.pace.ahead >= due - 1e-9
+            assert tokens + candidate.pace.allowance >= due - 1e-9
     assert plan.expected_tokens / plan.seconds >= len(candidates) / plan.plain_seconds - 1e-9
 
 
