@@ -44,7 +44,8 @@ class Contestant:
     """An engine in one arrangement."""
 
     def __init__(self, share: float | None, model: PackedModel, cost: StepCost):
-        self._engine = VerificationEngine(model, copy.deepcopy(cost), EngineLimits(plain_share=share or 0.0))
+        limits = EngineLimits(max_step_rows=1024, plain_share=share or 0.0)  # all prompts are computed in one step
+        self._engine = VerificationEngine(model, copy.deepcopy(cost), limits)
         self._drafts = share is not None
         self._alike = AcceptanceModel()
         self._numbers = 0
