@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from draft_training.cli.options import (
-    Device,
     Draft,
     LearningRate,
     Seed,
@@ -19,6 +18,7 @@ from draft_training.cli.options import (
     check_training_installed,
     device_of,
 )
+from draft_training.frozen_target.order import Device
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json

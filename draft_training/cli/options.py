@@ -14,10 +14,6 @@ Top = Annotated[int, typer.Option(min=1, max=256, help="Likeliest tokens to lear
 LearningRate = Annotated[float, typer.Option(min=0.0, help="Highest learning rate.")]
 Seed = Annotated[int, typer.Option(help="Seed for the order of the examples.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")]
-Device = Annotated[
-    str, typer.Option(help="Device to train on: auto (a GPU if torch can use one), cpu, cuda or cuda:N.")
-]
-
 
 NEEDED = ("torch", "transformers")
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from draft_training.cli.options import Device, LearningRate, Threads, Top, check_training_installed, device_of
+from draft_training.cli.options import LearningRate, Threads, Top, check_training_installed, device_of
+from draft_training.frozen_target.order import Device
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from draft_training.cli.dflash import dflash
 from draft_training.cli.distill import distill
-from draft_training.cli.eagle3 import eagle3
-from draft_training.cli.medusa import medusa
+from draft_training.cli.frozen_target import dflash, eagle3, medusa
 from draft_training.cli.refresh import refresh
 
 train = typer.Typer(help="Train draft models, EAGLE-3 and DFlash drafters, and Medusa heads.", no_args_is_help=True)

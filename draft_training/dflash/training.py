@@ -15,10 +15,10 @@ from transformers import PreTrainedModel
 from draft_training.data.texts import Windows
 from draft_training.dflash.anchored_blocks import AnchoredBlocks
 from draft_training.dflash.initial_network import NetworkOptions, initial_network
-from draft_training.frozen_target.lent_weights import with_targets
 from draft_training.frozen_target.network_shape import most_frequent
-from draft_training.frozen_target.target_states import reading
-from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
+from draft_training.frozen_target.network_trainer import NetworkTrainer
+from draft_training.frozen_target.trainer import TrainingOptions
+from speculative_engine.drafters.dflash.dflash_config import DflashConfig
 from speculative_engine.drafters.dflash.dflash_files import Dflash, save_dflash
 
 _IGNORED = -100
@@ -64,7 +64,7 @@ def decay_of(block: int) -> float:
     return math.exp(-2 / block)
 
 
-class DflashTrainer(FrozenTargetTrainer):
+class DflashTrainer(NetworkTrainer[DflashConfig]):
     """Trains a drafter on the states between a target's layers, at random places of the texts."""
 
     def __init__(
@@ -87,14 +87,11 @@ class DflashTrainer(FrozenTargetTrainer):
             options = NetworkOptions(training.block, training.layers, training.mask_token)
             target_ids = most_frequent(windows, training.draft_vocab, vocab_size)
             network = initial_network(base, options, target_ids, windows.labels[:_SHOWN], training.seed)
-        self.network = with_targets(network, base)
-        model, mapping = self.network.model.requires_grad_(True), self.network.mapping.requires_grad_(True)
-        for frozen in (model.get_input_embeddings(), model.get_output_embeddings()):
-            frozen.requires_grad_(False)
+        self._take(network, train_head=False)
         self._anchors = training.anchors
-        self._blocks = AnchoredBlocks(self.network.config, model)
-        decoder = model.get_decoder()
-        self._resume(nn.ModuleList([decoder.layers, decoder.norm, mapping]))
+        self._blocks = AnchoredBlocks(self.network.config, self.network.model)
+        decoder = self.network.model.get_decoder()
+        self._resume(nn.ModuleList([decoder.layers, decoder.norm, self.network.mapping]))
 
     def write(self, directory: Path) -> None:
         """Writes the drafter as it is to a directory."""
@@ -121,9 +118,7 @@ class DflashTrainer(FrozenTargetTrainer):
             for labels in windows.labels.split(self._options.batch):
                 labels = labels.to(self._base.device)
                 for found in self._guesses(labels, torch.arange(labels.shape[1], device=labels.device)):
-                    best = found.logits.argmax(-1)
-                    if self.network.target_ids is not None:
-                        best = self.network.target_ids.to(best.device)[best]
+                    best = self._best(found.logits)
                     before = (best == found.labels).cumprod(-1).bool().roll(1, -1)
                     before[..., 0] = True
                     asked = before & found.there
@@ -141,11 +136,7 @@ class DflashTrainer(FrozenTargetTrainer):
         losses = []
         for place in range(found.logits.shape[2]):
             there = found.there[:, :, place]
-            wanted = found.target[:, :, place][there]
-            if self.network.target_ids is not None:
-                wanted = wanted[:, self.network.target_ids]
-            logits = found.logits[:, :, place][there].float()
-            loss = nn.functional.cross_entropy(logits, wanted.float().softmax(-1), reduction="sum")
+            loss = self._loss(found.logits[:, :, place][there], found.target[:, :, place][there], reduction="sum")
             losses.append(loss / there.sum().clamp(min=1))
         return losses
 
@@ -155,10 +146,8 @@ class DflashTrainer(FrozenTargetTrainer):
         anchors: int64 [windows, blocks], or [blocks] for the same ones in all windows. at_once: as many blocks of each
         window; by default as many as in a step of the training.
         """
-        config, tokens = self.network.config, labels.clamp(min=0)
-        with torch.no_grad(), reading(self._base, self.network.aux_layers) as read:
-            target = self._base(tokens, use_cache=False).logits
-        features = self.network.mapping(torch.cat([read[layer] for layer in self.network.aux_layers], dim=-1).float())
+        config = self.network.config
+        tokens, target, features = self._read(labels)
         padded = nn.functional.pad(labels, (0, config.guesses), value=_IGNORED)
         ahead = torch.arange(config.guesses, device=labels.device)
         for some in anchors.expand(len(labels), -1).split(at_once or self._anchors, dim=1):

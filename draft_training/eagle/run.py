@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from draft_training.data.unfinished_training import CheckpointMismatch
+from draft_training.eagle.order import EagleOrder
 from draft_training.eagle.training import EagleTrainer, EagleTraining
-from draft_training.frozen_target.order import MOST_SHOWN, Say, TrainingError, TrainingOrder, prepare
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
-
-
-@dataclass(frozen=True, slots=True)
-class EagleOrder(TrainingOrder):
-    """Options of a training; see `draftwire train eagle3`."""
-
-    ahead: int = 4
-    draft_vocab: int = 0
-    aux_layers: tuple[int, ...] = ()
+from draft_training.frozen_target.order import Say
+from draft_training.frozen_target.preparation import Prepared, say_accuracy, train
 
 
 def run(order: EagleOrder, say: Say) -> list[float]:
     """Trains, writes the drafter, and reports its quality on held-out texts. Raises TrainingError."""
-    try:
-        given = prepare(order, order.ahead, say)
+
+    def make(given: Prepared) -> EagleTrainer:
         training = EagleTraining(
-            **order.training(), ahead=order.ahead, draft_vocab=order.draft_vocab, aux_layers=order.aux_layers
+            **order.training(), ahead=order.ahead, draft_vocab=order.draft_vocab, aux_layers=order.layers_read
         )
-        trainer = EagleTrainer(given.base, given.windows, order.out, training, given.saved_as)
-    except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
-        raise TrainingError(str(error)[:MOST_SHOWN]) from error
-    trainer.run(say)
+        return EagleTrainer(given.base, given.windows, order.out, training, given.saved_as)
+
+    trainer, given = train(order, order.ahead, say, make)
     accuracy = trainer.accuracy(given.held_out)
-    for index, each in enumerate(accuracy, start=1):
-        say(f"token {index}: {each:.1%} are the target's best on held-out text, if those before are")
+    say_accuracy(accuracy, say)
     return accuracy

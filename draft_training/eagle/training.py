@@ -12,10 +12,9 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from draft_training.data.texts import Windows
 from draft_training.eagle.unrolled import Unrolled
-from draft_training.frozen_target.lent_weights import with_targets
 from draft_training.frozen_target.network_shape import layers_like, most_frequent, shallow_layers
-from draft_training.frozen_target.target_states import reading
-from draft_training.frozen_target.trainer import FrozenTargetTrainer, TrainingOptions
+from draft_training.frozen_target.network_trainer import NetworkTrainer
+from draft_training.frozen_target.trainer import TrainingOptions
 from speculative_engine.drafters.eagle.eagle_config import EagleConfig, usual_layers
 from speculative_engine.drafters.eagle.eagle_files import Eagle, save_eagle
 from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
@@ -35,7 +34,7 @@ class EagleTraining(TrainingOptions):
     Empty for those that EAGLE-3 usually reads."""
 
 
-class EagleTrainer(FrozenTargetTrainer):
+class EagleTrainer(NetworkTrainer[EagleConfig]):
     """Trains a drafter on the states between a target's layers."""
 
     def __init__(
@@ -58,25 +57,20 @@ class EagleTrainer(FrozenTargetTrainer):
         if network is None:
             target_ids = most_frequent(windows, training.draft_vocab, len(base.get_output_embeddings().weight))
             network = _initial(base, target_ids, training)
-        network = with_targets(network, base)
-        self.config, self.model, self.mapping = network.config, network.model, network.mapping
-        self._aux, self._target_ids = network.aux_layers, network.target_ids
-        feed_back = self.model.get_decoder().norm if self.config.norm_output else nn.Identity()
-        self._unrolled = Unrolled(self.model, feed_back)
-        head = self.model.get_output_embeddings()
-        self.model.requires_grad_(True)
-        self.mapping.requires_grad_(True)
-        self.model.get_input_embeddings().requires_grad_(False)
-        head.requires_grad_(HEAD not in network.lacking)
-        self._resume(nn.ModuleList([self.model, self.mapping]))
+        self._take(network, train_head=HEAD not in network.lacking)
+        model = self.network.model
+        feed_back = model.get_decoder().norm if self.network.config.norm_output else nn.Identity()
+        self._unrolled = Unrolled(model, feed_back)
+        self._resume(nn.ModuleList([model, self.network.mapping]))
 
     def write(self, directory: Path) -> None:
         """Writes the drafter as it is to a directory."""
+        network = self.network
         save_eagle(
             directory,
-            self.config,
-            (self.model, self.mapping),
-            self._target_ids,
+            network.config,
+            (network.model, network.mapping),
+            network.target_ids,
             target=str(self._base.config.name_or_path),
             steps=self._ahead,
             dtype=self._saved_as,
@@ -90,28 +84,18 @@ class EagleTrainer(FrozenTargetTrainer):
         with torch.no_grad(), self._computing:
             for labels in windows.labels.split(self._options.batch):
                 for step, (logits, target, there) in enumerate(self._steps(labels.to(self._base.device))):
-                    best = logits.argmax(-1)
-                    if self._target_ids is not None:
-                        best = self._target_ids.to(best.device)[best]
-                    right[step] += (best == target.argmax(-1))[there].sum().cpu()
+                    right[step] += (self._best(logits) == target.argmax(-1))[there].sum().cpu()
                     counts[step] += there.sum().cpu()
         return [float(share) for share in right / counts.clamp(min=1)]
 
     def _losses(self, labels: torch.Tensor) -> list[torch.Tensor]:
-        losses = []
-        for logits, target, there in self._steps(labels):
-            wanted = target[there] if self._target_ids is None else target[there][:, self._target_ids]
-            losses.append(nn.functional.cross_entropy(logits[there].float(), wanted.float().softmax(-1)))
-        return losses
+        return [self._loss(logits[there], target[there]) for logits, target, there in self._steps(labels)]
 
     def _steps(self, labels: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Yields for each drafting step the drafter's logits, the target's, both [windows, rows, vocabulary], and which
         rows count, bool [windows, rows]."""
         ahead = self._ahead
-        tokens = labels.clamp(min=0)
-        with torch.no_grad(), reading(self._base, self._aux) as read:
-            target = self._base(tokens, use_cache=False).logits
-        features = self.mapping(torch.cat([read[layer] for layer in self._aux], dim=-1).float())
+        tokens, target, features = self._read(labels)
         rows = labels.shape[1] - ahead
         for step, logits in enumerate(self._unrolled.steps(features[:, :rows], tokens[:, 1:], ahead)):
             # Row i has read token i + step + 1, and answers as the target does after it.

@@ -68,6 +68,7 @@ class FrozenTargetTrainer(ABC):
 
     def _resume(self, trained: nn.Module) -> None:
         """Begins or resumes the training of what needs gradients in `trained`. Raises CheckpointMismatch."""
+        self.trained = trained
         weights = [weight for weight in trained.parameters() if weight.requires_grad]
         self._optimizer = torch.optim.AdamW(weights, lr=self._options.learning_rate, weight_decay=0.0)
         identity = identity_of(self._options, self._windows, self._base.get_output_embeddings().weight)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from draft_training.data.unfinished_training import CheckpointMismatch
-from draft_training.frozen_target.order import MOST_SHOWN, Say, TrainingError, TrainingOrder, prepare
+from draft_training.frozen_target.order import Say
+from draft_training.frozen_target.preparation import Prepared, train
+from draft_training.medusa.order import MedusaOrder
 from draft_training.medusa.training import HeadAccuracy, MedusaTrainer, MedusaTraining
-from speculative_engine.checkpoint.checkpoint import ModelLoadError
 from speculative_engine.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class MedusaOrder(TrainingOrder):
-    """Options of a training; see `draftwire train medusa`."""
-
-    heads: int = 4
-    layers: int = 1
 
 
 def run(order: MedusaOrder, say: Say) -> list[HeadAccuracy]:
     """Trains, writes the heads with the target's tokenizer, and reports their quality. Raises TrainingError."""
-    try:
-        given = prepare(order, order.heads, say)
+
+    def make(given: Prepared) -> MedusaTrainer:
         training = MedusaTraining(**order.training(), heads=order.heads, layers=order.layers)
-        trainer = MedusaTrainer(given.base, given.windows, order.out, training, given.saved_as)
-    except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
-        raise TrainingError(str(error)[:MOST_SHOWN]) from error
-    trainer.run(say)
+        return MedusaTrainer(given.base, given.windows, order.out, training, given.saved_as)
+
+    trainer, given = train(order, order.heads, say, make)
     Tokenizer.load(given.checkpoint).save(order.out)
     accuracy = trainer.accuracy(given.held_out)
     for index, each in enumerate(accuracy, start=1):

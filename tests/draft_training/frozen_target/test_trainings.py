@@ -1,0 +1,153 @@
+"""Drafters of each kind learn the target's output, interrupted training resumes, and the commands report errors."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+from typer.testing import CliRunner
+
+from draft_training.cli import frozen_target
+from draft_training.data.texts import Windows
+from draft_training.data.unfinished_training import CheckpointMismatch
+from draft_training.dflash.order import DflashOrder
+from draft_training.dflash.run import run as run_dflash
+from draft_training.eagle.order import EagleOrder
+from draft_training.eagle.run import run as run_eagle
+from draft_training.frozen_target.order import TrainingError
+from draft_training.frozen_target.trainer import Progress
+from draft_training.medusa.order import MedusaOrder
+from draft_training.medusa.run import run as run_medusa
+from draftwire.cli.app import app
+from draftwire.cli.failure import Failure
+from speculative_engine.drafters.dflash.dflash_files import load_dflash
+from speculative_engine.drafters.eagle.eagle_files import load_eagle
+from speculative_engine.drafters.medusa_heads import load_heads
+from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.models.head_trainings import DOCUMENTS, shape_of, trainer_of
+
+LOAD: dict[str, Any] = {"eagle3": load_eagle, "dflash": load_dflash}
+RUN: dict[str, tuple[Any, Any, dict[str, int]]] = {
+    "eagle3": (EagleOrder, run_eagle, {}),
+    "dflash": (DflashOrder, run_dflash, {"block": 3}),
+    "medusa": (MedusaOrder, run_medusa, {}),
+}
+KINDS = pytest.mark.parametrize("kind", RUN)
+
+
+@pytest.mark.parametrize("draft_vocab", [0, 40])
+@pytest.mark.parametrize(("kind", "shape"), [("eagle3", {}), ("dflash", {"block": 4})])
+def test_networks_learn_and_the_target_stays_as_it_is(
+    kind: str, shape: dict[str, Any], base: PreTrainedModel, tmp_path: Path, draft_vocab: int
+) -> None:
+    before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    made = trainer_of(kind, base, tmp_path, steps=30, batch=4, draft_vocab=draft_vocab, **shape)
+    reports: list[Progress] = []
+    made.train(reports.append, every=10)
+    assert [report.step for report in reports] == [10, 20, 30]
+    assert len(reports[0].losses) == shape.get("block", 3) - 1
+    assert all(late < early for early, late in zip(reports[0].losses, reports[-1].losses, strict=True))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in base.state_dict().items())
+    assert all(0 <= share <= 1 for share in made.accuracy(Windows(DOCUMENTS, 32, 4)))
+    written = LOAD[kind](tmp_path, shape_of(base), torch.float32)
+    for part, its in ((made.network.model, written.model), (made.network.mapping, written.mapping)):
+        theirs = its.state_dict()
+        own = {name: tensor for name, tensor in part.state_dict().items() if theirs[name].device.type != "meta"}
+        assert any("fc." in name or "layers." in name for name in own)
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in own.items())
+    assert written.aux_layers == made.network.aux_layers
+    assert (written.target_ids is None) == (draft_vocab == 0)
+    if written.target_ids is not None:
+        frequent = torch.tensor(DOCUMENTS).flatten().bincount().argsort(descending=True, stable=True)[:40]
+        assert written.target_ids.tolist() == sorted(frequent.tolist())
+
+
+class Stopped(Exception):
+    pass
+
+
+@KINDS
+def test_an_interrupted_training_goes_on_as_if_it_had_not_been(
+    kind: str, base: PreTrainedModel, tmp_path: Path
+) -> None:
+    whole = trainer_of(kind, base, tmp_path / "whole")
+    whole.train(lambda _: None)
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 5:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        trainer_of(kind, base, tmp_path / "parts").train(stop, every=1, save_every=2)
+    with pytest.raises(CheckpointMismatch, match="other settings, texts or target"):
+        trainer_of(kind, base, tmp_path / "parts", DOCUMENTS[1:])
+    again = trainer_of(kind, base, tmp_path / "parts")
+    assert again.step == 4
+    steps: list[int] = []
+    again.train(lambda progress: steps.append(progress.step), every=1)
+    assert steps == [5, 6]
+    parts = again.trained.state_dict()
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.trained.state_dict().items())
+    assert not (tmp_path / "parts" / "checkpoint.pt").exists()
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("kind", "flags", "words"),
+        [
+            ("eagle3", "--ahead 2", "token 2: "),
+            ("dflash", "--block 4 --layers 3 --anchors 4", "token 2 and later ones: too few blocks"),
+            ("medusa", "--heads 2", "head 2: "),
+        ],
+    )
+    def test_a_whole_training(
+        self, kind: str, flags: str, words: str, target: Path, base: PreTrainedModel, prompts: Path, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        given = ["--model", str(target), "--prompts", str(prompts), "--out", str(out), *flags.split()]
+        given += ["--steps", "3", "--batch", "2", "--window", "16", "--tokens", "10", "--threads", "1"]
+        result = CliRunner().invoke(app, ["train", kind, *given])
+        assert result.exit_code == 0, result.output
+        assert "step 3 of 3" in result.output
+        assert words in result.output
+        if kind == "medusa":
+            assert len(load_heads(str(out), torch.float32)) == 2
+            assert Tokenizer.load(str(out)).sha256 == Tokenizer.load(str(target)).sha256
+            return
+        assert "token 1: " in result.output
+        config = LOAD[kind](out, shape_of(base), torch.float32).config
+        if kind == "dflash":
+            assert (config.block_size, config.layers.num_hidden_layers) == (4, 3)
+
+    @pytest.mark.parametrize(
+        ("kind", "options", "lines", "words"),
+        [
+            *((kind, {}, '{"prompt": "w1"}', "at least two texts") for kind in RUN),
+            *((kind, {}, '{"prompt": "w1"}\n{"prompt": "w2"}', "too short for a window") for kind in RUN),
+            *(
+                (kind, {"draft_vocab": 10**6}, '{"prompt": "w1 w2 w3 w4 w5 w6"}\n' * 2, "larger than the target")
+                for kind in LOAD
+            ),
+            ("dflash", {"mask_token": 10**6}, '{"prompt": "w1 w2 w3 w4"}\n' * 2, "id must be below 200"),
+            ("medusa", {"model": "/nowhere"}, '{"prompt": "w1"}\n' * 2, "no such directory"),
+            ("medusa", {}, "{\n", "not valid JSON"),
+        ],
+    )
+    def test_what_cannot_be(
+        self, kind: str, options: dict[str, Any], lines: str, words: str, target: Path, tmp_path: Path
+    ) -> None:
+        prompts = tmp_path / "p.jsonl"
+        prompts.write_text(lines)
+        order, run, shape = RUN[kind]
+        given = {"model": str(target), "continuations": 0, "window": 16, "steps": 1, "device": "cpu"}
+        with pytest.raises(TrainingError, match=words):
+            run(order(prompts=[prompts], out=tmp_path / "out", **{**given, **shape, **options}), lambda _: None)
+
+    @KINDS
+    def test_it_needs_torch(
+        self, kind: str, target: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("draft_training.cli.options.NEEDED", ("torch", "no_such_package"))
+        with pytest.raises(Failure, match="requires no_such_package: pip install"):
+            getattr(frozen_target, kind)(str(target), [prompts], tmp_path / "out")
