@@ -21,17 +21,7 @@ def load_dflash_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Lo
         dflash = complete_network(
             settings, checkpoint, dtype, lambda vocabulary: read_config(checkpoint.directory, vocabulary), load_dflash
         )
-        model, make = block_network(dflash.model, lambda: DflashNetwork(dflash, settings.kv_slots, checkpoint.name))
-        return FeatureNetwork(
-            "Dflash",
-            model,
-            make,
-            dflash.mapping,
-            dflash.aux_layers,
-            dflash.config.layers.vocab_size,
-            dflash.config.draft_vocab_size,
-            dflash.config.target_architectures,
-            dflash.config.window,
-        )
+        packed = block_network(dflash.model, lambda: DflashNetwork(dflash, settings.kv_slots, checkpoint.name))
+        return FeatureNetwork.of("Dflash", dflash, packed, dflash.config.window)
 
     return load_network(settings, checkpoint, read)

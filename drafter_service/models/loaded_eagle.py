@@ -24,23 +24,14 @@ def load_eagle_network(settings: DrafterSettings, checkpoint: Checkpoint) -> Loa
         eagle = complete_network(settings, checkpoint, dtype, lambda _: read_config(checkpoint.directory), load_eagle)
         config = eagle.config
         if config.mask_token is not None:
-            model, make = block_network(
+            packed = block_network(
                 eagle.model,
                 lambda: ParallelEagleNetwork(eagle, settings.kv_slots, checkpoint.name, settings.weights),
             )
         else:
-            model, make = reading_network(
+            packed = reading_network(
                 eagle.model, settings, checkpoint.name, eagle.target_ids, norm_output=config.norm_output
             )
-        return FeatureNetwork(
-            "Eagle3",
-            model,
-            make,
-            eagle.mapping,
-            eagle.aux_layers,
-            config.layers.vocab_size,
-            config.draft_vocab_size,
-            config.target_architectures,
-        )
+        return FeatureNetwork.of("Eagle3", eagle, packed)
 
     return load_network(settings, checkpoint, read)

@@ -19,6 +19,7 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.blocks.block_network import BlockNetwork
 from speculative_engine.drafters.blocks.receiving_block_drafter import ReceivingBlockDrafter
 from speculative_engine.drafters.drafter import FeatureDrafter
+from speculative_engine.drafters.features.draft_network import ConfigT, DraftNetwork
 from speculative_engine.drafters.features.receiving_drafter import ReceivingDrafter
 from speculative_engine.drafters.features.trial_pass import try_pass
 from speculative_engine.drafters.tree_growth import TreeGrowth
@@ -34,6 +35,10 @@ log = get_logger(__name__)
 
 _CONTEXT = 1 << 17
 """Tokens that a drafter follows at least, however short the texts of its training."""
+
+
+Packed = tuple[PackedModel, Callable[[TreeGrowth], FeatureDrafter]]
+"""A packed network, and what makes its drafters."""
 
 
 class FeatureNetwork(NamedTuple):
@@ -56,6 +61,14 @@ class FeatureNetwork(NamedTuple):
     """Architectures of the targets it was trained for; empty if unknown."""
     window: int = 0
     """Last tokens of a text that the network sees; 0 for all."""
+
+    @classmethod
+    def of(cls, kind: str, network: DraftNetwork[ConfigT], packed: Packed, window: int = 0) -> "FeatureNetwork":
+        """Returns a network that came in a checkpoint of its own. packed: the network, and what makes its drafters."""
+        config = network.config
+        architectures = config.target_architectures
+        vocabularies = config.layers.vocab_size, config.draft_vocab_size
+        return cls(kind, *packed, network.mapping, network.aux_layers, *vocabularies, architectures, window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +126,7 @@ def _allow_long_texts(config: PretrainedConfig) -> None:
 
 def reading_network(
     model: PreTrainedModel, settings: DrafterSettings, name: str, target_ids: torch.Tensor | None, *, norm_output: bool
-) -> tuple[PackedModel, Callable[[TreeGrowth], FeatureDrafter]]:
+) -> Packed:
     """Packs a network that reads a feature beside each token; returns it, and what makes its drafters.
 
     target_ids: see `DraftNetwork.target_ids`. norm_output: whether the hidden state that is fed back has been through
@@ -123,11 +136,7 @@ def reading_network(
     packed = PackedModel(model, settings.kv_slots, name=name, row_exact=False, weights=settings.weights)
     try_pass(packed, SETTING)
     feed_back: nn.Module = packed.model.get_decoder().norm if norm_output else nn.Identity()
-
-    def make(growth: TreeGrowth) -> FeatureDrafter:
-        return ReceivingDrafter(packed, target_ids, feed_back, growth)
-
-    return packed, make
+    return packed, lambda growth: ReceivingDrafter(packed, target_ids, feed_back, growth)
 
 
 def _check(settings: DrafterSettings) -> None:
@@ -178,17 +187,11 @@ def _describe(network: FeatureNetwork, settings: DrafterSettings, dtype: torch.d
     )
 
 
-def block_network(
-    model: PreTrainedModel, pack: Callable[[], BlockNetwork]
-) -> tuple[PackedModel, Callable[[TreeGrowth], FeatureDrafter]]:
+def block_network(model: PreTrainedModel, pack: Callable[[], BlockNetwork]) -> Packed:
     """Packs a network that guesses blocks; returns it, and what makes its drafters.
 
     pack: packs `model`, and raises ModelLoadError.
     """
     _allow_long_texts(model.config)
     network = pack()
-
-    def make(growth: TreeGrowth) -> FeatureDrafter:
-        return ReceivingBlockDrafter(network, growth)
-
-    return network.model, make
+    return network.model, lambda growth: ReceivingBlockDrafter(network, growth)

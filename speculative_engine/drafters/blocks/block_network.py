@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.model.packed_model import PackedModel
 
 
@@ -59,3 +60,15 @@ class BlockNetwork(Protocol):
     def guess(self, blocks: Sequence[Block], positions: int) -> torch.Tensor:
         """Returns the logits for the first `positions` tokens after each root, [blocks * positions, vocabulary], block
         by block. The pool must have the slots of all blocks free."""
+
+
+def try_blocks(network: BlockNetwork, feature: torch.Tensor, setting: str) -> None:
+    """Reads two tokens and guesses a block behind them. feature: read beside each, [1, width]. setting: as for
+    `try_out`, which has the errors, too."""
+
+    def run(slots: np.ndarray) -> torch.Tensor:
+        features = feature.expand(len(slots), -1)
+        network.read(Reading(slots[:0], [0] * len(slots), np.arange(1, len(slots) + 1), features, slots))
+        return network.guess([Block(slots, 0, len(slots), feature)], 1)
+
+    try_out(network.model, run, network.rows, setting)

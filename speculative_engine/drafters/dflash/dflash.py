@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from speculative_engine.drafters.blocks.block_drafter import BlockDrafter
 from speculative_engine.drafters.dflash.dflash_files import load_dflash
 from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
 from speculative_engine.drafters.features.feature_source import FeatureSource
 from speculative_engine.drafters.features.lent import network_of
-from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, tap_and_share
+from speculative_engine.drafters.features.local_feature_drafter import LocalFeatureDrafter, local_drafter
+from speculative_engine.drafters.features.network_options import NetworkOptions
 from speculative_engine.drafters.marginal_growth import WIDTH
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.field_error import FieldError
@@ -20,24 +22,17 @@ MOST_WIDTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class DflashOptions:
+class DflashOptions(NetworkOptions):
     """Options of `local:dflash`."""
 
-    model: str = ""
-    """Directory or hub id of a DFlash checkpoint for the target; required."""
-    window: int = 0
-    """Last tokens of a text that it reads when it begins; 0 for all."""
-
+    kind: ClassVar[str] = "a DFlash"
     width: int = WIDTH
     """Most children of a node; 1 for chains."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MOST_WIDTH:
             raise FieldError("width", f"must be from 1 to {MOST_WIDTH}, got {self.width}")
-        if self.window < 0:
-            raise FieldError("window", f"must be at least 0, got {self.window}")
-        if not self.model:
-            raise FieldError("model", "must be given: the directory or hub id of a DFlash checkpoint")
+        NetworkOptions.__post_init__(self)  # super() does not know the class that slots make
 
 
 def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True) -> LocalFeatureDrafter:
@@ -48,5 +43,4 @@ def dflash_drafter(options: DflashOptions, target: PackedModel, hub: bool = True
     def make(source: FeatureSource, growth: TreeGrowth) -> BlockDrafter:
         return BlockDrafter(network, source, growth, options.width)
 
-    tap, share = tap_and_share(dflash, network.model, target)
-    return LocalFeatureDrafter(network.model, tap, share, make, options.window or dflash.config.window)
+    return local_drafter(dflash, network.model, target, make, options.window or dflash.config.window)

@@ -17,10 +17,8 @@ from typing import Any
 from transformers import PretrainedConfig, Qwen3Config
 
 from speculative_engine.drafters.features.config_fields import (
-    CONFIG,
-    GENERIC,
     MOST_GUESSES,
-    SPECULATORS,
+    check_architecture,
     check_known,
     decoder_layers,
     flag_of,
@@ -28,7 +26,8 @@ from speculative_engine.drafters.features.config_fields import (
     made_for,
     number_of,
     object_of,
-    read_fields,
+    read_config_of,
+    speculators_layers,
     token_of,
 )
 
@@ -39,8 +38,6 @@ _OWN = {
     "draft_vocab_size", "target_hidden_size", "aux_hidden_state_layer_ids", "block_size", "mask_token_id",
     "sliding_window_non_causal", "sample_from_anchor",
 }  # fmt: skip
-_IGNORED = {"embed_requires_grad", "model_type", "tie_word_embeddings"}
-"""Fields that matter for training only, or that hold for all checkpoints."""
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
@@ -91,27 +88,18 @@ def read_config(directory: Path, vocab_size: int | None) -> DflashConfig:
 
     vocab_size: the target's, for checkpoints that do not say it; None if unknown.
     """
-    fields = read_fields(directory)
-    try:
+
+    def read(fields: dict[str, Any]) -> DflashConfig:
         if "speculators_model_type" in fields:
             return _speculators(fields)
-        if fields.get("model_type") == ASSISTANT_TYPE:
-            return _assistant(fields, vocab_size)
-        return _original(fields)
-    except ValueError as error:
-        raise ValueError(f"{CONFIG}: {error}") from error
+        return _assistant(fields, vocab_size) if fields.get("model_type") == ASSISTANT_TYPE else _original(fields)
+
+    return read_config_of(directory, read)
 
 
 def _speculators(fields: dict[str, Any]) -> DflashConfig:
-    kind = fields["speculators_model_type"]
-    if kind != SPECULATORS_TYPE:
-        raise ValueError(f"speculators_model_type must be {SPECULATORS_TYPE!r}, got {kind!r}")
-    given = fields.get("transformer_layer_config")
-    if not isinstance(given, dict):
-        raise ValueError(f"transformer_layer_config must be an object, got {given!r}")
-    check_known(fields, _OWN | GENERIC | SPECULATORS | _IGNORED | set(PretrainedConfig().to_dict()), "")
-    place = "transformer_layer_config."
-    layers = decoder_layers(given, place, kind="qwen3")
+    layers = speculators_layers(fields, (SPECULATORS_TYPE,), _OWN, otherwise="qwen3")
+    given, place = fields["transformer_layer_config"], "transformer_layer_config."
     if not flag_of(fields, "sliding_window_non_causal") and _SLIDING in _kinds(given, place):
         raise ValueError("sliding_window_non_causal must be true for layers with sliding attention")
     return _config(
@@ -126,12 +114,7 @@ def _speculators(fields: dict[str, Any]) -> DflashConfig:
 
 
 def _original(fields: dict[str, Any]) -> DflashConfig:
-    names = fields.get("architectures")
-    if not isinstance(names, list) or ORIGINAL_ARCHITECTURE not in names:
-        raise ValueError(
-            f"architectures must hold {ORIGINAL_ARCHITECTURE}, or speculators_model_type be {SPECULATORS_TYPE!r}, got "
-            f"architectures {names!r}"
-        )
+    check_architecture(fields, ORIGINAL_ARCHITECTURE, SPECULATORS_TYPE)
     own = object_of(fields, "dflash_config")
     check_known(own, {"target_layer_ids", "mask_token_id", "block_size"}, "dflash_config.")
     layers = decoder_layers(fields, "", own={"dflash_config", "block_size", "num_target_layers"}, kind="qwen3")

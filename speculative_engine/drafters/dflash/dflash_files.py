@@ -11,18 +11,13 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from speculative_engine.checkpoint.loose_tensors import read_tensors
 from speculative_engine.drafters.dflash.dflash_config import SPECULATORS_TYPE, DflashConfig, read_config
 from speculative_engine.drafters.features.draft_network import (
     EMBEDDING,
     HEAD,
-    PICKLE,
-    SAFETENSORS,
     DraftNetwork,
     TargetShape,
-    check_target,
-    complete,
-    named,
+    load_network,
     save_network,
     speculators_fields,
     tensors_of,
@@ -39,12 +34,16 @@ def load_dflash(directory: Path, target: TargetShape, dtype: torch.dtype) -> Dfl
     """Reads a checkpoint and converts its weights to `dtype`. Raises ValueError, which names what is wrong, and
     OSError."""
     config = read_config(directory, target.vocab_size)
-    check_target(config, target, config.aux_layers, "the layers to read")
-    tensors = named(read_tensors(directory, SAFETENSORS, PICKLE))
-    tensors = {_OURS.get(name, name): tensor for name, tensor in tensors.items()}
-    with torch.device("meta"):
-        parts = dflash_model(config), feature_map(config)
-    return complete(config, parts, tensors, target, config.aux_layers, dtype)
+    return load_network(
+        directory,
+        config,
+        target,
+        config.aux_layers,
+        dtype,
+        field="the layers to read",
+        make=lambda: (dflash_model(config), feature_map(config)),
+        rename=lambda name: _OURS.get(name, name),
+    )
 
 
 def dflash_model(config: DflashConfig) -> PreTrainedModel:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from speculative_engine.drafters.blocks.block_network import Block, Reading
+from speculative_engine.drafters.blocks.block_network import Block, Reading, try_blocks
 from speculative_engine.drafters.dflash.context_keys import ContextKeys
 from speculative_engine.drafters.dflash.dflash_config import DflashConfig
 from speculative_engine.drafters.dflash.dflash_files import Dflash
 from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
-from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.room_for_cache import SETTING
@@ -34,7 +32,7 @@ class DflashNetwork:
         self.model = PackedModel(dflash.model, slots, name=name, row_exact=False)
         self._keys = keys
         self._target_ids = dflash.target_ids
-        try_out(self.model, self._trial, self.rows, setting)
+        try_blocks(self, torch.zeros(1, self.model.hidden_size, dtype=self.model.dtype), setting)
 
     def read(self, reading: Reading) -> None:
         """Reads features, see BlockNetwork; tokens and context are not needed."""
@@ -66,8 +64,3 @@ class DflashNetwork:
         finally:
             pool.give_back(taken)
         return in_target_ids(logits, self._target_ids, int(self.model.config.vocab_size))
-
-    def _trial(self, slots: np.ndarray) -> torch.Tensor:
-        features = torch.zeros(len(slots), self.model.hidden_size, dtype=self.model.dtype)
-        self.read(Reading(slots[:0], [0] * len(slots), np.arange(1, len(slots) + 1), features, slots))
-        return self.guess([Block(slots, 0, len(slots), features[:1])], 1)

@@ -15,9 +15,7 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from speculative_engine.drafters.features.config_fields import (
-    CONFIG,
-    GENERIC,
-    SPECULATORS,
+    check_architecture,
     check_known,
     decoder_layers,
     flag_of,
@@ -25,8 +23,9 @@ from speculative_engine.drafters.features.config_fields import (
     made_for,
     number_of,
     object_of,
-    read_fields,
+    read_config_of,
     speculative_tokens,
+    speculators_layers,
     token_of,
 )
 
@@ -34,8 +33,6 @@ ORIGINAL_ARCHITECTURE = "LlamaForCausalLMEagle3"
 SPECULATORS_TYPE, PARALLEL_TYPE = "eagle3", "peagle"
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _OWN = {"draft_vocab_size", "target_hidden_size", "eagle_aux_hidden_state_layer_ids", *_FLAGS}
-_IGNORED = {"embed_requires_grad", "model_type", "tie_word_embeddings"}
-"""Fields that matter for training only, or that hold for all checkpoints."""
 _EAGLE_CONFIG: dict[str, object] = {
     "use_aux_hidden_state": True,
     "use_input_layernorm_in_first_layer": True,
@@ -79,13 +76,9 @@ def is_eagle(fields: Mapping[str, Any]) -> bool:
 
 def read_config(directory: Path) -> EagleConfig:
     """Reads the configuration of a checkpoint. Raises ValueError, which names the field, and OSError."""
-    fields = read_fields(directory)
-    try:
-        if "speculators_model_type" in fields:
-            return _speculators(fields)
-        return _original(fields)
-    except ValueError as error:
-        raise ValueError(f"{CONFIG}: {error}") from error
+    return read_config_of(
+        directory, lambda fields: (_speculators if "speculators_model_type" in fields else _original)(fields)
+    )
 
 
 def usual_layers(layers: int) -> tuple[int, ...]:
@@ -94,12 +87,7 @@ def usual_layers(layers: int) -> tuple[int, ...]:
 
 
 def _original(fields: dict[str, Any]) -> EagleConfig:
-    names = fields.get("architectures")
-    if not isinstance(names, list) or ORIGINAL_ARCHITECTURE not in names:
-        raise ValueError(
-            f"architectures must hold {ORIGINAL_ARCHITECTURE}, or speculators_model_type be {SPECULATORS_TYPE!r}, got "
-            f"architectures {names!r}"
-        )
+    check_architecture(fields, ORIGINAL_ARCHITECTURE, SPECULATORS_TYPE)
     layers = decoder_layers(fields, "", own=_OWN | {"eagle_config"})
     aux = layer_ids(fields, "eagle_aux_hidden_state_layer_ids")
     eagle = object_of(fields, "eagle_config")
@@ -115,15 +103,8 @@ def _original(fields: dict[str, Any]) -> EagleConfig:
 
 def _speculators(fields: dict[str, Any]) -> EagleConfig:
     kind = fields["speculators_model_type"]
-    if kind not in (SPECULATORS_TYPE, PARALLEL_TYPE):
-        raise ValueError(f"speculators_model_type must be {SPECULATORS_TYPE!r} or {PARALLEL_TYPE!r}, got {kind!r}")
-    given = fields.get("transformer_layer_config")
-    if not isinstance(given, dict):
-        raise ValueError(f"transformer_layer_config must be an object, got {given!r}")
-    generic = set(PretrainedConfig().to_dict())
-    parallel = {"mask_token_id"} if kind == PARALLEL_TYPE else set()
-    check_known(fields, _OWN | parallel | GENERIC | SPECULATORS | _IGNORED | generic, "")
-    layers = decoder_layers(given, "transformer_layer_config.")
+    own = _OWN | {"mask_token_id"} if kind == PARALLEL_TYPE else _OWN
+    layers = speculators_layers(fields, (SPECULATORS_TYPE, PARALLEL_TYPE), own)
     config = _config(fields, layers, layer_ids(fields, "eagle_aux_hidden_state_layer_ids"), made_for(fields, kind))
     if kind == SPECULATORS_TYPE:
         return config

@@ -9,17 +9,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from speculative_engine.checkpoint.loose_tensors import read_tensors
 from speculative_engine.drafters.eagle.eagle_config import SPECULATORS_TYPE, EagleConfig, read_config, usual_layers
 from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
 from speculative_engine.drafters.features.draft_network import (
-    PICKLE,
-    SAFETENSORS,
     DraftNetwork,
     TargetShape,
-    check_target,
-    complete,
-    named,
+    load_network,
     save_network,
     speculators_fields,
     tensors_of,
@@ -34,14 +29,16 @@ def load_eagle(directory: Path, target: TargetShape, dtype: torch.dtype) -> Eagl
     OSError."""
     config = read_config(directory)
     aux = config.aux_layers if config.aux_layers is not None else usual_layers(target.layers)
-    check_target(config, target, aux, _AUX)
-    tensors = {
-        f"layers.0.{name.removeprefix('midlayer.')}" if name.startswith("midlayer.") else name: tensor
-        for name, tensor in named(read_tensors(directory, SAFETENSORS, PICKLE)).items()
-    }
-    with torch.device("meta"):
-        parts = eagle_model(config), feature_map(config, len(aux))
-    return complete(config, parts, tensors, target, aux, dtype)
+    return load_network(
+        directory,
+        config,
+        target,
+        aux,
+        dtype,
+        field=_AUX,
+        make=lambda: (eagle_model(config), feature_map(config, len(aux))),
+        rename=lambda name: f"layers.0.{name.removeprefix('midlayer.')}" if name.startswith("midlayer.") else name,
+    )
 
 
 def save_eagle(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from speculative_engine.drafters.blocks.block_network import Block, Reading
+from speculative_engine.drafters.blocks.block_network import Block, Reading, try_blocks
 from speculative_engine.drafters.eagle.eagle_files import Eagle
 from speculative_engine.drafters.features.draft_vocabulary import in_target_ids
-from speculative_engine.drafters.features.trial_pass import try_out
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.room_for_cache import SETTING
@@ -35,7 +33,7 @@ class ParallelEagleNetwork:
             self._mask: torch.Tensor = eagle.mapping(eagle.model.mask_hidden[0])
             """The feature that masks are read beside, [1, width]."""
         self.model = PackedModel(eagle.model, slots, name=name, row_exact=False, weights=weights)
-        try_out(self.model, self._trial, self.rows, setting)
+        try_blocks(self, self._mask, setting)
 
     def read(self, reading: Reading) -> None:
         """Reads committed tokens, see BlockNetwork."""
@@ -71,8 +69,3 @@ class ParallelEagleNetwork:
         batch = builder.build(self.model.group_size, self.model.device)
         batch.features = features
         return self.model.forward(batch)
-
-    def _trial(self, slots: np.ndarray) -> torch.Tensor:
-        features = self._mask.expand(len(slots), -1)
-        self.read(Reading(slots[:0], [0] * len(slots), np.arange(1, len(slots) + 1), features, slots))
-        return self.guess([Block(slots, 0, len(slots), self._mask)], 1)

@@ -6,9 +6,9 @@ Fields that are not understood are refused by name, since ignoring one could cha
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
@@ -18,8 +18,12 @@ GENERIC = {
     "rope_scaling", "has_no_defaults_at_init",
 }  # fmt: skip
 """Fields of any configuration, which do not change what layers compute beyond what transformers reads of them."""
-SPECULATORS = {"speculators_model_type", "speculators_version", "speculators_config", "transformer_layer_config"}
-"""Fields that all drafters in the layout of speculators have."""
+SPECULATORS = {
+    "speculators_model_type", "speculators_version", "speculators_config", "transformer_layer_config",
+    "embed_requires_grad", "model_type", "tie_word_embeddings",
+}  # fmt: skip
+"""Fields that all drafters in the layout of speculators have. The last three matter for training only, or hold for all
+checkpoints."""
 _LAYER_CONFIGS: dict[str, type[PretrainedConfig]] = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 _ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose frequencies do not depend on the length of the context."""
@@ -34,6 +38,7 @@ _OF_WINDOWS = ("max_window_layers", "sliding_window")
 _MOST_LAYERS = 16
 MOST_GUESSES = 128
 """Most tokens that a network guesses at once."""
+ConfigT = TypeVar("ConfigT")
 
 
 def read_fields(directory: Path) -> dict[str, Any]:
@@ -45,6 +50,42 @@ def read_fields(directory: Path) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError(f"{CONFIG} is not an object")
     return fields
+
+
+def read_config_of(directory: Path, read: Callable[[dict[str, Any]], ConfigT]) -> ConfigT:
+    """Returns the configuration of a checkpoint. read: makes it of the fields. Raises ValueError, which names the file
+    and the field, and OSError."""
+    fields = read_fields(directory)
+    try:
+        return read(fields)
+    except ValueError as error:
+        raise ValueError(f"{CONFIG}: {error}") from error
+
+
+def check_architecture(fields: Mapping[str, Any], architecture: str, kind: str) -> None:
+    """Raises ValueError unless a configuration in the original layout is of an architecture. kind: its name in the
+    layout of speculators."""
+    names = fields.get("architectures")
+    if not isinstance(names, list) or architecture not in names:
+        raise ValueError(
+            f"architectures must hold {architecture}, or speculators_model_type be {kind!r}, got architectures "
+            f"{names!r}"
+        )
+
+
+def speculators_layers(
+    fields: Mapping[str, Any], kinds: Sequence[str], own: Collection[str], otherwise: str = "llama"
+) -> PretrainedConfig:
+    """Returns the decoder layers of a configuration in the layout of speculators. kinds: allowed ones. own: fields of
+    these kinds. otherwise: model_type where there is none. Raises ValueError."""
+    kind = fields["speculators_model_type"]
+    if kind not in kinds:
+        raise ValueError(f"speculators_model_type must be {' or '.join(map(repr, kinds))}, got {kind!r}")
+    given = fields.get("transformer_layer_config")
+    if not isinstance(given, dict):
+        raise ValueError(f"transformer_layer_config must be an object, got {given!r}")
+    check_known(fields, {*own, *GENERIC, *SPECULATORS, *PretrainedConfig().to_dict()}, "")
+    return decoder_layers(given, "transformer_layer_config.", kind=otherwise)
 
 
 def decoder_layers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from speculative_engine.checkpoint.loose_tensors import tensor_of
+from speculative_engine.checkpoint.loose_tensors import read_tensors, tensor_of
 from speculative_engine.drafters.features.config_fields import CONFIG
 from speculative_engine.model.features.feature_map import FeatureMap
 
-SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+_SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
 _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
 """Copies of the target's weights for training, and constants that are computed."""
@@ -76,8 +76,7 @@ class DraftNetwork(Generic[ConfigT]):
     """Names of those weights that have to be the target's own."""
 
 
-def check_target(config: NetworkConfig, target: TargetShape, aux: Sequence[int], field: str) -> None:
-    """Raises ValueError unless a network fits a target. aux: the layers to read. field: that names them."""
+def _check_target(config: NetworkConfig, target: TargetShape, aux: Sequence[int], field: str) -> None:
     for what, ours, its in (
         ("hidden size", config.target_hidden_size, target.hidden_size),
         ("vocabulary", config.layers.vocab_size, target.vocab_size),
@@ -94,41 +93,47 @@ def check_target(config: NetworkConfig, target: TargetShape, aux: Sequence[int],
         raise ValueError(f"{CONFIG}: {field} are {list(aux)}, but the target has {target.layers} layers")
 
 
-def named(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns a checkpoint's tensors by the names used here."""
-    return {short(name): tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)}
-
-
-def short(name: str) -> str:
+def _short(name: str) -> str:
     """Returns the name of a tensor in checkpoints."""
     return name.removeprefix("model.")
 
 
-def complete(
+def load_network(
+    directory: Path,
     config: ConfigT,
-    parts: tuple[PreTrainedModel, FeatureMap],
-    tensors: dict[str, torch.Tensor],
     target: TargetShape,
     aux: tuple[int, ...],
     dtype: torch.dtype,
+    *,
+    field: str,
+    make: Callable[[], tuple[PreTrainedModel, FeatureMap]],
+    rename: Callable[[str], str],
 ) -> DraftNetwork[ConfigT]:
-    """Returns a network with a checkpoint's tensors, converted to `dtype`.
+    """Reads a checkpoint whose configuration has been read, and converts its weights to `dtype`.
 
-    parts: its decoder, with all frequencies of rotary embeddings still to be computed, and its map, on the device
-    "meta". Raises ValueError, which names the tensor.
+    aux: the layers to read. field: that names them. make: makes the decoder and the map. rename: from names of tensors
+    in checkpoints, without `model.`, to names used here. Raises ValueError, which names what is wrong, and OSError.
     """
+    _check_target(config, target, aux, field)
+    tensors = {
+        rename(_short(name)): tensor
+        for name, tensor in read_tensors(directory, _SAFETENSORS, _PICKLE).items()
+        if not name.endswith(_IGNORED)
+    }
+    with torch.device("meta"):
+        parts = make()
     target_ids = _target_ids(config, tensors)
     lacking = _lacking(config, target, tensors)
     model, mapping = parts
-    places = {short(name) for part in parts for name in part.state_dict()}
+    places = {_short(name) for part in parts for name in part.state_dict()}
     extra = sorted(set(tensors) - places - {"d2t", "t2d"})
     if extra:
         raise ValueError(f"tensor {extra[0]} is not understood")
     for part in parts:
         found = {
-            name: tensor_of(short(name), tensors, tuple(value.shape)).to(dtype)
+            name: tensor_of(_short(name), tensors, tuple(value.shape)).to(dtype)
             for name, value in part.state_dict().items()
-            if short(name) not in lacking
+            if _short(name) not in lacking
         }
         part.load_state_dict(found, strict=False, assign=True)
         part.requires_grad_(False).eval()
@@ -145,7 +150,7 @@ def tensors_of(
     vocabulary: number of the target's tokens. target_ids: as `DraftNetwork.target_ids`.
     """
     tensors = {
-        short(name): tensor.detach().to("cpu", dtype).contiguous()
+        _short(name): tensor.detach().to("cpu", dtype).contiguous()
         for part in weights
         for name, tensor in part.state_dict().items()
     }
@@ -186,9 +191,9 @@ def save_network(directory: Path, fields: Mapping[str, Any], tensors: dict[str, 
     """Writes a checkpoint."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-    save_file(tensors, directory / SAFETENSORS, metadata={"format": "pt"})
+    save_file(tensors, directory / _SAFETENSORS, metadata={"format": "pt"})
     # save_file makes the file readable only by its owner; a service that runs as another user has to read it.
-    (directory / SAFETENSORS).chmod(stat.S_IMODE((directory / CONFIG).stat().st_mode))
+    (directory / _SAFETENSORS).chmod(stat.S_IMODE((directory / CONFIG).stat().st_mode))
 
 
 def _target_ids(config: NetworkConfig, tensors: dict[str, torch.Tensor]) -> torch.Tensor | None:

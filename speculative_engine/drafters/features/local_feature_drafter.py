@@ -50,17 +50,21 @@ class LocalFeatureDrafter(LocalModelDrafter):
         return self._make(EngineFeatures(self.tap.states, engine, self._window), growth)
 
 
-def tap_and_share(network: DraftNetwork[ConfigT], model: PackedModel, target: PackedModel) -> tuple[Tap, float]:
-    """Returns the tap that makes a network's features, and what a row of the network costs relative to the target's.
-
-    network: its map is packed. model: the network, packed.
-    """
+def local_drafter(
+    network: DraftNetwork[ConfigT],
+    model: PackedModel,
+    target: PackedModel,
+    make: Callable[[FeatureSource, TreeGrowth], RoundDrafter],
+    window: int,
+) -> LocalFeatureDrafter:
+    """Returns the drafter of a network. network: its map is packed. model: the network, packed. make, window: as for
+    LocalFeatureDrafter."""
     weights = sum(parameter.numel() for parameter in network.mapping.parameters())
     rows = model.vocab_size * model.hidden_size + weights
     share = min(1.0, (rows + weights_of_layers(model)) / target.parameters)
     replace_linears(network.mapping, PackedLinear)
     features = SlotStates(target.pool.capacity, model.hidden_size, model.dtype)
-    return Tap(network.aux_layers, network.mapping, features), share
+    return LocalFeatureDrafter(model, Tap(network.aux_layers, network.mapping, features), share, make, window)
 
 
 def weights_of_layers(model: PackedModel) -> int:

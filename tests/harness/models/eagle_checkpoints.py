@@ -1,6 +1,5 @@
 """Small EAGLE-3 checkpoints with random weights, in both layouts."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,14 @@ from speculative_engine.drafters.eagle.eagle_config import EagleConfig
 from speculative_engine.drafters.eagle.eagle_files import save_eagle
 from speculative_engine.drafters.eagle.eagle_model import eagle_model, feature_map
 from tests.harness.engine.engines import VOCABULARY
+from tests.harness.models.random_network import LAYERS, config_of, every_second, set_randomly, write_config
 
 AUX = (0, 1, 2)
 
 
 def eagle_config(kind: str = "llama", draft_vocab_size: int = VOCABULARY, **flags: Any) -> EagleConfig:
     """The configuration of a network for the tiny models of `engines`, which have 3 layers of width 64."""
-    layers = (LlamaConfig if kind == "llama" else Qwen3Config)(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
-        tie_word_embeddings=False,
-    )
+    layers = (LlamaConfig if kind == "llama" else Qwen3Config)(**LAYERS, num_hidden_layers=1)
     return EagleConfig(layers, draft_vocab_size, 64, AUX, **flags)
 
 
@@ -37,11 +27,8 @@ def write_eagle(directory: Path, config: EagleConfig | None = None, seed: int = 
     config = config or eagle_config()
     torch.manual_seed(seed)
     parts = eagle_model(config), feature_map(config, len(config.aux_layers or ()))
-    with torch.no_grad():
-        for part in parts:
-            for weight in part.parameters():
-                weight.copy_(torch.randn_like(weight) * 0.15 + (weight.dim() == 1))
-    ids = None if config.draft_vocab_size == VOCABULARY else 2 * torch.arange(config.draft_vocab_size)
+    set_randomly(parts)
+    ids = every_second(config.draft_vocab_size)
     save_eagle(directory, config, parts, ids, target="tiny", steps=3, dtype=torch.float32)
     return directory
 
@@ -53,7 +40,7 @@ def as_original(directory: Path, **fields: Any) -> Path:
     del renamed["embed_tokens.weight"]
     (directory / "model.safetensors").unlink()
     torch.save(renamed, directory / "pytorch_model.bin")
-    given = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    given = config_of(directory)
     config = {
         **given["transformer_layer_config"],
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -61,16 +48,13 @@ def as_original(directory: Path, **fields: Any) -> Path:
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2], "use_aux_hidden_state": True},
         **fields,
     }
-    (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return directory
+    return write_config(directory, config)
 
 
 def change_config(directory: Path, **fields: Any) -> Path:
     """Changes fields of a checkpoint's configuration; None removes one."""
-    path = directory / "config.json"
-    config = {**json.loads(path.read_text(encoding="utf-8")), **fields}
-    path.write_text(json.dumps({name: value for name, value in config.items() if value is not None}), encoding="utf-8")
-    return directory
+    config = {**config_of(directory), **fields}
+    return write_config(directory, {name: value for name, value in config.items() if value is not None})
 
 
 def change_tensors(directory: Path, **tensors: torch.Tensor | None) -> Path:

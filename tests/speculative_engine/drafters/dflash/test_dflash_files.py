@@ -1,6 +1,5 @@
 """All layouts load and compute the same, and what does not fit or is not understood is refused by name."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from speculative_engine.drafters.dflash.dflash import DflashOptions, dflash_draf
 from speculative_engine.drafters.dflash.dflash_files import Dflash, load_dflash
 from speculative_engine.drafters.dflash.dflash_network import DflashNetwork
 from speculative_engine.drafters.features.draft_network import TargetShape
-from speculative_engine.field_error import FieldError
-from speculative_engine.model.packed_model import ModelLoadError
 from tests.harness.engine.engines import VOCABULARY, packed, tiny_model
 from tests.harness.models.dflash_checkpoints import as_assistant, as_original, dflash_config, write_dflash
 from tests.harness.models.eagle_checkpoints import change_config, change_tensors
+from tests.harness.models.random_network import config_of
 
 SHAPE = TargetShape(3, 64, VOCABULARY, "LlamaForCausalLM")
 REFERENCE = Path(__file__).parent / "written_by_speculators"
@@ -165,14 +163,14 @@ def test_bad_fields(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
 )
 def test_bad_fields_of_the_layers(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
     directory = write_dflash(tmp_path)
-    layers = json.loads((directory / "config.json").read_text(encoding="utf-8"))["transformer_layer_config"]
+    layers = config_of(directory)["transformer_layer_config"]
     with pytest.raises(ValueError, match=words):
         load_dflash(change_config(directory, transformer_layer_config={**layers, **fields}), SHAPE, torch.float32)
 
 
 def test_blocks_that_are_causal_in_a_window_are_refused(tmp_path: Path) -> None:
     place = write_dflash(tmp_path)
-    layers = json.loads((place / "config.json").read_text(encoding="utf-8"))["transformer_layer_config"]
+    layers = config_of(place)["transformer_layer_config"]
     sliding = {**layers, "layer_types": ["sliding_attention"] * 2, "sliding_window": 8}
     directory = change_config(place, transformer_layer_config=sliding, sliding_window_non_causal=False)
     with pytest.raises(ValueError, match="sliding_window_non_causal must be true"):
@@ -198,10 +196,3 @@ def test_bad_tensors(tmp_path: Path, tensors: dict[str, torch.Tensor | None], wo
     directory = change_tensors(write_dflash(tmp_path, dflash_config(draft_vocab_size=150)), **tensors)
     with pytest.raises(ValueError, match=words):
         load_dflash(directory, SHAPE, torch.float32)
-
-
-def test_what_the_target_must_be(tmp_path: Path) -> None:
-    with pytest.raises(FieldError, match="must be given"):
-        DflashOptions()
-    with pytest.raises(ModelLoadError, match="no such directory"):
-        dflash_drafter(DflashOptions("/nowhere"), packed(tiny_model("Llama"), 100))

@@ -1,6 +1,5 @@
 """Both layouts load and compute the same, and what does not fit or is not understood is refused by name."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.harness.models.eagle_checkpoints import (
     eagle_config,
     write_eagle,
 )
+from tests.harness.models.random_network import config_of
 
 SHAPE = TargetShape(3, 64, VOCABULARY, "LlamaForCausalLM")
 REFERENCE = Path(__file__).parent / "written_by_speculators"
@@ -127,7 +127,7 @@ def test_bad_fields(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
 )
 def test_bad_fields_of_the_layers(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
     directory = write_eagle(tmp_path)
-    layers = json.loads((directory / "config.json").read_text(encoding="utf-8"))["transformer_layer_config"]
+    layers = config_of(directory)["transformer_layer_config"]
     with pytest.raises(ValueError, match=words):
         load_eagle(change_config(directory, transformer_layer_config={**layers, **fields}), SHAPE, torch.float32)
 
