@@ -1,4 +1,4 @@
-"""Generates the synchronous clients from the asyncio ones.
+"""Generates the synchronous clients and transports, and their tests, from the asyncio ones.
 
     python scripts/generate_sync.py           write them
     python scripts/generate_sync.py --check   exit 1 if the committed files are out of date
@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = {
     "sdk/draftwire/_async/client.py": "sdk/draftwire/_sync/client.py",
     "sdk/draftwire/_async/drafters.py": "sdk/draftwire/_sync/drafters.py",
+    "sdk/draftwire/_calls/async_transport.py": "sdk/draftwire/_calls/transport.py",
     "edge_drafting/async_client.py": "edge_drafting/client.py",
+    "tests/sdk/test_async_client.py": "tests/sdk/test_client.py",
 }
 """Source files, each with the file generated from it."""
 
@@ -31,6 +33,65 @@ PHRASES = {
     "sdk/draftwire/_async/drafters.py": {
         "while requests run, for asyncio.": "while requests run.",
     },
+    "sdk/draftwire/_calls/async_transport.py": {
+        "Calls of the asyncio client, on grpc.aio.": """Calls of the synchronous client.
+
+They use grpc's sync channels, not an event loop on a hidden thread. Sync channels can be shared between threads,
+``cancel`` takes effect immediately from any thread, Ctrl-C works, and there is no event loop to start or stop.
+""",
+        "# ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)\n\n": "",
+        "import asyncio\n": "import threading\nimport time\n",
+        "import grpc.aio\n": "",
+        "from contextlib import nullcontext\n": "",
+        ", failure_of\n": "\n",
+        "RequestCancelledError\n\nRequestT": "RequestCancelledError, from_rpc_error\n\nRequestT",
+        "a client, on one event loop.": "a client. Safe to use from several threads.",
+        "(grpc.RpcError, asyncio.CancelledError)": "grpc.RpcError",
+        "grpc.RpcError | asyncio.CancelledError |": "grpc.RpcError |",
+        " as error:  # unknown service, or no health service": ":  # unknown service, or no health service",
+        "            failure_of(error)  # raises if this task itself was cancelled\n": "",
+        "failure_of(error)": "from_rpc_error(error)",
+        "await asyncio.sleep(wait)": "time.sleep(wait)",
+        "await asyncio.sleep(self._attempts": "self._closed.wait(self._attempts",
+        "await asyncio.gather(*asked)": "asked",
+        "grpc's call, with ``read`` and ``cancel``": "grpc's call, an iterator with ``cancel``",
+        """    @property
+    def must_look_up(self) -> bool:
+        \"""Whether ``look_up`` has something to do.\"""
+        return self._endpoints.stale
+
+""": "",
+        "iterate over it with ``async for``.": "iterate over it.",
+        """
+    last reference, as ``break`` in an ``async for ... in client.stream(...)`` does. Cancelling the iterating task does,
+    too.
+""": """
+    last reference, as ``break`` in a ``for ... in client.stream(...)`` does. ``close`` may be called from any thread.
+""",
+        "leaving an ``async with`` block": "leaving a ``with`` block",
+        "Called by the client; needs a running event loop.": "Called by the client.",
+        "asyncio.Event()": "threading.Event()",
+        "nullcontext()": "threading.Lock()",
+        """        self._opening: asyncio.Task[None] | None = None
+        if transport.must_look_up:
+            self._opening = asyncio.create_task(self._look_up_and_open())
+        else:
+            self._open()
+""": "        self._look_up_and_open()\n",
+        """                if self._opening is not None:
+                    await self._opening
+                    self._opening = None
+                response = await self._call.read()
+                if response is grpc.aio.EOF:
+""": """                response = next(self._call, None)
+                if response is None:
+""",
+        "immediately, if it still runs. Call it on the client's event loop.": "immediately, if it still runs.",
+        """            if self._opening is not None:
+                self._opening.cancel()
+""": "",
+        "while await self._call.read() is not grpc.aio.EOF:": "for _ in self._call:",
+    },
     "edge_drafting/async_client.py": {
         "The asyncio client": "The synchronous client",
         "To be used on one event loop.": "Safe to use from several threads.",
@@ -42,13 +103,24 @@ PHRASES = {
         "await asyncio.to_thread(self._drafter.close)": "self._drafter.close()",
         "import asyncio\n": "",
     },
+    "tests/sdk/test_async_client.py": {
+        "The asyncio client": "The synchronous client",
+        "import asyncio\n": "",
+        "await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)": "verifier.cancelled.wait(PATIENCE)",
+        "await asyncio.to_thread(verifier.is_idle)": "verifier.is_idle()",
+    },
 }
 """Texts of a source with their replacements, which may be empty. Each must occur in the source."""
 
 RULES = (
+    (r"\[(\w+) async for \1 in ([^\]\n]+)\]", r"list(\2)"),
+    (r"\(await ([\w.]+\((?:[^()]|\([^()]*\))*\))\)\.", r"\1."),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
-    (r"\b__a(enter|exit)__\b", r"__\1__"),
+    (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"\baclose\b", "close"),
+    (r"\banext\b", "next"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b_async\b", "_sync"),
     (r"\basync_(?=transport\b)", ""),

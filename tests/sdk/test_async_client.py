@@ -7,7 +7,19 @@ from collections.abc import AsyncIterator
 import pytest
 from grpc import StatusCode
 
-from draftwire import AsyncClient, DeadlineExceededError, InvalidFieldError, RequestCancelledError, UnavailableError
+from draftwire import (
+    AcceptanceClass,
+    AcceptanceCount,
+    AsyncClient,
+    Calibration,
+    DeadlineExceededError,
+    InvalidFieldError,
+    RejectedDraft,
+    RequestCancelledError,
+    Speculation,
+    StepCost,
+    UnavailableError,
+)
 from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
@@ -23,12 +35,43 @@ async def cancelled(verifier: FakeVerifier) -> bool:
     return await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
 
 
+async def idle(verifier: FakeVerifier) -> bool:
+    return await asyncio.to_thread(verifier.is_idle)
+
+
 async def test_generate(client: AsyncClient) -> None:
     r = await client.generate(PROMPT, max_tokens=7, seed=5)
     assert r.token_ids == expected_ids(5, 7)
-    assert r.text == text_of(r.token_ids)
+    assert r.text == str(r) == text_of(r.token_ids)
+    assert (r.finish_reason, r.seed, r.stop, r.resumes) == ("length", 5, None, 0)
     assert r.prompt_token_ids == PROMPT_IDS
-    assert r.speculation.acceptance_length == 7 / 4
+    assert r.request_id == "fake-1"
+    assert (r.usage.prompt_tokens, r.usage.completion_tokens, r.usage.total_tokens) == (5, 7, 12)
+    assert (r.usage.first_token_seconds, r.usage.total_seconds) == (0.25, 0.5)
+    s = r.speculation
+    assert (s.steps, s.draft_tokens, s.accepted_tokens) == (4, 8, 3)
+    assert s.hits == 2
+    assert s.acceptance_rate == 3 / 8
+    assert s.acceptance_length == 7 / 4
+    assert (s.drafters[0].name, s.drafters[0].acceptance_rate) == ("good", 3 / 8)
+
+
+async def test_token_ids_as_prompt(client: AsyncClient, verifier: FakeVerifier) -> None:
+    r = await client.generate(PROMPT_IDS, max_tokens=4, seed=5)
+    assert r.token_ids == expected_ids(5, 4)
+    assert r.prompt_token_ids == PROMPT_IDS
+    assert verifier.requests[0].WhichOneof("prompt") == "token_ids"
+
+
+async def test_the_seed_is_reported(client: AsyncClient, verifier: FakeVerifier) -> None:
+    r = await client.generate(PROMPT, max_tokens=4)
+    assert r.seed == verifier.requests[0].sampling.seed
+    assert (await client.generate(PROMPT, max_tokens=4, seed=r.seed)).token_ids == r.token_ids
+
+
+async def test_nothing_drafted_is_a_rate_of_zero(client: AsyncClient) -> None:
+    s = (await client.generate(PROMPT, max_tokens=0)).speculation
+    assert (s.acceptance_rate, s.acceptance_length) == (0.0, 0.0)
 
 
 async def test_stream(client: AsyncClient) -> None:
@@ -36,8 +79,29 @@ async def test_stream(client: AsyncClient) -> None:
         with pytest.raises(RuntimeError, match="has not ended"):
             _ = stream.result
         chunks = [chunk async for chunk in stream]
+    ids = expected_ids(5, 5)
+    assert [c.token_ids for c in chunks] == [ids[:2], ids[2:4], ids[4:], []]
     assert chunks[0].sources == ["good", None]
-    assert "".join(c.text for c in chunks) == stream.result.text == text_of(expected_ids(5, 5))
+    assert chunks[0].token_texts == [chr(ids[0]), chr(ids[1])]
+    assert "".join(c.text for c in chunks) == stream.result.text == text_of(ids)
+    assert stream.seed == 5
+    assert await anext(stream, None) is None
+
+
+async def test_rejected_draft_tokens_come_to_those_who_ask(client: AsyncClient) -> None:
+    plain, asking = [
+        [chunk async for chunk in client.stream(PROMPT, max_tokens=4, seed=5, report_rejected=asks)]
+        for asks in (False, True)
+    ]
+    assert all(chunk.rejected == [] for chunk in plain)
+    assert asking[1].rejected == [RejectedDraft(63, "?", "good", len(PROMPT_IDS) + 2, 1)]
+
+
+async def test_a_stream_that_is_read_to_the_end_is_not_cancelled(client: AsyncClient, verifier: FakeVerifier) -> None:
+    for _ in range(20):
+        await client.generate(PROMPT, max_tokens=3)
+    assert await idle(verifier)
+    assert not verifier.cancelled.is_set()
 
 
 async def test_chat(client: AsyncClient) -> None:
@@ -47,14 +111,19 @@ async def test_chat(client: AsyncClient) -> None:
     assert "".join([c.text async for c in client.stream_chat(messages, max_tokens=4, seed=1)]) == r.text
 
 
-async def test_batch(client: AsyncClient, verifier: FakeVerifier) -> None:
+async def test_batch_keeps_the_order_and_runs_concurrently(client: AsyncClient, verifier: FakeVerifier) -> None:
     verifier.gathers = 2
-    results = await client.generate_batch(["a", [98, 99], "ccc"], max_tokens=6, seed=9)
-    assert [r.token_ids for r in results] == [expected_ids(9, 6, p) for p in [[97], [98, 99], [99] * 3]]
+    prompts: list[str | list[int]] = ["a", [98, 99], "ccc", "dddd"]
+    results = await client.generate_batch(prompts, max_tokens=6, seed=9)
+    assert [r.token_ids for r in results] == [expected_ids(9, 6, p) for p in [[97], [98, 99], [99] * 3, [100] * 4]]
     assert verifier.most_running > 1
-    verifier.most_running = 0
-    await client.generate_batch("abcd", max_tokens=6, max_concurrency=2)
+    verifier.delay, verifier.most_running = 0.01, 0
+    await client.generate_batch(prompts, max_tokens=6, seed=[1, 2, 3, 4], max_concurrency=2)
     assert verifier.most_running == 2
+    assert sorted(r.sampling.seed for r in verifier.requests[-4:]) == [1, 2, 3, 4]
+
+
+async def test_batch_of_nothing(client: AsyncClient) -> None:
     assert await client.generate_batch([]) == []
 
 
@@ -63,27 +132,22 @@ async def test_one_failure_cancels_the_batch(client: AsyncClient, verifier: Fake
     verifier.failures.append(rich_status(StatusCode.INVALID_ARGUMENT, "no", "INVALID_FIELD", ("max_tokens",)))
     with pytest.raises(InvalidFieldError):
         await client.generate_batch(["a", "b", "c"], max_tokens=8)
-    assert await asyncio.to_thread(verifier.is_idle)
+    assert await idle(verifier)
 
 
-async def test_unary_calls(client: AsyncClient) -> None:
-    assert await client.tokenize("ab", add_special_tokens=True) == [1, 97, 98]
-    assert await client.detokenize([97, 98]) == "ab"
-    assert (await client.model_info()).vocab_size == 128
-    assert [d.name for d in await client.drafters.list()] == ["good", "bad"]
-    assert (await client.drafters.attach("here:1", "mine")).name == "mine"
-    assert (await client.drafters.detach("mine")).name == "mine"
-    assert (await client.drafters.swap("good", "bad")).moved_sequences == 3
+async def test_rules_of_acceptance_in_results(client: AsyncClient) -> None:
+    plain = (await client.generate(PROMPT, max_tokens=2)).speculation
+    assert (plain.acceptance, plain.preset, plain.threshold, plain.lossless) == ("coupled", None, None, True)
+    found = (await client.generate(PROMPT, max_tokens=2, speculation=Speculation(preset="auto"))).speculation
+    assert (found.acceptance, found.preset, found.threshold, found.lossless) == ("threshold", "code", 0.75, False)
 
 
-async def test_watch(client: AsyncClient, verifier: FakeVerifier) -> None:
-    async with client.drafters.watch() as states:
-        assert [d.name for d in await anext(states)] == ["good"]
-        assert await anext(states) == []
-    assert await cancelled(verifier)
+async def test_speculation_off(client: AsyncClient, verifier: FakeVerifier) -> None:
+    await client.generate(PROMPT, max_tokens=2, speculation=Speculation(enabled=False))
+    assert not verifier.requests[0].speculation.enabled
 
 
-@pytest.mark.parametrize("how", ["aclose", "with", "break", "task"])
+@pytest.mark.parametrize("how", ["close", "with", "break"])
 async def test_ending_early_cancels_the_call(client: AsyncClient, verifier: FakeVerifier, how: str) -> None:
     verifier.hang_after = 2
     if how == "break":
@@ -93,13 +157,6 @@ async def test_ending_early_cancels_the_call(client: AsyncClient, verifier: Fake
     elif how == "with":
         async with client.stream(PROMPT, max_tokens=20) as stream:
             await anext(stream)
-    elif how == "task":
-        task = asyncio.create_task(client.generate(PROMPT, max_tokens=20))
-        while not verifier.running:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
     else:
         stream = client.stream(PROMPT, max_tokens=20)
         await anext(stream)
@@ -108,23 +165,72 @@ async def test_ending_early_cancels_the_call(client: AsyncClient, verifier: Fake
     assert await cancelled(verifier)
 
 
-async def test_closing_ends_a_waiting_read(client: AsyncClient, verifier: FakeVerifier) -> None:
+async def test_closing_the_client_cancels_what_runs(client: AsyncClient, verifier: FakeVerifier) -> None:
     verifier.hang_after = 2
     stream = client.stream(PROMPT, max_tokens=20)
     await anext(stream)
-    asyncio.get_running_loop().call_later(0.1, stream.cancel)
+    await client.close()
     with pytest.raises(RequestCancelledError):
         await anext(stream)
     assert await cancelled(verifier)
+    with pytest.raises(RuntimeError, match="closed"):
+        await client.model_info()
 
 
-async def test_a_service_that_cancels_does_not_look_like_a_cancelled_task(
-    client: AsyncClient, verifier: FakeVerifier
-) -> None:
-    for call in (client.generate(PROMPT), client.model_info()):
-        verifier.failures += [rich_status(StatusCode.CANCELLED, "no")] * QUICK.attempts_per_address
-        with pytest.raises(RequestCancelledError):
-            await call
+async def test_tokenizer(client: AsyncClient) -> None:
+    assert await client.tokenize("ab") == [97, 98]
+    assert await client.tokenize("ab", add_special_tokens=True) == [1, 97, 98]
+    assert await client.detokenize([97, 98]) == "ab"
+
+
+async def test_model_info(client: AsyncClient) -> None:
+    info = await client.model_info()
+    assert (info.model_id, info.vocab_size, info.eos_token_ids, info.build) == ("fake", 128, [0], "fake 1")
+    assert info.limits.max_sequences == 4
+    assert info.engine.total_slots == 64
+    assert (info.engine.times.steps, info.engine.times.forward, info.engine.times.wait) == (3, 1.5, 0.0)
+    planner = info.engine.planner
+    assert planner.step_costs == [StepCost(8, 0.125)]
+    assert planner.calibrations == [Calibration("good", [AcceptanceClass(1, 0.3, 0.5, 20.0)], 0.75, 0.25, 0.0)]
+    assert (planner.tree_size, planner.gained_tokens, planner.probe_rows) == (2.5, 2.5, 12)
+    assert info.engine.acceptance == [AcceptanceCount("typical", 2, 30, 20, 10)]
+
+
+async def test_drafters(client: AsyncClient, verifier: FakeVerifier) -> None:
+    good, bad = await client.drafters.list()
+    assert (good.name, bad.name, good.state, good.acceptance_rate) == ("good", "bad", "ready", 0.7)
+    assert (good.labels, good.accepted_per_second) == ({"domain": "code"}, 120.4)
+    assert good.step_seconds == 0.003
+    assert good.response_seconds is None
+    assert good.model is not None
+    assert good.model.model_id == "draft"
+    assert good.attached_at is not None
+    assert good.attached_at.year == 2023
+    assert (await client.drafters.attach("here:1")).name == "here:1"
+    assert (await client.drafters.attach("here:1", "mine")).name == "mine"
+    assert (await client.drafters.detach("mine")).name == "mine"
+    swap = await client.drafters.swap("good", "bad")
+    assert (swap.drafter.name, swap.moved_sequences) == ("bad", 3)
+
+
+async def test_watch(client: AsyncClient, verifier: FakeVerifier) -> None:
+    async with client.drafters.watch() as states:
+        assert [d.name for d in await anext(states)] == ["good"]
+        assert await anext(states) == []
+    assert await cancelled(verifier)
+
+
+async def test_calls_that_must_not_run_twice_are_not_repeated(client: AsyncClient, verifier: FakeVerifier) -> None:
+    lost = rich_status(StatusCode.UNAVAILABLE, "lost")
+    verifier.failures += [lost, lost]
+    assert await client.drafters.list()  # retried twice
+    assert verifier.calls == ["ListDrafters"] * 3
+    verifier.failures.append(lost)
+    with pytest.raises(UnavailableError):
+        await client.drafters.detach("good")
+    assert verifier.calls[3:] == ["DetachDrafter"]
+    verifier.failures.append(rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN"))
+    assert await client.drafters.detach("good")
 
 
 async def test_errors(client: AsyncClient, verifier: FakeVerifier) -> None:
@@ -143,10 +249,3 @@ async def test_errors(client: AsyncClient, verifier: FakeVerifier) -> None:
     async with AsyncClient("127.0.0.1:1", retry=QUICK) as nobody:
         with pytest.raises(UnavailableError):
             await nobody.model_info()
-
-
-async def test_a_closed_client(client: AsyncClient) -> None:
-    await client.model_info()
-    await client.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        await client.model_info()

@@ -10,6 +10,9 @@ from types import ModuleType
 import pytest
 
 from draftwire import AsyncClient, AsyncDrafters, Client, Drafters
+from draftwire._calls.async_transport import AsyncTransport
+from draftwire._calls.transport import Transport
+from draftwire._calls.upkeep import AsyncUpkeep, Upkeep
 from draftwire.edge import AsyncEdgeClient, EdgeClient
 from tests.harness.waiting import PATIENCE
 
@@ -70,7 +73,13 @@ def test_a_phrase_that_is_gone_is_refused(generator: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("asynchronous", "synchronous"),
-    [(AsyncClient, Client), (AsyncDrafters, Drafters), (AsyncEdgeClient, EdgeClient)],
+    [
+        (AsyncClient, Client),
+        (AsyncDrafters, Drafters),
+        (AsyncTransport, Transport),
+        (AsyncUpkeep, Upkeep),
+        (AsyncEdgeClient, EdgeClient),
+    ],
     ids=lambda each: each.__name__,
 )
 def test_both_have_the_same_methods(asynchronous: type, synchronous: type) -> None:

@@ -1,11 +1,12 @@
-"""Calls of the asyncio client: the mirror of ``transport``, on grpc.aio."""
+"""Calls of the asyncio client, on grpc.aio."""
 
 # ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -19,16 +20,15 @@ from draftwire._calls.channel import AsyncChannels
 from draftwire._calls.deadline import Deadline, describe_deadline
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.error_messages import KINDS, explain, is_missing, wrong_service
-from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
-from draftwire._calls.names import resolve_async
+from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining
 from draftwire._calls.spreading import SpreadPolicy
-from draftwire._messages.health import PROBE_SECONDS, Health, check_request, health_check, read_health
+from draftwire._calls.upkeep import AsyncUpkeep, failure_of
 from draftwire._messages.methods import Method, has_receipt
 from draftwire._messages.reading import Reader
 from draftwire._types.address import check_address
 from draftwire._types.generation import Generation
 from draftwire._types.verifier import Verifier, VerifierStatus
-from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError, from_rpc_error
+from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -52,9 +52,7 @@ class AsyncTransport:
         self._timeout = timeout
         self._retry = retry
         self._channels = AsyncChannels(security)
-        self._looking_up = asyncio.Lock()
-        self._beside: set[asyncio.Task[None]] = set()
-        """Background tasks of ``refresh``."""
+        self._upkeep = AsyncUpkeep(self._endpoints, self._channels)
 
     @property
     def address(self) -> str:
@@ -77,7 +75,7 @@ class AsyncTransport:
         """Makes a unary call to a verifier, or to the service at an address, and returns its response."""
         deadline = self.deadline(timeout)
         if address is None:
-            await self.look_up()
+            await self._upkeep.look_up()
         else:
             check_address(address)
         endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
@@ -102,7 +100,7 @@ class AsyncTransport:
                 describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
                 wait = attempts.failed(failure, deadline)
             await asyncio.sleep(wait)
-            await self.look_up()
+            await self._upkeep.look_up()
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> AsyncStream[ItemT]:
         """Starts a streaming call."""
@@ -133,22 +131,18 @@ class AsyncTransport:
         """Makes the error of a failed call describe what happened to the connection."""
         explain(failure, method, address, encrypted=self._channels.encrypted)
         if is_missing(method, failure):
-            there = dict(zip(KINDS, await asyncio.gather(*(self._has(address, each) for each in KINDS)), strict=True))
+            asked = (self._has(address, each) for each in KINDS)
+            there = dict(zip(KINDS, await asyncio.gather(*asked), strict=True))
             failure.message = wrong_service(method.service, address, there, failure.details)
 
     async def _has(self, address: str, service: str) -> bool:
         """Returns whether a server has a service, judged by whether it reports the service's health."""
         try:
-            await self._check(address, service)
+            await self._upkeep.check(address, service)
         except (grpc.RpcError, asyncio.CancelledError) as error:  # unknown service, or no health service
             failure_of(error)  # raises if this task itself was cancelled
             return False
         return True
-
-    def _check(self, address: str, service: str) -> Any:
-        """Starts a health check of a server's service."""
-        rpc = health_check(self._channels.get(address, self._endpoints.authority(address)))
-        return rpc(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
 
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Returns the attempts of a new stream."""
@@ -165,33 +159,11 @@ class AsyncTransport:
 
     async def look_up(self) -> None:
         """Looks up DNS names, if that is due."""
-        if self._endpoints.stale:
-            async with self._looking_up:
-                if self._endpoints.stale:  # another task may just have done it
-                    await self._resolve()
+        await self._upkeep.look_up()
 
     def refresh(self) -> None:
         """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
-        if self._endpoints.old():
-            self._begin(self._resolve())
-        for address in self._endpoints.due_probes():
-            self._begin(self._probe(address))
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
-
-    async def _resolve(self) -> None:
-        self._endpoints.update({name: await resolve_async(name) for name in self._endpoints.names})
-
-    async def _probe(self, address: str) -> None:
-        try:
-            serves = read_health(await self._check(address, "")) is not Health.NOT_SERVING
-        except (grpc.RpcError, asyncio.CancelledError) as error:
-            serves = says_that_it_serves(failure_of(error))
-        if serves:
-            self._endpoints.serves(address)
+        self._upkeep.refresh()
 
     def deadline(self, timeout: float | None) -> Deadline | None:
         """Returns the time, by ``time.monotonic``, by which a call that begins now must end."""
@@ -199,12 +171,7 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Cancels running calls and closes the connections."""
-        beside = tuple(self._beside)
-        for task in beside:
-            task.cancel()
-        await self._channels.close()
-        if beside:
-            await asyncio.wait(beside)
+        await self._upkeep.close()
 
 
 class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
@@ -220,7 +187,8 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._transport = transport
         self._reader = reader
         self._deadline = deadline
-        self._closed = False
+        self._closed = asyncio.Event()
+        self._lock = nullcontext()
         self._call: Any = None
         self._address = ""
         self._attempts = transport.attempts(reader)
@@ -242,7 +210,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             RequestCancelledError: the stream was closed while this call waited.
             DraftwireError: the call failed.
         """
-        while not self._reader.finished and not self._closed:
+        while not self._reader.finished and not self._closed.is_set():
             try:
                 if self._opening is not None:
                     await self._opening
@@ -272,11 +240,12 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
 
     def cancel(self) -> None:
         """Cancels the call immediately, if it still runs. Call it on the client's event loop."""
-        self._closed = True
-        if self._opening is not None:
-            self._opening.cancel()
-        if self._call is not None:
-            self._call.cancel()
+        with self._lock:
+            self._closed.set()
+            if self._opening is not None:
+                self._opening.cancel()
+            if self._call is not None:
+                self._call.cancel()
         self._end()
 
     async def aclose(self) -> None:
@@ -300,26 +269,29 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             call.cancel()
             self._end()
 
-    def _open(self) -> None:
-        self._address = address = self._attempts.next_address()
-        try:
-            self._transport.refresh()
-            request = self._reader.next_request(resumable=self._attempts.replaceable)
-            metadata = self._span.attempt(address) if self._span is not None else ()
-            self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
-        except BaseException:
-            self._attempts.end()
-            raise
+    def _open(self, raw: grpc.RpcError | None = None) -> None:
+        with self._lock:
+            if self._closed.is_set():
+                raise RequestCancelledError("the stream was closed", raw=raw)
+            self._address = address = self._attempts.next_address()
+            try:
+                self._transport.refresh()
+                request = self._reader.next_request(resumable=self._attempts.replaceable)
+                metadata = self._span.attempt(address) if self._span is not None else ()
+                self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
+            except BaseException:
+                self._attempts.end()
+                raise
 
-    async def _look_up_and_open(self) -> None:
+    async def _look_up_and_open(self, raw: grpc.RpcError | None = None) -> None:
         await self._transport.look_up()
-        self._open()
+        self._open(raw)
 
     async def _recover(self, error: grpc.RpcError | asyncio.CancelledError | NumericsMismatchError) -> None:
         """Starts the next attempt after a failure, or raises the error for the caller."""
         try:
             failure = error if isinstance(error, NumericsMismatchError) else failure_of(error)
-            if self._closed or self._transport.closed:
+            if self._closed.is_set() or self._transport.closed:
                 raise RequestCancelledError("the stream was closed", raw=failure.raw) from error
             if failure is not error:
                 await self._transport.explain(failure, self._reader.method, self._address)
@@ -327,21 +299,15 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             taken = self._call is not None and has_receipt(await self._call.initial_metadata())
             try:
                 await asyncio.sleep(self._attempts.failed(failure, self._deadline, taken=taken))
-                await self._open_again(failure)
+                await self._look_up_and_open(failure.raw)
             except NumericsMismatchError:
                 if not self._reader.begin_anew():
                     raise
                 self._attempts.begin_anew()
-                await self._open_again(failure)
+                await self._look_up_and_open(failure.raw)
         except BaseException as failed:
             self._give_up(failed)
             raise
-
-    async def _open_again(self, failure: DraftwireError) -> None:
-        await self._transport.look_up()
-        if self._closed:
-            raise RequestCancelledError("the stream was closed", raw=failure.raw) from failure
-        self._open()
 
     def _give_up(self, error: BaseException) -> None:
         """Ends the stream with the caller's error and the partial result."""
@@ -370,16 +336,3 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
                 pass
         except grpc.RpcError:
             pass  # everything has been read
-
-
-def failure_of(error: grpc.RpcError | asyncio.CancelledError) -> DraftwireError:
-    """Returns the typed error for what a call raised; re-raises the ``CancelledError`` of a cancelled task.
-
-    grpc.aio reports a cancelled call, whichever side cancelled it, as if the task had been cancelled.
-    """
-    if isinstance(error, grpc.RpcError):
-        return from_rpc_error(error)
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
-        raise error
-    return RequestCancelledError("the call was cancelled by the service")

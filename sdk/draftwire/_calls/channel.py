@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -79,13 +80,14 @@ def _keep(
     return channel
 
 
-class Channels:
-    """Sync channels by address. Safe to use from several threads."""
+class _Channels(ABC, Generic[ChannelT]):
+    """Channels by address."""
 
-    def __init__(self, security: Security) -> None:
-        """Starts without a channel."""
+    def __init__(self, security: Security, options: _Options = CHANNEL_OPTIONS) -> None:
+        """Starts without a channel, so that no event loop is needed yet."""
         self._security = security
-        self._channels: dict[str, _Kept[grpc.Channel]] = {}
+        self._options = options
+        self._channels: dict[str, _Kept[ChannelT]] = {}
         self._closed = False
         self._lock = threading.Lock()
 
@@ -99,76 +101,22 @@ class Channels:
         """Whether calls use TLS."""
         return self._security.encrypted
 
-    def get(self, address: str, authority: str | None = None) -> grpc.Channel:
+    def get(self, address: str, authority: str | None = None) -> ChannelT:
         """Returns the channel to an address; ``authority`` is the DNS name that it was found under.
 
         Raises:
             RuntimeError: the client is closed.
             ValueError: unencrypted calls to another machine are not allowed.
         """
-        self._security.check(address)
-        credentials = self._security.credentials()
         with self._lock:
             if self._closed:
                 raise RuntimeError("the client is closed")
+            self._security.check(address)
+            credentials = self._security.credentials()
             channel = _usable(self._channels.pop(address, None), credentials)
             if channel is None:
-                options = _options(CHANNEL_OPTIONS, self._security, authority)
-                channel = (
-                    grpc.secure_channel(address, credentials, options=options)
-                    if credentials is not None
-                    else grpc.insecure_channel(address, options=options)
-                )
+                channel = self.open(address, authority)
             return _keep(self._channels, address, channel, credentials)
-
-    def metadata(self) -> Metadata:
-        """Returns the metadata of every call."""
-        return self._security.metadata()
-
-    def close(self) -> None:
-        """Closes all channels; running calls are cancelled."""
-        with self._lock:
-            self._closed = True
-            channels, self._channels = self._channels, {}
-        for kept in channels.values():
-            kept.channel.close()
-
-
-class AsyncChannels:
-    """Asyncio channels by address, all used on one event loop."""
-
-    def __init__(self, security: Security, options: _Options = CHANNEL_OPTIONS) -> None:
-        """Starts without a channel, so that no event loop is needed yet."""
-        self._security = security
-        self._options = options
-        self._channels: dict[str, _Kept[grpc.aio.Channel]] = {}
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether the client is closed."""
-        return self._closed
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether calls use TLS."""
-        return self._security.encrypted
-
-    def get(self, address: str, authority: str | None = None) -> grpc.aio.Channel:
-        """Returns the channel to an address; ``authority`` is the DNS name that it was found under.
-
-        Raises:
-            RuntimeError: the client is closed.
-            ValueError: unencrypted calls to another machine are not allowed.
-        """
-        if self._closed:
-            raise RuntimeError("the client is closed")
-        self._security.check(address)
-        credentials = self._security.credentials()
-        channel = _usable(self._channels.pop(address, None), credentials)
-        if channel is None:
-            channel = self.open(address, authority)
-        return _keep(self._channels, address, channel, credentials)
 
     def check(self, address: str) -> None:
         """Checks that calls to an address are allowed.
@@ -178,26 +126,54 @@ class AsyncChannels:
         """
         self._security.check(address)
 
-    def open(self, address: str, authority: str | None = None) -> grpc.aio.Channel:
+    def open(self, address: str, authority: str | None = None) -> ChannelT:
         """Returns a new channel that the caller owns and closes.
 
         Raises:
             ValueError: unencrypted calls to another machine are not allowed.
         """
         self._security.check(address)
-        credentials = self._security.credentials()
-        options = _options(self._options, self._security, authority)
-        if credentials is None:
-            return grpc.aio.insecure_channel(address, options=options)
-        return grpc.aio.secure_channel(address, credentials, options=options)
+        return self._made(address, self._security.credentials(), _options(self._options, self._security, authority))
 
     def metadata(self) -> Metadata:
         """Returns the metadata of every call."""
         return self._security.metadata()
 
+    @abstractmethod
+    def _made(self, address: str, credentials: grpc.ChannelCredentials | None, options: _Options) -> ChannelT:
+        """Returns a new channel; unencrypted without credentials."""
+
+    def _all(self) -> list[ChannelT]:
+        """Returns the channels to be closed, and gives out none from now on."""
+        with self._lock:
+            self._closed = True
+            channels, self._channels = self._channels, {}
+        return [kept.channel for kept in channels.values()]
+
+
+class Channels(_Channels[grpc.Channel]):
+    """Sync channels by address. Safe to use from several threads."""
+
+    def _made(self, address: str, credentials: grpc.ChannelCredentials | None, options: _Options) -> grpc.Channel:
+        if credentials is None:
+            return grpc.insecure_channel(address, options=options)
+        return grpc.secure_channel(address, credentials, options=options)
+
+    def close(self) -> None:
+        """Closes all channels; running calls are cancelled."""
+        for channel in self._all():
+            channel.close()
+
+
+class AsyncChannels(_Channels[grpc.aio.Channel]):
+    """Asyncio channels by address, all used on one event loop."""
+
+    def _made(self, address: str, credentials: grpc.ChannelCredentials | None, options: _Options) -> grpc.aio.Channel:
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
     async def close(self) -> None:
         """Closes all channels; running calls are cancelled."""
-        self._closed = True
-        channels, self._channels = self._channels, {}
-        for kept in channels.values():
-            await kept.channel.close()
+        for channel in self._all():
+            await channel.close()

@@ -1,6 +1,8 @@
+# Generated from sdk/draftwire/_calls/async_transport.py by scripts/generate_sync.py. Do not edit.
+
 """Calls of the synchronous client.
 
-They use grpc's sync channels, not the asyncio client on a hidden thread. Sync channels can be shared between threads,
+They use grpc's sync channels, not an event loop on a hidden thread. Sync channels can be shared between threads,
 ``cancel`` takes effect immediately from any thread, Ctrl-C works, and there is no event loop to start or stop.
 """
 
@@ -9,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -22,10 +23,9 @@ from draftwire._calls.channel import Channels
 from draftwire._calls.deadline import Deadline, describe_deadline
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.error_messages import KINDS, explain, is_missing, wrong_service
-from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
-from draftwire._calls.names import resolve
+from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining
 from draftwire._calls.spreading import SpreadPolicy
-from draftwire._messages.health import PROBE_SECONDS, Health, check_request, health_check, read_health
+from draftwire._calls.upkeep import Upkeep
 from draftwire._messages.methods import Method, has_receipt
 from draftwire._messages.reading import Reader
 from draftwire._types.address import check_address
@@ -55,7 +55,7 @@ class Transport:
         self._timeout = timeout
         self._retry = retry
         self._channels = Channels(security)
-        self._looking_up = threading.Lock()
+        self._upkeep = Upkeep(self._endpoints, self._channels)
 
     @property
     def address(self) -> str:
@@ -78,7 +78,7 @@ class Transport:
         """Makes a unary call to a verifier, or to the service at an address, and returns its response."""
         deadline = self.deadline(timeout)
         if address is None:
-            self.look_up()
+            self._upkeep.look_up()
         else:
             check_address(address)
         endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
@@ -96,13 +96,14 @@ class Transport:
                 attempts.succeeded()
                 return response
             except grpc.RpcError as error:
+                failure = from_rpc_error(error)
                 if self.closed:
-                    raise RequestCancelledError("the client was closed", raw=error) from error
-                failure = self.failure(error, method, to)
+                    raise RequestCancelledError("the client was closed", raw=failure.raw) from error
+                self.explain(failure, method, to)
                 describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
                 wait = attempts.failed(failure, deadline)
             time.sleep(wait)
-            self.look_up()
+            self._upkeep.look_up()
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> Stream[ItemT]:
         """Starts a streaming call."""
@@ -129,26 +130,21 @@ class Transport:
         """Whether a request starts over if only verifiers with other numerics are left."""
         return self._retry.on_other_numerics == "restart"
 
-    def failure(self, error: grpc.RpcError, method: Method[Any, Any], address: str) -> DraftwireError:
-        """Returns the typed error of a failed call without raising it."""
-        found = explain(from_rpc_error(error), method, address, encrypted=self._channels.encrypted)
-        if is_missing(method, found):
-            there = {each: self._has(address, each) for each in KINDS}
-            found.message = wrong_service(method.service, address, there, found.details)
-        return found
+    def explain(self, failure: DraftwireError, method: Method[Any, Any], address: str) -> None:
+        """Makes the error of a failed call describe what happened to the connection."""
+        explain(failure, method, address, encrypted=self._channels.encrypted)
+        if is_missing(method, failure):
+            asked = (self._has(address, each) for each in KINDS)
+            there = dict(zip(KINDS, asked, strict=True))
+            failure.message = wrong_service(method.service, address, there, failure.details)
 
     def _has(self, address: str, service: str) -> bool:
         """Returns whether a server has a service, judged by whether it reports the service's health."""
         try:
-            self._check(address)(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+            self._upkeep.check(address, service)
         except grpc.RpcError:  # unknown service, or no health service
             return False
         return True
-
-    def _check(self, address: str) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
-        channel = self._channels.get(address, self._endpoints.authority(address))
-        ask: grpc.UnaryUnaryMultiCallable[Any, Any] = health_check(channel)
-        return ask
 
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Returns the attempts of a new stream."""
@@ -160,32 +156,11 @@ class Transport:
 
     def look_up(self) -> None:
         """Looks up DNS names, if that is due."""
-        if self._endpoints.stale:
-            with self._looking_up:
-                if self._endpoints.stale:  # another thread may just have done it
-                    self._resolve()
+        self._upkeep.look_up()
 
     def refresh(self) -> None:
         """Starts health checks of lost verifiers and new lookups of DNS names, where due."""
-        if self._endpoints.old():
-            threading.Thread(target=self._resolve, name="draftwire-names", daemon=True).start()
-        for address in self._endpoints.due_probes():
-            asked = self._check(address)
-            call = asked.future(check_request(""), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
-            call.add_done_callback(partial(self._probed, address))
-
-    def _resolve(self) -> None:
-        self._endpoints.update({name: resolve(name) for name in self._endpoints.names})
-
-    def _probed(self, address: str, call: Any) -> None:
-        try:
-            serves = read_health(call.result()) is not Health.NOT_SERVING
-        except grpc.FutureCancelledError:  # the client was closed
-            return
-        except grpc.RpcError as error:
-            serves = says_that_it_serves(from_rpc_error(error))
-        if serves:
-            self._endpoints.serves(address)
+        self._upkeep.refresh()
 
     def deadline(self, timeout: float | None) -> Deadline | None:
         """Returns the time, by ``time.monotonic``, by which a call that begins now must end."""
@@ -193,14 +168,14 @@ class Transport:
 
     def close(self) -> None:
         """Cancels running calls and closes the connections."""
-        self._channels.close()
+        self._upkeep.close()
 
 
 class Stream(Generic[ItemT], Iterator[ItemT]):
     """A running call; iterate over it.
 
-    Ending early cancels the call immediately: by ``close``, by leaving a ``with`` block, or by dropping the last
-    reference, as ``break`` in a ``for ... in client.stream(...)`` does. ``close`` may be called from any thread.
+    Ending early cancels the call immediately: by ``close``, by leaving a ``with`` block, or by dropping the
+    last reference, as ``break`` in a ``for ... in client.stream(...)`` does. ``close`` may be called from any thread.
     """
 
     def __init__(self, transport: Transport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
@@ -214,7 +189,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._address = ""
         self._attempts = transport.attempts(reader)
         self._span = begin_call_span(reader)
-        self._open()
+        self._look_up_and_open()
 
     def __iter__(self) -> Self:
         """Returns the stream itself."""
@@ -252,17 +227,17 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 return item
         raise StopIteration
 
-    def close(self) -> None:
-        """Cancels the call, if it still runs."""
+    def cancel(self) -> None:
+        """Cancels the call immediately, if it still runs."""
         with self._lock:
             self._closed.set()
             if self._call is not None:
                 self._call.cancel()
         self._end()
 
-    def cancel(self) -> None:
-        """Cancels the call, if it still runs. Alias of ``close``, named as in ``AsyncStream``."""
-        self.close()
+    def close(self) -> None:
+        """Cancels the call, if it still runs."""
+        self.cancel()
 
     def __enter__(self) -> Self:
         """Returns the stream itself."""
@@ -272,7 +247,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Closes the stream."""
-        self.close()
+        self.cancel()
 
     def __del__(self) -> None:
         """Cancels the call of a stream that is no longer used."""
@@ -281,11 +256,10 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             call.cancel()
             self._end()
 
-    def _open(self) -> None:
-        self._transport.look_up()
+    def _open(self, raw: grpc.RpcError | None = None) -> None:
         with self._lock:
             if self._closed.is_set():
-                raise RequestCancelledError("the stream was closed")
+                raise RequestCancelledError("the stream was closed", raw=raw)
             self._address = address = self._attempts.next_address()
             try:
                 self._transport.refresh()
@@ -296,28 +270,28 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 self._attempts.end()
                 raise
 
+    def _look_up_and_open(self, raw: grpc.RpcError | None = None) -> None:
+        self._transport.look_up()
+        self._open(raw)
+
     def _recover(self, error: grpc.RpcError | NumericsMismatchError) -> None:
         """Starts the next attempt after a failure, or raises the error for the caller."""
-        if self._closed.is_set() or self._transport.closed:
-            raw = error if isinstance(error, grpc.RpcError) else error.raw
-            cancelled = RequestCancelledError("the stream was closed", raw=raw)
-            self._give_up(cancelled)
-            raise cancelled from error
         try:
-            if isinstance(error, grpc.RpcError):
-                failure = self._transport.failure(error, self._reader.method, self._address)
+            failure = error if isinstance(error, NumericsMismatchError) else from_rpc_error(error)
+            if self._closed.is_set() or self._transport.closed:
+                raise RequestCancelledError("the stream was closed", raw=failure.raw) from error
+            if failure is not error:
+                self._transport.explain(failure, self._reader.method, self._address)
                 describe_deadline(failure, self._deadline, self._progress(), self._attempts.lost_by)
-            else:
-                failure = error
-            taken = has_receipt(self._call.initial_metadata())
+            taken = self._call is not None and has_receipt(self._call.initial_metadata())
             try:
                 self._closed.wait(self._attempts.failed(failure, self._deadline, taken=taken))
-                self._open()
+                self._look_up_and_open(failure.raw)
             except NumericsMismatchError:
                 if not self._reader.begin_anew():
                     raise
                 self._attempts.begin_anew()
-                self._open()
+                self._look_up_and_open(failure.raw)
         except BaseException as failed:
             self._give_up(failed)
             raise
@@ -327,7 +301,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         if isinstance(error, DraftwireError):
             error.partial = self._partial(error)
         self._end(error)
-        self.close()
+        self.cancel()
 
     def _progress(self) -> str:
         """Returns the call's progress, for the message of a timeout."""

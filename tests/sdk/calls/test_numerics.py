@@ -16,7 +16,7 @@ from draftwire import (
     Speculation,
     Verifier,
 )
-from draftwire._calls import async_transport, transport
+from draftwire._calls import upkeep
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.failover import Attempts
 from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
@@ -203,8 +203,8 @@ def test_a_whole_result_is_begun_anew_where_they_vanish(
     async def resolve_async(name: str) -> tuple[str, ...]:
         return resolve(name)
 
-    monkeypatch.setattr(transport, "resolve", resolve)
-    monkeypatch.setattr(async_transport, "resolve_async", resolve_async)
+    monkeypatch.setattr(upkeep, "resolve", resolve)
+    monkeypatch.setattr(upkeep, "resolve_async", resolve_async)
     r = ask(with_asyncio, "localhost:1", ANEW, max_tokens=11, seed=3)
     assert (r.token_ids, r.resumes, r.restarts) == (expected_ids(3, 11), 0, 1)
     assert found == [(second,)]

@@ -1,0 +1,48 @@
+"""The asyncio client is used by several tasks, which may be cancelled."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from grpc import StatusCode
+
+from draftwire import AsyncClient, RequestCancelledError
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, rich_status
+from tests.harness.waiting import PATIENCE
+from tests.sdk.conftest import QUICK
+
+
+@pytest.fixture
+async def client(verifier: FakeVerifier) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as made:
+        yield made
+
+
+async def test_cancelling_the_task_cancels_the_call(client: AsyncClient, verifier: FakeVerifier) -> None:
+    verifier.hang_after = 2
+    task = asyncio.create_task(client.generate(PROMPT, max_tokens=20))
+    while not verifier.running:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
+
+
+async def test_closing_ends_a_waiting_read(client: AsyncClient, verifier: FakeVerifier) -> None:
+    verifier.hang_after = 2
+    stream = client.stream(PROMPT, max_tokens=20)
+    await anext(stream)
+    asyncio.get_running_loop().call_later(0.1, stream.cancel)
+    with pytest.raises(RequestCancelledError):
+        await anext(stream)
+    assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
+
+
+async def test_a_service_that_cancels_does_not_look_like_a_cancelled_task(
+    client: AsyncClient, verifier: FakeVerifier
+) -> None:
+    for call in (client.generate(PROMPT), client.model_info()):
+        verifier.failures += [rich_status(StatusCode.CANCELLED, "no")] * QUICK.attempts_per_address
+        with pytest.raises(RequestCancelledError):
+            await call
