@@ -44,7 +44,7 @@ class DrafterSettings(RankSettings):
     cuda_graphs: bool = True
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
-    """On GPUs, make a row's bits independent of the others, if need be by passes of 64 rows. No effect on CPUs."""
+    """On GPUs, refuse a model whose rows are not batch-invariant there: bits that depend on the rest of the batch."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of a forward pass; by default as many as torch finds cores."""
     max_sequences: int = Field(default=64, ge=1)

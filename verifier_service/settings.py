@@ -37,7 +37,7 @@ class VerifierSettings(RankSettings):
     cuda_graphs: bool = True
     """Capture steps of the usual sizes as CUDA graphs at load; otherwise their kernels are launched one by one."""
     reproducible: bool = False
-    """On GPUs, make a row's bits independent of the others, if need be by passes of 64 rows. No effect on CPUs."""
+    """On GPUs, refuse a model whose rows are not batch-invariant there: bits that depend on the rest of the batch."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of the model; 0 leaves the choice to torch."""
     kernels: Kernels = "auto"

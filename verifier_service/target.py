@@ -23,7 +23,7 @@ from speculative_engine.kernels.advice import faster, kernels_of, warn_without_l
 from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import KernelsError, LibraryMismatchError, library, use_kernels
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
-from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.self_test import check_reproducible, run_self_test
 from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
 from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from speculative_engine.model.numerics import model_numerics
@@ -69,7 +69,6 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
         kv_dtype=settings.kv_dtype,
         device=settings.device,
         trust_remote_code=settings.trust_remote_code,
-        reproducible=settings.reproducible and settings.device != "cpu",
         ranks=ranks,
         context_length=settings.context_length,
     )
@@ -116,6 +115,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
             model = load_part(settings, ranks, checkpoint)
         trim_heap()  # of what packing has freed, before the KV cache is allocated
         report = run_self_test(model)  # every rank runs its part of it
+        if settings.reproducible:
+            check_reproducible(model, report)
         trim_heap()  # and of what the self-test has freed
         _size_cache(settings, model, ranks)
         check_room(model, report.slot_bytes)

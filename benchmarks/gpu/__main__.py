@@ -37,10 +37,10 @@ from benchmarks.harness.machine import machine
 from benchmarks.harness.report import add_report_options
 from models.inflate import read_count
 
-PARTS = ("device", "noise", "sampling", "check", "cost", "flips", "speed", "reproducible")
+PARTS = ("device", "noise", "sampling", "check", "cost", "flips", "speed")
 _OF_A_PAIR = {"flips", "speed"}
 """Parts that need a text, or a draft."""
-_MAY_DIFFER = ("reproducible", "target: same bits", "draft: same bits")
+_MAY_DIFFER = ("target: same bits", "draft: same bits")
 """Beginnings of the names of figures whose value False is a finding, not a fault."""
 LARGE_VOCABULARY = 131_072
 
@@ -86,7 +86,6 @@ def works(
         "cost": {f"cost of the {name}": partial(models.cost, name) for name in models.names},
         "flips": {"flips": models.flips},
         "speed": {f"speed, {kind}": partial(speed, kind) for kind in ("graphs", "no graphs")},
-        "reproducible": {"reproducible": models.reproducible},
     }
     for part in options.parts:
         yield from all_works[part].items()

@@ -9,9 +9,6 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from models.inflate import Shape, choose_shape, grow, resize
-from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import PackedModel
 
 SHAPES: dict[str, dict[str, object]] = {
@@ -35,12 +32,8 @@ LAYERS = ("kernels", "library")
 
 
 def packed(model: PreTrainedModel, slots: int, name: str, layers: str) -> PackedModel:
-    """Returns a model whose steps have fixed sizes. layers: of LAYERS; on a CPU the library's."""
-    on_kernels = layers == "kernels" and model.device.type == "cuda"
-    buckets = None if on_kernels else StepBuckets.within(slots)
-    found = PackedModel(model, slots, name, row_exact=False, buckets=buckets)
-    assert isinstance(found.steps, BucketedSteps | SlotSteps)
-    return found
+    """Returns a model with layers of LAYERS, if the kernels run here; with those of the library, passes are plain."""
+    return PackedModel(model, slots, name, row_exact=False, kernels=None if layers == "kernels" else False)
 
 
 def shaped(name: str, device: torch.device) -> LlamaForCausalLM:

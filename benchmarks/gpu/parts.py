@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
 from collections.abc import Iterator
 from functools import cached_property
@@ -18,7 +17,6 @@ from benchmarks.gpu.steps import Generator, batch_seconds, milliseconds, prompt_
 from benchmarks.harness.held_out import held_out_prompts
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost
-from speculative_engine.model.cuda.captured_steps import CapturedSteps
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
@@ -68,7 +66,7 @@ class ModelParts:
                     yield from prompt_figures(name, model, self._options.prompt_tokens, self._options.runs)
 
     def flips(self) -> Iterator[Figures]:
-        """Counts rows that differ between batches in the fast mode."""
+        """Counts rows that differ between batches."""
         yield from flip_figures("fast", self._model("target"), self._texts)
 
     def speed(self, kind: str, bytes_per_second: float) -> Iterator[Figures]:
@@ -102,26 +100,6 @@ class ModelParts:
                 f"{name}: drafted tokens that are the plain ones": f"{same} of {sum(map(len, plain.tokens))}",
             }
 
-    def reproducible(self) -> Iterator[Figures]:
-        """Counts flips and measures costs in the reproducible mode. Frees the other models first."""
-        texts = self._texts if self.names[-1] == "draft" else []
-        self.drop()
-        kernels = None if self._options.layers == "kernels" else False
-        model = PackedModel(
-            self._make("target"), self._options.slots, "target", row_exact=False, reproducible=True, kernels=kernels
-        )
-        yield {"reproducible: self-test found the same bits in any company": run_self_test(model).bit_exact}
-        if texts:
-            yield from flip_figures("reproducible", model, texts)
-        yield from cost_figures("target", model, self._options.context[0], self._options.runs, "reproducible")
-
-    def drop(self) -> None:
-        """Frees all models."""
-        self._models.clear()
-        gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-
     @cached_property
     def _prompts(self) -> list[list[int]]:
         tokenizer = Tokenizer.load(str(MODELS / "target"))
@@ -138,10 +116,10 @@ class ModelParts:
         if name not in self._models:
             self._models[name] = packed(self._make(name), self._options.slots, name, self._options.layers)
         model = self._models[name]
-        assert isinstance(model.steps, CapturedSteps)
-        model.steps.replays = kind == "graphs"
-        if model.steps.replays and not model.captured:
-            model.capture_graphs()
+        if model.steps is not None:
+            model.steps.replays = kind == "graphs"
+            if model.steps.replays and not model.captured:
+                model.capture_graphs()
         return model
 
     def _make(self, name: str) -> PreTrainedModel:

@@ -15,7 +15,7 @@ engine without any service, and with transformers' own generate. The exit status
 killed, and one in which they, a draft model and prompt lookup are swapped for each other. --planning always has all
 that is drafted verified, also where it does not pay, as on a small target.
 
---device cuda runs all models on one GPU, where --reproducible may change outputs, too.
+--device cuda runs all models on one GPU.
 --family chooses the bundled models, inflated if sizes are given. --kernels selects the verifier's kernels. --target and
 --drafts are other models with one tokenizer. Transformers would compute with other weights than those of a GGUF file,
 and is then left out.
@@ -87,8 +87,7 @@ class Case:
 def in_process(options: argparse.Namespace, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[tuple[int, ...]]:
     """Returns the greedy outputs of the engine alone, one sequence after another."""
     use_kernels(options.kernels)
-    reproducible = options.reproducible and options.device != "cpu"
-    model = PackedModel.load(str(options.target), slots=4096, device=options.device, reproducible=reproducible)
+    model = PackedModel.load(str(options.target), slots=4096, device=options.device)
     engine = VerificationEngine(model, StepCost([1, 64], [1.0, 2.0]), EngineLimits())
     outputs = []
     for number, prompt in enumerate(prompts):
@@ -240,8 +239,7 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
         compared = f"{same} of {len(ids)} greedy references are the same (it adds up in another order)"
     pair = {MODELS / names[0]: f"{family} pair" for family, names in FAMILIES.items()}.get(target, target.name)
     return {
-        "models": f"{pair}, {info.dtype}, kernels {info.kernels}, {options.threads} threads each, {info.device}"
-        + (", reproducible" if options.reproducible else ""),
+        "models": f"{pair}, {info.dtype}, kernels {info.kernels}, {options.threads} threads each, {info.device}",
         "requests": f"{len(prompts)} held-out prompts, up to {options.max_tokens} tokens, a seed each"
         + (f", planning {options.planning}" if options.planning != "auto" else ""),
         "cases": lines,
@@ -265,7 +263,6 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
     parser.add_argument("--kernels", choices=get_args(Kernels), default="auto")
     parser.add_argument("--device", default="cpu", help="of all models: cpu, cuda or cuda:N")
-    parser.add_argument("--reproducible", action="store_true", help="run services in the reproducible mode of GPUs")
     add_family_option(parser)
     parser.add_argument("--target-millions", type=float, help="parameters of an inflated target; as bundled by default")
     parser.add_argument("--draft-millions", type=float, help="likewise of inflated draft models")
@@ -282,7 +279,7 @@ def main() -> int:
         _sized(MODELS / each, options.draft_millions) for each in (good, "draft-early", "draft-untrained")
     ]
     started = time.perf_counter()
-    flags = ["--device", options.device, *(["--reproducible"] if options.reproducible else [])]
+    flags = ["--device", options.device]
     with Services(threads=options.threads, flags=flags) as services:
         say = (lambda line: print(line, file=sys.stderr)) if options.json else (lambda line: print(line, flush=True))
         figures = asyncio.run(run_cases(options, services, say))

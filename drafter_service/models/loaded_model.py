@@ -19,7 +19,7 @@ from speculative_engine.kernels.advice import faster, kernels_of, warn_without_l
 from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import library
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
-from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.self_test import check_reproducible, run_self_test
 from speculative_engine.loading.slots_that_fit import PROVISIONAL_SLOTS, size_cache
 from speculative_engine.loading.step_timing import MOST_TIMED_ROWS, measure_step_cost
 from speculative_engine.model.packed_batch import BatchBuilder
@@ -113,7 +113,6 @@ def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel
         weights=settings.weights,
         kv_dtype=settings.kv_dtype,
         layers=settings.layers,
-        reproducible=settings.reproducible and settings.device != "cpu",
         ranks=ranks,
         context_length=settings.context_length,
     )
@@ -140,6 +139,8 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     set_threads(settings)
     model = load_part(settings, ranks)
     report = run_self_test(model)  # every rank runs its part of the test
+    if settings.reproducible:
+        check_reproducible(model, report)
     _size_cache(settings, model, ranks)
     check_room(model, report.slot_bytes)
     if ranks is not None:

@@ -83,7 +83,7 @@ class EarlyExitDrafter(TreeDrafter[_Draft]):
         rows, seconds = zip(*engine.cost.points(), strict=True)
         cost = StepCost(rows, [self._share * each for each in seconds])
         self._growth = TreeGrowth(cost)
-        self._find = candidate_finder(self.model.device, fixed=self.model.steps is not None)
+        self._find = candidate_finder(self.model.device)
         self._worth = RoundWorth(engine.cost, cost)
 
     def begin(self, spec: DraftSpec) -> _Draft:

@@ -53,7 +53,7 @@ class MarginalGrowth:
         """Acceptance by source; the nodes of each position have a source of their own."""
         self._device = device
         self._width = width
-        self._find = candidate_finder(device, fixed=device.type != "cpu")
+        self._find = candidate_finder(device)
 
     def observe(self, draft: TreeDraft, tokens: Sequence[int]) -> None:
         """Learns from tokens that are about to be committed."""

@@ -33,8 +33,8 @@ class StepDraw(NamedTuple):
 class StepDrawing:
     """The draws of one step, whose rows of logits are the first that the step wants.
 
-    It has three ways, with the same tokens: the kernels of `KernelSampler`, in the pass or after it; on other devices
-    with steps of fixed sizes torch's operations, which the device does without waiting; else the reference sampler.
+    It has three ways, with the same tokens: the kernels of `KernelSampler`, in the pass or after it; on a GPU without
+    them torch's operations, which the device does without waiting; on CPUs the reference sampler.
     """
 
     def __init__(self, jobs: Sequence[VerificationJob], model: PackedModel, *, edited: bool):
@@ -56,7 +56,7 @@ class StepDrawing:
         """Whether `forward` must run the pass."""
         if model.sampler is None:
             self._sampling = SamplingBatch.build(params, positions, model.device)
-            if params and model.steps is not None:
+            if params and model.device.type != "cpu":
                 self._tree = to_device(torch.tensor(tree_of(jobs), dtype=torch.int64), model.device)
             return
         self._sampling = SamplingBatch.build(params, positions)

@@ -32,7 +32,7 @@ from speculative_engine.model.packed_model import PackedModel, UnsupportedModelE
 from speculative_engine.model.recurrent.recurrent_layers import recurrent_layers
 from speculative_engine.sampling.sampling_params import SamplingParams
 
-__all__ = ["SelfTestReport", "UnsupportedModelError", "run_self_test"]
+__all__ = ["SelfTestReport", "UnsupportedModelError", "check_reproducible", "run_self_test"]
 
 _SEED = 20240811
 _SLOTS = 160
@@ -95,6 +95,15 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
         with _workbench(model, slots_for(model)):
             same = same_in_company(model)
     return SelfTestReport(same, error, tolerance, time.perf_counter() - started, slot_bytes)
+
+
+def check_reproducible(model: PackedModel, report: SelfTestReport) -> None:
+    """Raises UnsupportedModelError for a model on a GPU whose rows are not batch-invariant there, by its self-test."""
+    if model.device.type != "cpu" and not report.bit_exact:
+        raise UnsupportedModelError(
+            f"model {model.name}: its rows are not batch-invariant on {model.device}, as --reproducible requires: the "
+            f"self-test found other bits of a row in other batches (layer kernels: {model.layer_kernels})"
+        )
 
 
 def _refusal(model: PackedModel, reason: str) -> UnsupportedModelError:

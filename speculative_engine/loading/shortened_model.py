@@ -18,7 +18,7 @@ def shortened(model: PackedModel) -> Iterator[None]:
     """Shortens the chunks of attention and the steps in which queries are scaled, within the context.
 
     Transformers' own forwards and packed passes both read the shorter lengths. Chunks keep their length where packed
-    passes do not know them, as on GPUs, whose contexts are no longer than a chunk.
+    passes do not know them, as on the kernels of GPUs, where contexts are no longer than a chunk.
     """
     chunked = CHUNKED in (getattr(model.config, "layer_types", None) or ()) and model.steps is None
     scaled = [module for module in model.model.modules() if counts_tokens(module)]

@@ -12,13 +12,14 @@ import torch
 
 from speculative_engine.checkpoint.model_load_error import ModelMemoryError
 from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotPool
-from speculative_engine.model.cuda.step_buckets import KEYS
 from speculative_engine.model.device_memory import memory, return_unused
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 
-PROVISIONAL_SLOTS = KEYS[-1]
+_MOST_KEYS = 1 << 16
+"""Keys that the largest step of the trial sees at most."""
+PROVISIONAL_SLOTS = _MOST_KEYS
 """Slots of a model until its cache is sized; the cache takes no memory before its first pass."""
 _SPARE_BYTES = 256 << 20
 """Left over for what no trial shows, such as fragmented memory and libraries' workspaces."""
@@ -95,8 +96,8 @@ def _needs(model: PackedModel, graphs: bool, rows: int) -> MemoryNeeds:
 
 
 def _peak(model: PackedModel, rows: int) -> int:
-    """The working memory of a step of so many rows, behind as many keys as the largest graph has."""
-    keys = min(KEYS[-1], max(1, model.context_length - rows))
+    """The working memory of a step of so many rows, behind as many keys as the model allows."""
+    keys = min(_MOST_KEYS, max(1, model.context_length - rows))
     cuda = model.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(model.device)

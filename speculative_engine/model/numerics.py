@@ -29,8 +29,6 @@ from speculative_engine.kernels.build import source_hash
 from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.kernels.library import BF16_PRODUCTS
 from speculative_engine.model.attention.rotary_angles import RotaryAngles
-from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
-from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.layers.fused_layer import FusedLayer
 from speculative_engine.model.layers.layer_fusion import runs_compiled
 from speculative_engine.model.linear.block_linear import BlockLinear
@@ -114,9 +112,8 @@ def _declared_of_library() -> str:
 
 def _declared_of_gpu(model: PackedModel) -> list[str]:
     major, minor = torch.cuda.get_device_capability(model.device)
-    rows = f"passes of {ROWS} rows" if isinstance(model.steps, FixedRows) else "passes of any rows"
-    found = [f"{torch.cuda.get_device_name(model.device)} sm_{major}{minor}", f"CUDA {torch.version.cuda}", rows]
-    if isinstance(model.steps, SlotSteps):
+    found = [f"{torch.cuda.get_device_name(model.device)} sm_{major}{minor}", f"CUDA {torch.version.cuda}"]
+    if model.steps is not None:
         found.append(f"layer kernels {model.layer_kernels}, triton {version('triton')}")
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import cast, get_args
@@ -21,17 +22,11 @@ from speculative_engine.kv.recurrent_states import RecurrentStates
 from speculative_engine.model.attention.absolute_positions import give_positions
 from speculative_engine.model.attention.packed_attention import ATTENTION_NAME, current_pass, packed_context
 from speculative_engine.model.attention.rotary_factors import settle_factors
-from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
-from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
-from speculative_engine.model.cuda.captured_steps import CapturedSteps
-from speculative_engine.model.cuda.fixed_batch import FixedBatch
-from speculative_engine.model.cuda.fixed_rows import FixedRows
 from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.cuda.kernel_support import missing
 from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.features.taps import TapReading
 from speculative_engine.model.layers.compiled_pass import CompiledPass
 from speculative_engine.model.layers.cpu_layers import use_cpu_layers
@@ -39,7 +34,7 @@ from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.rank_group import RankGroup, RankLostError
 from speculative_engine.model.ranks.sharded_layers import keep_own_parts
 from speculative_engine.model.ranks.split_check import SplitError
-from speculative_engine.model.reading.context_length import check_chunks, context_of
+from speculative_engine.model.reading.context_length import context_of
 from speculative_engine.model.reading.model_facts import (
     block_types,
     dtype_name,
@@ -63,7 +58,10 @@ __all__ = [
     "UnsupportedModelError",
 ]
 
-_MOST_ROWS, _MOST_ROWS_ON_GPUS = 256, 1024
+_MOST_ROWS, _MOST_ROWS_ON_KERNELS = 256, 1024
+_PLAIN = "no GPU kernels for this model: plain passes, slower, rows not batch-invariant to the bit"
+
+log = logging.getLogger(__name__)
 
 
 class PackedModel:
@@ -83,8 +81,6 @@ class PackedModel:
         row_exact: bool = True,
         weights: Weights = "checkpoint",
         kv_dtype: KvDtype = "auto",
-        buckets: StepBuckets | None = None,
-        reproducible: bool = False,
         ranks: RankGroup | None = None,
         kernels: bool | None = None,
         context_length: int | None = None,
@@ -94,12 +90,9 @@ class PackedModel:
         row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
         weights: all but "checkpoint" need bfloat16; int8 and int4 are for drafters only, int4 for GPUs only. kv_dtype:
         type of keys and values in the KV cache; all but "auto" are for CPUs only.
-        buckets: sizes of steps; by default those for `slots` on GPUs, and none on CPUs nor with ranks, whose layers
-        are captured on the Triton kernels alone. reproducible: give a row the same bits in any batch on GPUs as well;
-        where the Triton kernels do not compute the whole model, all passes then have the same number of rows, instead
-        of buckets.
         ranks: the group of ranks that from_pretrained has split the model among, seen from this one. kernels: whether
-        to run on the Triton kernels of GPUs; by default if they support the model, and no buckets are given.
+        to run on the Triton kernels of GPUs; by default if they support the model. Without them a GPU runs plain
+        passes, which are slower, and in which a row's bits may depend on the rest of the batch; a warning says so.
         context_length: of the longest sequence, see `context_of`; by default as the model declares.
         """
         self.name = name or type(model).__name__
@@ -139,7 +132,7 @@ class PackedModel:
         self.recurrent_layers = len(mixers)
         """Number of layers, or of mixers beside attention in a layer, with a recurrent state."""
         if mixers:
-            self._check_recurrent(on_cpu, fixed=buckets is not None or reproducible, split=ranks is not None)
+            self._check_recurrent(on_cpu, split=ranks is not None)
         group_size = query_group_size(self.config)
         if group_size is None and not mixers:
             raise UnsupportedModelError(
@@ -156,16 +149,18 @@ class PackedModel:
                 keep_own_parts(model, ranks)
             except SplitError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
-        lacking = missing(self.device, self.dtype, self.config)
+        lacking = missing(self.device, self.dtype, self.config, self.context_length)
         if kernels is None:
-            kernels = not on_cpu and buckets is None and lacking is None
+            kernels = not on_cpu and lacking is None
+            if not (kernels or on_cpu) and (ranks is None or ranks.rank == 0):
+                log.warning(_PLAIN, extra={"model": self.name, "reason": lacking})
         elif kernels and lacking is not None:
             raise UnsupportedModelError(f"model {self.name}: {lacking}")
         if not (kernels or on_cpu) and (has_blocks(model) or weights != "checkpoint"):
             what = "quantised weights" if has_blocks(model) else f"weights {weights}"
             raise UnsupportedModelError(
                 f"model {self.name}: {what} on a GPU need kernels that this model does not have here: "
-                f"{lacking or 'it runs in buckets'}"
+                f"{lacking or 'they are switched off'}"
             )
         self.layer_kernels = lacking or "no"
         """Whether Triton kernels compute passes, for logs: "yes", "attention" if only that, or why they do not."""
@@ -176,14 +171,11 @@ class PackedModel:
                 self.layer_kernels = "yes" if use_gpu_layers(model, weights) else "attention"
             except ModelLoadError as error:
                 raise UnsupportedModelError(f"model {self.name}: {error}") from error
-            if self.layer_kernels != "yes" and reproducible:
-                kernels, self.layer_kernels = False, "no"  # only passes of one size are then reproducible
         elif on_cpu:
             use_cpu_layers(
                 model,
                 weights,
                 row_exact=row_exact,
-                fused=buckets is None and not reproducible,
                 split=ranks is not None,
                 recurrent=bool(mixers),
             )
@@ -198,17 +190,9 @@ class PackedModel:
         states = RecurrentStates(shapes, self.dtype, slots) if mixers else None
         self.cache = KvCache(slots, kv_dtype, slots_first=kernels, states=states)
         self.pool.states = states
-        self.steps: BucketedSteps | SlotSteps | FixedRows | None = None
-        """Runs steps in fixed sizes; None where steps have any size."""
-        if kernels:
-            self.steps = SlotSteps(weak_call(self._run_fixed), slots, self.device)
-        elif reproducible:
-            self.steps = FixedRows(weak_call(self._run_whole))
-        elif buckets is not None or not (on_cpu or ranks):
-            self.steps = BucketedSteps(weak_call(self._run_fixed), buckets or StepBuckets.within(slots), self.device)
+        self.steps = SlotSteps(weak_call(self._run_fixed), slots, self.device) if kernels else None
+        """Runs steps in fixed sizes on the kernels; None where passes have any size."""
         self._watch(self.steps)
-        if self.steps is not None:
-            check_chunks(self.config, self.context_length, self.name)
         self.drafts = self._draft_steps()
         """Runs drafts of several steps by one call; None where each is a call of its own."""
 
@@ -225,14 +209,12 @@ class PackedModel:
         weights: Weights = "checkpoint",
         kv_dtype: KvDtype = "auto",
         layers: int | None = None,
-        reproducible: bool = False,
         ranks: RankGroup | None = None,
         context_length: int | None = None,
     ) -> PackedModel:
         """Loads a model from a directory, GGUF file or hub id; see `Checkpoint.find`. Raises ModelLoadError.
 
-        slots: tokens that fit into the KV cache. row_exact, weights, kv_dtype, reproducible, context_length: see the
-        constructor.
+        slots: tokens that fit into the KV cache. row_exact, weights, kv_dtype, context_length: see the constructor.
         layers: number of first layers to load, without reading the others; None for all. ranks: the group of which this
         process loads its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one
         is lost.
@@ -259,7 +241,6 @@ class PackedModel:
                 row_exact=row_exact,
                 weights=weights,
                 kv_dtype=kv_dtype,
-                reproducible=reproducible,
                 ranks=ranks,
                 context_length=context_length,
             )
@@ -273,10 +254,7 @@ class PackedModel:
         self.pool = SlotPool(slots)
         self.cache = self.cache.empty(slots)
         self.pool.states = self.cache.states
-        if isinstance(self.steps, BucketedSteps):
-            self.steps = BucketedSteps(weak_call(self._run_fixed), StepBuckets.within(slots), self.device)
-        elif isinstance(self.steps, SlotSteps):
-            self.steps = SlotSteps(weak_call(self._run_fixed), slots, self.device)
+        self.steps = self._steps_like(self.steps)
         self._watch(self.steps)
         self.drafts = self._draft_steps()
 
@@ -296,9 +274,9 @@ class PackedModel:
 
     @property
     def most_rows(self) -> int:
-        """Rows of a pass beyond which a prompt is not read much faster. On GPUs, fewer rows leave the device waiting
-        for its next kernel."""
-        return _MOST_ROWS if self.device.type == "cpu" else _MOST_ROWS_ON_GPUS
+        """Rows of a pass beyond which a prompt is not read much faster. On the kernels of
+        GPUs, fewer rows leave the device waiting for its next kernel."""
+        return _MOST_ROWS if self.steps is None or self.device.type == "cpu" else _MOST_ROWS_ON_KERNELS
 
     @property
     def layers(self) -> int:
@@ -382,13 +360,13 @@ class PackedModel:
 
     @property
     def can_be_tapped(self) -> bool:
-        """Whether passes may have taps: steps of fixed sizes, as on GPUs, run without them, and so do other ranks."""
+        """Whether passes may have taps: steps of fixed sizes run without them, and so do GPUs and other ranks."""
         return self.steps is None and self.device.type == "cpu" and self._ranks is None
 
     @property
     def draws_in_pass(self) -> bool:
         """Whether passes draw a target's tokens themselves, see `forward_and_draw`."""
-        return self._is_target and self.sampler is not None and isinstance(self.steps, CapturedSteps)
+        return self._is_target and self.sampler is not None and self.steps is not None
 
     @torch.inference_mode()
     def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
@@ -396,7 +374,7 @@ class PackedModel:
 
         Also returns the result of `KernelSampler.draw`, on its way to the host.
         """
-        assert isinstance(self.steps, CapturedSteps)
+        assert self.steps is not None
         self._announce(batch)
         return self.steps.forward_and_draw(batch, draws)
 
@@ -406,7 +384,7 @@ class PackedModel:
         Later passes must use the KV cache that exists now. Raises ModelMemoryError if there is no memory for them,
         and RankLostError if a rank is lost.
         """
-        if not isinstance(self.steps, CapturedSteps):
+        if self.steps is None:
             return
         if self._ranks is not None:
             self._ranks.announce_capture()
@@ -422,18 +400,18 @@ class PackedModel:
     @property
     def captured(self) -> int:
         """Number of step sizes that were captured as CUDA graphs."""
-        return self.steps.captured if isinstance(self.steps, CapturedSteps) else 0
+        return 0 if self.steps is None else self.steps.captured
 
     @property
     def graphs(self) -> str:
         """State of the CUDA graphs, for logs: their number, or why there are none."""
-        unavailable = self.steps.unavailable if isinstance(self.steps, CapturedSteps) else None
+        unavailable = None if self.steps is None else self.steps.unavailable
         drafts = 0 if self.drafts is None else self.drafts.captured
         return unavailable or str(self.captured + drafts if self.device.type == "cuda" else 0)
 
-    def _watch(self, steps: BucketedSteps | SlotSteps | FixedRows | None) -> None:
+    def _watch(self, steps: SlotSteps | None) -> None:
         """Lets those who wait for a step's tokens notice that another rank is lost."""
-        if self._ranks is not None and isinstance(steps, CapturedSteps):
+        if self._ranks is not None and steps is not None:
             steps.wait = self._ranks.await_device
 
     def _steps_forward(self, batch: PackedBatch) -> Rows:
@@ -452,15 +430,7 @@ class PackedModel:
             logits = self._call(batch, batch.logit_rows)
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size))
 
-    def _run_whole(self, batch: FixedBatch) -> Rows:
-        # All rows go through the output head: the number of wanted ones depends on the step.
-        with packed_context(batch, self.cache), self._states() as states:
-            logits = self._call(batch, 0)
-        return Rows(logits, states[0].reshape(len(logits), self.hidden_size))
-
-    def _run_fixed(self, batch: BucketedBatch | SlotRows, wanted: torch.Tensor | None) -> Rows:
-        if isinstance(batch, BucketedBatch):
-            batch.begin()
+    def _run_fixed(self, batch: SlotRows, wanted: torch.Tensor | None) -> Rows:
         with torch.cuda.device_of(batch.token_ids), packed_context(batch, self.cache), self._states() as states:
             logits = self._call(batch, 0 if wanted is None else wanted)
         drawn = None
@@ -469,7 +439,7 @@ class PackedModel:
             drawn = self.sampler.draw(logits, batch.draws)
         return Rows(logits, states[0].reshape(len(logits), self.hidden_size), drawn)
 
-    def _call(self, batch: PackedBatch | BucketedBatch | SlotRows, wanted: torch.Tensor | int) -> torch.Tensor:
+    def _call(self, batch: PackedBatch | SlotRows, wanted: torch.Tensor | int) -> torch.Tensor:
         """Calls the model within a packed context. wanted: rows whose logits to return, 0 for all."""
         reading: TapReading | None = None
         if isinstance(batch, PackedBatch) and batch.taps:
@@ -497,30 +467,22 @@ class PackedModel:
         """
         return None if self._ranks is None else self._ranks.keep_alive()
 
-    def _steps_like(
-        self, steps: BucketedSteps | SlotSteps | FixedRows | None
-    ) -> BucketedSteps | SlotSteps | FixedRows | None:
-        """Steps of this model with the sizes of others, in tensors of their own."""
-        if isinstance(steps, BucketedSteps):
-            return BucketedSteps(weak_call(self._run_fixed), steps.buckets, self.device)
-        if isinstance(steps, SlotSteps):
-            return SlotSteps(weak_call(self._run_fixed), self.pool.capacity, self.device)
-        return None if steps is None else FixedRows(weak_call(self._run_whole))
+    def _steps_like(self, steps: SlotSteps | None) -> SlotSteps | None:
+        """Steps of this model like others, in tensors of their own, for the cache that it has now."""
+        return None if steps is None else SlotSteps(weak_call(self._run_fixed), self.pool.capacity, self.device)
 
-    def _check_recurrent(self, on_cpu: bool, *, fixed: bool, split: bool) -> None:
+    def _check_recurrent(self, on_cpu: bool, *, split: bool) -> None:
         """Raises UnsupportedModelError where recurrent layers are not supported."""
         reason = None
         if split:
             reason = "cannot be split among ranks (--tensor-parallel)"
         elif not on_cpu:
             reason = f"run on CPUs only, not on {self.device.type}"
-        elif fixed:
-            reason = "do not run in steps of fixed sizes"
         if reason is not None:
             raise UnsupportedModelError(f"model {self.name}: the recurrent layers of {self.architecture} {reason}")
 
     def _draft_steps(self) -> DraftSteps | None:
-        if self._is_target or self.sampler is None or self._ranks is not None or not isinstance(self.steps, SlotSteps):
+        if self._is_target or self.sampler is None or self._ranks is not None or self.steps is None:
             return None
         return DraftSteps(weak_call(self._run_fixed), self.sampler, self.pool.capacity, self.group_size, self.device)
 

@@ -19,12 +19,12 @@ Find = Callable[[Tensor, SamplingBatch, int], CandidateDraw]
 """Finds the best tokens of rows: logits [rows, V], their parameters on the same device, how many."""
 
 
-def candidate_finder(device: torch.device, *, fixed: bool) -> Find:
-    """The quickest way on a device. fixed: whether steps there have fixed sizes, so that waiting for them costs."""
+def candidate_finder(device: torch.device) -> Find:
+    """The quickest way on a device."""
     sampler, _ = sampler_of(device)
     if sampler is not None:
         return partial(candidates_by_kernels, sampler)
-    return candidates_on_device if fixed else candidates
+    return candidates if device.type == "cpu" else candidates_on_device
 
 
 def candidates_by_kernels(sampler: KernelSampler, logits: Tensor, batch: SamplingBatch, k: int) -> CandidateDraw:

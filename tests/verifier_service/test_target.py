@@ -1,12 +1,17 @@
 """Loading the target model with a KV cache as large as the memory allows; a CPU's memory stands in for a GPU's."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.loading import slots_that_fit
+from speculative_engine.loading.self_test import SelfTestReport, run_self_test
+from speculative_engine.model.packed_model import PackedModel
 from tests.harness.models.tiny_checkpoint import write_checkpoint
+from verifier_service import target as module
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import load_target
 
@@ -49,3 +54,16 @@ def test_no_more_slots_than_requests_can_use(settings: VerifierSettings, monkeyp
     target = load_target(settings)
     most = settings.max_sequences * (target.info.context_length + settings.max_tree_nodes)
     assert target.engine.model.pool.capacity == most
+
+
+def test_a_model_that_is_not_batch_invariant_may_be_refused(
+    settings: VerifierSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tested(model: PackedModel) -> SelfTestReport:
+        report = run_self_test(model)
+        model.device = torch.device("cuda:0")
+        return replace(report, bit_exact=False)
+
+    monkeypatch.setattr(module, "run_self_test", tested)
+    with pytest.raises(StartupError, match="not batch-invariant on cuda:0, as --reproducible requires"):
+        load_target(settings.model_copy(update={"reproducible": True}))

@@ -48,7 +48,7 @@ def network_of(
     ModelLoadError.
     """
     if not target.can_be_tapped:
-        raise ModelLoadError(f"{method} needs a target on a CPU, in one process and without --reproducible")
+        raise ModelLoadError(f"{method} needs a target on a CPU and in one process")
     checkpoint = Checkpoint.find(source, hub=hub)
     if checkpoint.gguf is not None:
         raise ModelLoadError(f"model {source}: a checkpoint for {method} is a directory, not a GGUF file")

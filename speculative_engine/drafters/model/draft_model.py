@@ -102,7 +102,7 @@ class DraftModelDrafter(SlotDrafter[ModelDraft]):
     def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
         """growth: chooses the nodes to draft; the default assumes that a step's cost does not depend on its rows."""
         super().__init__(model, _TREE_ROOM, growth)
-        self._find = candidate_finder(model.device, fixed=model.steps is not None)
+        self._find = candidate_finder(model.device)
         self._trust = Trust()
 
     def begin(self, spec: DraftSpec) -> ModelDraft:

@@ -29,7 +29,7 @@ class MtpOptions:
 def mtp_drafter(_: MtpOptions, target: PackedModel) -> LocalFeatureDrafter:
     """Makes the drafter `local:mtp`. Raises ModelLoadError."""
     if not target.can_be_tapped:
-        raise ModelLoadError("local:mtp needs a target on a CPU, in one process and without --reproducible")
+        raise ModelLoadError("local:mtp needs a target on a CPU and in one process")
     if target.checkpoint is None:
         raise ModelLoadError("local:mtp needs a target that was loaded from a checkpoint")
     embedding = Lent(target.model.get_input_embeddings())

@@ -3,9 +3,8 @@
 The order of every row's sums depends on the row's own context alone (law 1). A row therefore gets the same bits alone,
 beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
 positions in order (attention.py). Without it, scores and values are multiplied in blocks of a fixed number of
-positions, and the blocks are summed in a fixed order. On GPUs kernels of our own do (slot_attention.py). Where they
-cannot run, all of these products have one shape in reproducible mode (fixed_attention.py), and bucketed steps have no
-such order (bucketed_attention.py).
+positions, and the blocks are summed in a fixed order. On GPUs kernels of our own do (slot_attention.py). Without them
+a GPU multiplies blocks as well, but its library chooses the order of a product's sums by the product's shape.
 """
 
 from __future__ import annotations
@@ -24,10 +23,6 @@ from speculative_engine.kernels.kv_rows import STORED, elements, widened
 from speculative_engine.kernels.recurrence import RecurrenceCall
 from speculative_engine.kernels.structs import StoredRows
 from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.cuda.bucketed_attention import attend_bucket
-from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
-from speculative_engine.model.cuda.fixed_attention import attend_fixed
-from speculative_engine.model.cuda.fixed_batch import FixedBatch
 from speculative_engine.model.cuda.slots.slot_attention import write_and_attend
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.features.taps import TapReading
@@ -49,7 +44,7 @@ _PIECE_ELEMENTS = 1 << 17
 class ForwardPass:
     """A running model call."""
 
-    batch: PackedBatch | BucketedBatch | SlotRows
+    batch: PackedBatch | SlotRows
     cache: KvCache
     shared: object = None
     """Data that the first layer prepares for the layers after it."""
@@ -64,7 +59,7 @@ class ForwardPass:
 
     @property
     def packed_batch(self) -> PackedBatch:
-        """The batch, for compiled layers, which never run bucketed batches."""
+        """The batch, for compiled layers, which run on CPUs alone."""
         return cast(PackedBatch, self.batch)
 
 
@@ -73,7 +68,7 @@ _current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 
 @contextmanager
-def packed_context(batch: PackedBatch | BucketedBatch | SlotRows, cache: KvCache) -> Iterator[None]:
+def packed_context(batch: PackedBatch | SlotRows, cache: KvCache) -> Iterator[None]:
     """Sets the batch and the cache of model calls within the context. If the context ends without an error, the states
     of recurrent layers have moved on."""
     plan = StatePlan(cast(PackedBatch, batch), cache.states) if cache.states is not None else None
@@ -148,14 +143,7 @@ def _attended(
         keys, values = cache.write(layer, batch.slots, key[0], value[0])
     else:
         keys, values = cache.layer(layer, key[0], value[0])
-    if isinstance(batch, BucketedBatch):
-        factor = scaling if scaling is not None else query.shape[-1] ** -0.5
-        return attend_bucket(
-            batch, query[0], (key[0], value[0]), (keys, values), factor, sliding_window, softcap, s_aux
-        )
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
-    if isinstance(batch, FixedBatch):
-        return attend_fixed(batch, scaled, keys, values, sliding_window, softcap, s_aux)
     chunk = chunk_of(module)
     if compiled_attention.fits(keys, values):
         return compiled_attention.attend(

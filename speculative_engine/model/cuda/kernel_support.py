@@ -8,6 +8,7 @@ import os
 import torch
 from transformers import PretrainedConfig
 
+from speculative_engine.model.attention.packed_attention import CHUNKED
 from speculative_engine.triton_trial import KernelsUnusableError, kernels_tried
 
 MOST_DIM = 256
@@ -17,8 +18,9 @@ _LEAST_CAPABILITY = (8, 0)
 _HEAD_SIZES = ("head_dim", "v_head_dim", "qk_head_dim", "global_head_dim")
 
 
-def missing(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) -> str | None:
-    """What the kernels lack for a model, in words; None if nothing. config: of the text decoder.
+def missing(device: torch.device, dtype: torch.dtype, config: PretrainedConfig, context_length: int) -> str | None:
+    """What the kernels lack for a model, in words; None if nothing. config: of the text decoder. context_length: of the
+    longest sequence.
 
     On CPUs they run in Triton's interpreter, for tests.
     """
@@ -29,7 +31,7 @@ def missing(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) 
     import triton
 
     if device.type == "cpu":
-        return None if triton.knobs.runtime.interpret else "kernels run on GPUs"
+        return _unknown_chunks(config, context_length) if triton.knobs.runtime.interpret else "kernels run on GPUs"
     if device.type != "cuda" or torch.version.hip is not None:
         return f"kernels run on NVIDIA's GPUs, not on {device.type}"
     if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
@@ -39,7 +41,16 @@ def missing(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) 
     longest = _longest_head(config)
     if longest > MOST_DIM:
         return f"kernels are for heads of up to {MOST_DIM} elements, not {longest}"
-    return _trial(device)
+    return _unknown_chunks(config, context_length) or _trial(device)
+
+
+def _unknown_chunks(config: PretrainedConfig, context_length: int) -> str | None:
+    if CHUNKED in (getattr(config, "layer_types", None) or ()) and context_length > config.attention_chunk_size:
+        return (
+            f"kernels do not know attention in chunks of {config.attention_chunk_size} positions; "
+            f"--context-length {config.attention_chunk_size} or less needs none"
+        )
+    return None
 
 
 def _longest_head(config: PretrainedConfig) -> int:

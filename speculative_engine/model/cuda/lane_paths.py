@@ -9,9 +9,6 @@ import numpy as np
 
 from speculative_engine.model.packed_batch import Lane
 
-_LONG = 64
-"""Rows of a lane that are better marked as a triangle than pair by pair."""
-
 
 class LanePaths(NamedTuple):
     """The rows of all lanes, one after another; int64 arrays."""
@@ -41,21 +38,6 @@ class LanePaths(NamedTuple):
         return cls(
             lanes, rows, np.repeat(begins, lengths), queries, rows[queries], np.repeat(np.arange(len(ranges)), sizes)
         )
-
-    def mark(self, tree: np.ndarray, place: np.ndarray) -> None:
-        """Sets in `tree`, bool [rows, rows], which rows each query sees; place: the new index of each row."""
-        long = [lane for lane in self.lanes if len(lane.rows) > _LONG]
-        for lane in long:
-            path, first = place[lane.rows], lane.first_query
-            tree[np.ix_(path[first:], path)] = np.tri(len(path) - first, len(path), first, dtype=bool)
-        queries = self.queries
-        if long:
-            lengths = np.repeat([len(lane.rows) for lane in self.lanes], [len(lane.rows) for lane in self.lanes])
-            queries = queries[lengths[queries] <= _LONG]
-        seen = queries - self.starts[queries] + 1
-        ends = seen.cumsum()
-        keys = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[queries] - (ends - seen), seen)
-        tree[np.repeat(place[self.rows[queries]], seen), place[self.rows[keys]]] = True
 
 
 def ranges_of(lanes: list[Lane]) -> list[list[Lane]]:

@@ -19,11 +19,9 @@ from speculative_engine.model.recurrent.joined_projections import join_projectio
 from speculative_engine.model.weight_names import Weights
 
 
-def use_cpu_layers(
-    model: PreTrainedModel, weights: Weights, *, row_exact: bool, fused: bool, split: bool, recurrent: bool
-) -> None:
-    """Replaces the linear layers of `model`, its experts and, if `fused`, what compiled code has of its decoder layers,
-    in place. Chooses how weights in blocks are read, if this process has not chosen yet.
+def use_cpu_layers(model: PreTrainedModel, weights: Weights, *, row_exact: bool, split: bool, recurrent: bool) -> None:
+    """Replaces the linear layers of `model`, its experts and what compiled code has of its decoder layers, in place.
+    Chooses how weights in blocks are read, if this process has not chosen yet.
 
     weights: what linear layers keep. row_exact: whether a row gets the same bits whatever rows share its batch. split:
     whether this is a rank's part of a model. recurrent: whether some layers have a recurrent state.
@@ -34,9 +32,8 @@ def use_cpu_layers(
     make_linear = maker(Int8Linear if weights == "int8" else make_plain, kind, keep_halves=weights == "checkpoint")
     if not split:
         replace_experts(model, make_linear, maker(make_plain, None))
-    if fused:
-        fuse_layers(model, make_linear)
-        join_projections(model, make_linear)
+    fuse_layers(model, make_linear)
+    join_projections(model, make_linear)
     if row_exact:
         make_row_exact(model, make_linear)
         use_row_exact_functions(model)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from transformers import PretrainedConfig
 
 from speculative_engine.checkpoint.checkpoint import ModelLoadError
-from speculative_engine.model.attention.packed_attention import CHUNKED
 from speculative_engine.model.attention.rotary_factors import original_context
-from speculative_engine.model.reading.read_model import UnsupportedModelError
 
 _UNDECLARED = 2048
 """Context of a model that declares none."""
@@ -25,14 +23,3 @@ def context_of(config: PretrainedConfig, asked: int | None, name: str = "") -> i
     if asked > declared:
         raise ModelLoadError(f"model {name}: --context-length {asked} is longer than the model's {declared} tokens")
     return asked
-
-
-def check_chunks(config: PretrainedConfig, context_length: int, name: str) -> None:
-    """Checks that no sequence is longer than a chunk of chunked attention, for steps of fixed sizes, which do not know
-    chunks. Raises UnsupportedModelError.
-    """
-    if CHUNKED in (getattr(config, "layer_types", None) or ()) and context_length > config.attention_chunk_size:
-        raise UnsupportedModelError(
-            f"model {name}: its attention does not look beyond chunks of {config.attention_chunk_size} positions, "
-            f"which only CPUs compute; use --context-length {config.attention_chunk_size} or less"
-        )

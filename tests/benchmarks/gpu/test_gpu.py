@@ -138,7 +138,7 @@ class TestAllParts:
             for temperature in (0, 1):
                 assert figures[f"{kind}, T = {temperature}: drafted tokens that are the plain ones"].endswith(" of 4")
                 assert figures[f"{kind}, T = {temperature}: speed-up"] > 0
-        assert figures["reproducible: greedy tokens that flip beside 8 others"].startswith("0 of ")
+        assert figures["fast: greedy tokens that flip beside 8 others"].startswith("0 of ")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,6 @@ def test_steps_are_profiled(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     monkeypatch.setattr(sys, "argv", ["kernel_profile", *options])
     kernel_profile.main()
     out = capfd.readouterr().out
-    assert out.count("0 kernels and copies a step") == 3 and out.count("aten::bmm") >= 3
+    assert out.count("0 kernels and copies a step") == 3 and out.count("aten::") >= 3
     for kind in ("graphs", "graphs, drafted", "no graphs"):
         assert re.search(rf"^{kind}: [\d.]+ ms a step, its kernels and copies 0.000$", out, re.MULTILINE)

@@ -18,7 +18,6 @@ from speculative_engine.engine.step_result import Finish
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.engine.verification_job import AskedRows, VerificationJob
 from speculative_engine.kv.kv_dtype import KvDtype
-from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
@@ -95,11 +94,9 @@ def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **c
     return model.to(dtype).eval()
 
 
-def packed(
-    model: PreTrainedModel, slots: int = 4000, buckets: StepBuckets | None = None, kv_dtype: KvDtype = "auto"
-) -> PackedModel:
+def packed(model: PreTrainedModel, slots: int = 4000, kv_dtype: KvDtype = "auto") -> PackedModel:
     """Returns a packed copy; `model` itself is not changed."""
-    return PackedModel(copy.deepcopy(model), slots, buckets=buckets, kv_dtype=kv_dtype)
+    return PackedModel(copy.deepcopy(model), slots, kv_dtype=kv_dtype)
 
 
 def random_tokens(count: int, seed: int = 0) -> list[int]:

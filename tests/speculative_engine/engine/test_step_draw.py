@@ -9,20 +9,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from speculative_engine.engine import step_draw
 from speculative_engine.engine.step_draw import draw_step, draw_step_on_device, tree_of
-from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.device_sampler import DeviceDraw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import (
     GREEDY,
-    ScriptedDrafter,
     engine_of,
     generate,
-    packed,
     random_tokens,
     specs_of,
     tiny_model,
 )
+from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 from tests.harness.engine.random_work import random_job, walked
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
@@ -73,22 +72,6 @@ def test_rows_that_are_not_settled_are_drawn_again(monkeypatch: pytest.MonkeyPat
     assert found == draw_step(logits, batch)
 
 
-@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
-def test_the_engine_generates_the_same_in_steps_of_fixed_sizes(captured: bool) -> None:
-    model = tiny_model("Llama")
-    prompts = [random_tokens(count, seed=count) for count in (24, 7, 60, 1)]
-    specs = specs_of(prompts, 14, FILTERED)
-    expected = generate(engine_of(packed(model)), specs, together=False).tokens
-    bucketed = packed(model, buckets=StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256)))
-    if captured:
-        bucketed.capture_graphs()
-    engine = engine_of(bucketed)
-    assert generate(engine, specs).tokens == expected
-    drafted = generate(engine, specs, ScriptedDrafter(expected))
-    assert drafted.tokens == expected and drafted.accepted > 14
-    assert bucketed.pool.used == 0
-
-
 class HostNumbers(TorchDispatchMode):
     """Counts tensors that are made of the host's numbers, each of which is a copy that waits on a GPU."""
 
@@ -117,15 +100,19 @@ def test_drawing_needs_no_more_numbers_of_the_host() -> None:
 
 def test_what_sampling_needs_is_sent_before_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """After it, the device would be idle meanwhile."""
-    model = packed(tiny_model("Llama"), buckets=StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256)))
     order: list[str] = []
 
     def noted(holder: Any, name: str) -> None:
         call = getattr(holder, name)
         monkeypatch.setattr(holder, name, lambda *args, **options: (order.append(name), call(*args, **options))[1])
 
-    noted(SamplingBatch, "build")
-    noted(step_draw, "to_device")
-    noted(model, "forward")
-    generate(engine_of(model), specs_of([random_tokens(5)], 2, GREEDY))
+    with pretended_gpu():
+        moved = tiny_model("Llama")
+        to_gpu(moved)
+        model = PackedModel(moved, 400, kernels=False)
+        model.sampler = None
+        noted(SamplingBatch, "build")
+        noted(step_draw, "to_device")
+        noted(model, "forward")
+        generate(engine_of(model), specs_of([random_tokens(5)], 2, GREEDY))
     assert order == ["build", "to_device", "forward"] * 2

@@ -1,16 +1,18 @@
 """Rows beside others at the sizes of serving."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
 from speculative_engine.loading import company_test, self_test
 from speculative_engine.loading.company_test import same_in_company
-from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.self_test import SelfTestReport, check_reproducible, run_self_test
 from speculative_engine.model.packed_batch import PackedBatch
-from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from tests.harness.engine.engines import packed, tiny_model
+from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 
 Spoil = Callable[[PackedBatch], bool]
 
@@ -64,14 +66,25 @@ def test_the_self_test_tries_it_where_shapes_decide(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(self_test, "same_in_company", find)
     assert run_self_test(packed(tiny_model("Llama"), slots=500)).bit_exact and not tried
-    model = PackedModel(tiny_model("Llama"), 500, row_exact=False, reproducible=True)
-    assert not run_self_test(model).bit_exact and tried == [440]
+    monkeypatch.setattr(torch, "equal", lambda *_: True)  # as if the script found no bit that differs
+    with pretended_gpu():
+        moved = tiny_model("Llama", num_hidden_layers=1)
+        to_gpu(moved)
+        model = PackedModel(moved, 500, kernels=False)
+        assert not run_self_test(model).bit_exact and tried == [440]
     assert model.pool.capacity == 500 and model.pool.used == 0
 
 
-def test_the_reproducible_mode_passes() -> None:
-    model = tiny_model("Llama", num_hidden_layers=1)
-    assert run_self_test(PackedModel(model, 600, row_exact=False, reproducible=True)).bit_exact
+def test_a_gpu_whose_rows_are_not_batch_invariant_may_be_refused() -> None:
+    with pretended_gpu():
+        moved = tiny_model("Llama")
+        to_gpu(moved)
+        model = PackedModel(moved, 500, kernels=False)
+    report = SelfTestReport(bit_exact=False, error=0.0, tolerance=1.0, seconds=1.0, slot_bytes=8)
+    with pytest.raises(UnsupportedModelError, match="not batch-invariant on cuda:0, as --reproducible requires"):
+        check_reproducible(model, report)
+    check_reproducible(model, replace(report, bit_exact=True))
+    check_reproducible(packed(tiny_model("Llama")), report)  # on a CPU a target's rows are, and a draft's need not be
 
 
 def test_little_room(monkeypatch: pytest.MonkeyPatch) -> None:

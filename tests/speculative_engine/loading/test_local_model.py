@@ -13,7 +13,6 @@ from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.field_error import FieldError
 from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
-from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from tests.harness.engine.early_exit_engine import SPECS, Attached, engine_with
@@ -177,12 +176,11 @@ class TestMaking:
             LocalModelOptions(model="x", weights="int3")
 
 
-@pytest.mark.parametrize("buckets", [None, StepBuckets((1, 4, 16), (64, 256))], ids=["any size", "buckets"])
 def test_the_model_of_a_forgotten_drafter_is_freed_at_once(
-    library: PreTrainedModel, model: PackedModel, buckets: StepBuckets | None, monkeypatch: pytest.MonkeyPatch
+    library: PreTrainedModel, model: PackedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU it takes memory that the next one needs; torch then gives back what it keeps."""
-    drafts = packed(library, 1000, buckets=buckets)
+    drafts = packed(library, 1000)
     engine = engine_beside(model, drafts)
     generate(engine, SPECS)
     gone = [weakref.ref(each) for each in (drafts.model, drafts.cache, drafts)]

@@ -61,9 +61,10 @@ def test_rows_that_filter_tokens() -> None:
     assert found.token_ids[3][2] == -1
 
 
-def test_ways() -> None:
-    assert candidate_finder(CPU, fixed=False) is candidates
-    assert candidate_finder(CPU, fixed=True) is candidates_on_device
+def test_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert candidate_finder(CPU) is candidates
+    monkeypatch.setattr("speculative_engine.sampling.candidate_finder.sampler_of", lambda _: (None, "no triton"))
+    assert candidate_finder(DEVICE) is candidates_on_device
 
 
 def test_what_it_asks_of_a_gpu() -> None:
@@ -71,7 +72,7 @@ def test_what_it_asks_of_a_gpu() -> None:
     with pretended_gpu() as gpu:
         batch = SamplingBatch.build(PARAMS, range(4)).to(DEVICE)
         logits = torch.randn(4, 300).as_subclass(GpuTensor)
-        find = candidate_finder(DEVICE, fixed=True)
+        find = candidate_finder(DEVICE)
         with gpu.counted() as count:
             find(logits, batch, 3)
     # Two kernels; four operations lay out what they read.

@@ -181,7 +181,7 @@ def _notes(info: VerifierInfo, comparison: Comparison, further: Sequence[Variant
     if not info.bit_exact:
         notes.append(
             "the verifier does not claim equal bits in every batch (bit_exact is no), so differences are possible "
-            "without a fault; --reproducible prevents them on GPUs"
+            "without a fault; a verifier with --reproducible refuses such a model on a GPU"
         )
     drafted = [case for case in comparison.cases if "always" in case.name or "together" in case.name]
     silent = [case.name for case in drafted if case.compared and not case.draft_tokens]

@@ -19,6 +19,7 @@ from tests.harness.engine.feature_engine import (
     inner_of,
     local_of,
 )
+from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 from tests.harness.models.dflash_checkpoints import dflash_config, write_dflash
 from tests.harness.models.eagle_checkpoints import eagle_config, write_eagle
 from tests.harness.models.eagle_training import SPECS, plain_tokens
@@ -146,6 +147,9 @@ def test_what_the_target_must_be(kind: str, knowing: Path) -> None:
         options(model=str(knowing), window=-1)
     with pytest.raises(ModelLoadError, match="no such directory"):
         make(options(model="/nowhere"), packed(tiny_model("Llama"), 100), True)
-    fixed = PackedModel(tiny_model("Llama"), 100, reproducible=True)
+    with pretended_gpu():
+        moved = tiny_model("Llama")
+        to_gpu(moved)
+        there = PackedModel(moved, 100, kernels=False)
     with pytest.raises(ModelLoadError, match="needs a target on a CPU"):
-        make(options(model=str(knowing)), fixed, True)
+        make(options(model=str(knowing)), there, True)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal, ProposalReader
@@ -256,25 +255,3 @@ def test_whatever_happens_trees_are_mirrors_and_slots_add_up(
         for number in range(6):
             pair.close(number)
     assert pair.drafter.model.pool.used == 0
-
-
-def test_steps_of_fixed_sizes_draft_the_same() -> None:
-    model = quick_model()
-    plain = DraftModelDrafter(packed(model, 600))
-    bucketed = DraftModelDrafter(packed(model, 600, StepBuckets(rows=(1, 4, 16), keys=(64, 256))))
-    for drafter in (plain, bucketed):
-        for number in range(3):
-            drafter.open(number, spec_of(number))
-    drafted = 0
-    for step in range(12):
-        expected, found = plain.grow().proposals, bucketed.grow().proposals
-        assert expected.keys() == found.keys()
-        for number, proposal in found.items():
-            assert proposal.token_ids == expected[number].token_ids
-            assert proposal.parent_ids == expected[number].parent_ids
-            assert proposal.log_probs == pytest.approx(expected[number].log_probs, abs=1e-4)
-            drafted += len(proposal.token_ids)
-            committed = len(PROMPTS[number]) + 1 + step
-            for drafter in (plain, bucketed):
-                drafter.commit(number, committed, proposal.token_ids[:1])
-    assert drafted >= 3 * 12

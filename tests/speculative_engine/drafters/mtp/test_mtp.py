@@ -17,6 +17,7 @@ from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, engine_of, generate, random_tokens, specs_of, tiny_model
 from tests.harness.engine.feature_pass import logits_of
+from tests.harness.engine.pretended_gpu import pretended_gpu, to_gpu
 from tests.harness.models.mtp_checkpoints import KINDS, LAYERS, VOCABULARY, WIDTH, write_with_mtp
 
 TOKENS = [5, 9, 14, 23, 42, 7]
@@ -133,6 +134,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     target.checkpoint = None
     with pytest.raises(ModelLoadError, match="loaded from a checkpoint"):
         mtp_drafter(MtpOptions(), target)
-    fixed = PackedModel(tiny_model("Llama"), 100, reproducible=True)
+    with pretended_gpu():
+        moved = tiny_model("Llama")
+        to_gpu(moved)
+        there = PackedModel(moved, 100, kernels=False)
     with pytest.raises(ModelLoadError, match="needs a target on a CPU"):
-        mtp_drafter(MtpOptions(), fixed)
+        mtp_drafter(MtpOptions(), there)

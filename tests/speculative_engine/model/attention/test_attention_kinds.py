@@ -7,8 +7,7 @@ import torch
 
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.attention.absolute_positions import counts_tokens
-from speculative_engine.model.cuda.step_buckets import StepBuckets
-from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.model.packed_model import UnsupportedModelError
 from speculative_engine.model.shallow_model import first_layers, keep_first_layers
 from tests.harness.engine.attention_models import ATTENTION_MODELS, attention_model
 from tests.harness.engine.engines import check_against_plain, packed, random_tokens, walk
@@ -83,14 +82,6 @@ def test_chunks_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("speculative_engine.kernels.attention.fits", lambda keys, values: False)
     assert check_against_plain(model, walk(ours, [random_tokens(33, seed=1)], [15])) < 1e-4
     assert run_self_test(ours).bit_exact
-
-
-def test_steps_of_fixed_sizes_need_a_context_of_one_chunk() -> None:
-    model = attention_model(CHUNKED)
-    with pytest.raises(UnsupportedModelError, match=r"chunks of 8 positions, .* use --context-length 8 or less"):
-        packed(model, buckets=StepBuckets.within(400))
-    ours = PackedModel(model, 400, buckets=StepBuckets.within(400), context_length=8)
-    assert ours.context_length == 8
 
 
 @pytest.mark.parametrize("kind", SHARED)

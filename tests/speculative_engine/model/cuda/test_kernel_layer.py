@@ -1,6 +1,8 @@
 """Models on the Triton kernels of GPUs, in Triton's interpreter."""
 
 import copy
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +22,8 @@ from speculative_engine.model.cuda import kernel_linear
 from speculative_engine.model.cuda.kernel_layer import KernelLayer
 from speculative_engine.model.cuda.kernel_linear import KernelLinear
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
-from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from tests.harness.engine.attention_models import attention_model
 from tests.harness.engine.engines import (
     Rows,
     check_against_plain,
@@ -122,12 +125,37 @@ def test_rows_have_the_same_bits_in_any_company() -> None:
     assert len(same) > 1 and all(torch.equal(found[row], alone[row]) for row in same)
 
 
-def test_reproducible_models_run_on_kernels_if_these_compute_everything() -> None:
-    assert isinstance(on_kernels("Llama", reproducible=True).steps, SlotSteps)
-    other = on_kernels("Phi3", reproducible=True)
-    assert other.layer_kernels == "no" and not isinstance(other.steps, SlotSteps)
-    rows = walk(other, [random_tokens(9, seed=2)], [3], seed=1)
-    assert check_against_plain(small("Phi3"), rows) < BOUND
+def test_a_model_that_waits_for_the_device_goes_on_without_graphs() -> None:
+    model = PackedModel(tiny_model("Mixtral", num_hidden_layers=1, experts_implementation="eager"), 60, kernels=True)
+    model.capture_graphs()
+    assert model.steps is not None and model.captured == 0
+    assert model.steps.unavailable is not None and model.steps.unavailable.endswith(" waits for the device")
+    assert model.graphs == model.steps.unavailable
+    assert few_rows(model)
+
+
+def test_nothing_keeps_a_model_that_is_not_used_any_more() -> None:
+    """Its weights, keys and graphs are gigabytes on a GPU, which the model after it needs."""
+    model = on_kernels("Llama")
+    view = model.first_layers(1)
+    for each in (model, view):
+        each.capture_graphs()
+        walk(each, [random_tokens(4, seed=1)], [3], seed=1)
+    gone = [weakref.ref(each) for each in (model.model, model.cache, model.steps, view.model, view.steps)]
+    gc.disable()
+    try:
+        del model, view, each
+        assert not [reference for reference in gone if reference() is not None]
+    finally:
+        gc.enable()
+
+
+def test_chunks_of_attention() -> None:
+    """Only plain passes know them."""
+    model = attention_model("chunks and scaled queries")
+    with pytest.raises(UnsupportedModelError, match="attention in chunks of 8 positions; --context-length 8 or less"):
+        PackedModel(copy.deepcopy(model), 400, kernels=True)
+    assert PackedModel(copy.deepcopy(model), 400, kernels=True, context_length=8).steps is not None
 
 
 def test_captured_steps_and_views() -> None:

@@ -11,7 +11,7 @@ CONTEXT = np.arange(3)
 
 @pytest.mark.parametrize("long", [5, 100])
 def test_each_row_sees_its_path(long: int) -> None:
-    """Two branches of a tree, a chain of any length, and a lane of one row, in places that are not in order."""
+    """Two branches of a tree, a chain of any length, and a lane of one row."""
     chain = list(range(4, 4 + long))
     last = 4 + long
     ranges = [
@@ -22,18 +22,12 @@ def test_each_row_sees_its_path(long: int) -> None:
     paths = LanePaths.of(ranges)
     assert paths.asked.tolist() == [0, 2, 1, 3, *chain, last]
     assert paths.ranges.tolist() == [0] * 4 + [1] * long + [2]
-    rows = last + 1
-    place = np.random.default_rng(0).permutation(rows)
-    tree = np.zeros((rows, rows), dtype=bool)
-    paths.mark(tree, place)
     seen = {0: [0], 2: [0, 2], 1: [0, 1], 3: [0, 1, 3], last: [last]}
     seen |= {row: chain[: index + 1] for index, row in enumerate(chain)}
-    for row, path in seen.items():
-        assert set(tree[place[row]].nonzero()[0]) == {place[each] for each in path}
+    for query in paths.queries:
+        assert paths.rows[paths.starts[query] : query + 1].tolist() == seen[int(paths.rows[query])]
 
 
 def test_no_lanes() -> None:
     paths = LanePaths.of([])
-    tree = np.zeros((2, 2), dtype=bool)
-    paths.mark(tree, np.empty(0, dtype=np.int64))
-    assert not len(paths.asked) and not tree.any()
+    assert not len(paths.asked) and not len(paths.queries)

@@ -10,8 +10,7 @@ import torch
 from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kernels.library import available_kernels, kernels_in_use, use_kernels
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model.cuda.step_buckets import StepBuckets
-from speculative_engine.model.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.weight_names import Weights
 from tests.harness.engine.engines import Rows, check_against_plain, packed, random_tokens, walk
 from tests.harness.engine.recurrent_models import KINDS, RECURRENT_MODELS, check_idle, recurrent_model
@@ -142,8 +141,6 @@ def test_what_they_do_not_support_is_said() -> None:
     model = packed(recurrent_model("Lfm2"))
     with pytest.raises(ModelLoadError, match="some of its layers are recurrent"):
         model.first_layers(1)
-    with pytest.raises(UnsupportedModelError, match="do not run in steps of fixed sizes"):
-        packed(recurrent_model("Lfm2"), buckets=StepBuckets.within(100))
 
 
 @pytest.mark.parametrize("name", KINDS)
