@@ -186,6 +186,24 @@ def test_edge_alone_may_import_what_is_above_it(tmp_path: Path, lint: Lint) -> N
     assert passed, report
 
 
+def test_a_circle_inside_the_model_is_found(tmp_path: Path, lint: Lint) -> None:
+    """Of files as of folders, and also for the types alone."""
+    write_packages(tmp_path)
+    model = tmp_path / "speculative_engine" / "model"
+    model.joinpath("layers").mkdir()
+    for name in ("__init__", "fused"):
+        model.joinpath("layers", f"{name}.py").touch()
+    model.joinpath("layers", "kinds.py").write_text("def late():\n    import speculative_engine.model.packed_model\n")
+    model.joinpath("packed_model.py").touch()
+    assert lint(tmp_path)[0]
+    back = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import speculative_engine.model.layers.fused\n"
+    model.joinpath("packed_model.py").write_text(back)
+    passed, report = lint(tmp_path)
+    assert not passed
+    [broken] = [line for line in report.splitlines() if " BROKEN" in line]
+    assert broken.startswith("Inside the engine's model no imports run in a circle")
+
+
 @pytest.mark.parametrize("package", sorted(LAYERED))
 def test_a_new_part_of_a_package_needs_a_layer(tmp_path: Path, lint: Lint, package: str) -> None:
     write_packages(tmp_path)

@@ -11,9 +11,9 @@ from torch import Tensor
 from speculative_engine.acceptance.coupled import walk_on_device
 from speculative_engine.device_copy import HostCopy, to_device
 from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.rows import Rows
 from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.device_sampler import draw
 from speculative_engine.sampling.sampling_batch import SamplingBatch

@@ -8,7 +8,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from speculative_engine.checkpoint.abandonment import stop_if_abandoned
-from speculative_engine.model.reading.file_pages import let_go
+from speculative_engine.model.file_pages import let_go
 
 _SAMPLES = 256
 """Weights sampled from each tensor; further training changes nearly all of them."""

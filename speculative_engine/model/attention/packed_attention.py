@@ -3,7 +3,7 @@
 The order of every row's sums depends on the row's own context alone (law 1). A row therefore gets the same bits alone,
 beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
 positions in order (attention.py). Without it, scores and values are multiplied in blocks of a fixed number of
-positions, and the blocks are summed in a fixed order. On GPUs kernels of our own do (slot_attention.py). Without them
+positions, and the blocks are summed in a fixed order. On GPUs kernels of our own do (slot_batch.py). Without them
 a GPU multiplies blocks as well, but its library chooses the order of a product's sums by the product's shape.
 """
 
@@ -23,11 +23,10 @@ from speculative_engine.kernels.kv_rows import STORED, elements, widened
 from speculative_engine.kernels.recurrence import RecurrenceCall
 from speculative_engine.kernels.structs import StoredRows
 from speculative_engine.kv.kv_slots import KvCache
-from speculative_engine.model.cuda.slots.slot_attention import write_and_attend
-from speculative_engine.model.cuda.slots.slot_batch import SlotRows
 from speculative_engine.model.features.taps import TapReading
+from speculative_engine.model.fixed_rows import FixedRows
 from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
-from speculative_engine.model.recurrent.state_plan import StatePlan
+from speculative_engine.model.state_plan import StatePlan
 
 ATTENTION_NAME = "draftwire_packed"
 CHUNKED = "chunked_attention"
@@ -44,7 +43,7 @@ _PIECE_ELEMENTS = 1 << 17
 class ForwardPass:
     """A running model call."""
 
-    batch: PackedBatch | SlotRows
+    batch: PackedBatch | FixedRows
     cache: KvCache
     shared: object = None
     """Data that the first layer prepares for the layers after it."""
@@ -68,7 +67,7 @@ _current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 
 @contextmanager
-def packed_context(batch: PackedBatch | SlotRows, cache: KvCache) -> Iterator[None]:
+def packed_context(batch: PackedBatch | FixedRows, cache: KvCache) -> Iterator[None]:
     """Sets the batch and the cache of model calls within the context. If the context ends without an error, the states
     of recurrent layers have moved on."""
     plan = StatePlan(cast(PackedBatch, batch), cache.states) if cache.states is not None else None
@@ -134,11 +133,11 @@ def _attended(
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
     layer = kv_layer(module, key, under_way)
-    if isinstance(batch, SlotRows):
+    if isinstance(batch, FixedRows):
         factor = scaling if scaling is not None else query.shape[-1] ** -0.5
         new = key[0], value[0]
         stored = cache.layer(layer, *new)
-        return write_and_attend(batch, query[0], new, stored, factor, sliding_window, softcap, s_aux)
+        return batch.write_and_attend(query[0], new, stored, factor, sliding_window, softcap, s_aux)
     if layer == module.layer_idx:
         keys, values = cache.write(layer, batch.slots, key[0], value[0])
     else:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from speculative_engine.device_copy import HostCopy, Wait
-from speculative_engine.model.cuda.graph_capture import GraphCapture, Rows
+from speculative_engine.model.cuda.graph_capture import GraphCapture
 from speculative_engine.model.cuda.host_reads import HostReadError, NoHostReads
 from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.rows import Rows
 from speculative_engine.sampling.step_draws import StepDraws
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from transformers import PreTrainedModel
 
 from speculative_engine.model.cuda.kernel_layer import run_on_kernels
-from speculative_engine.model.cuda.weights.placing import narrow, place_stored
-from speculative_engine.model.reading.model_facts import has_blocks
+from speculative_engine.model.cuda.placing import narrow, place_stored
+from speculative_engine.model.model_facts import has_blocks
 from speculative_engine.model.weight_names import Weights
 
 

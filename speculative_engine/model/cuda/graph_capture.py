@@ -5,22 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor
-
-
-class Rows(NamedTuple):
-    """Results of a pass, by row."""
-
-    logits: Tensor
-    """[rows, vocabulary]."""
-    states: Tensor
-    """The hidden states that the logits were computed from, [rows, hidden]."""
-    drawn: Tensor | None = None
-    """Tokens and path, int32 [2, room], if the pass draws them, see `KernelSampler.draw`."""
-
 
 Results = TypeVar("Results")
 

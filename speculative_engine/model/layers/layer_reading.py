@@ -11,6 +11,8 @@ from transformers.activations import ACT2FN
 
 from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.library import LANES
+from speculative_engine.model.file_pages import let_go_of
+from speculative_engine.model.layers.delta_reading import read_net, supports_net
 from speculative_engine.model.layers.layer_kinds import KINDS, LayerKind
 from speculative_engine.model.layers.layer_parts import (
     AttentionParts,
@@ -24,8 +26,6 @@ from speculative_engine.model.layers.layer_parts import (
 from speculative_engine.model.linear.joined_layers import join_layers
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
-from speculative_engine.model.reading.file_pages import let_go_of
-from speculative_engine.model.recurrent.delta_reading import read_net, supports_net
 
 _GATES: dict[type[nn.Module], str] = {type(ACT2FN["silu"]): "silu", type(ACT2FN["gelu_pytorch_tanh"]): "gelu_tanh"}
 """The activations of gates that compiled code has, by transformers' classes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear.linear_weight import MakeLinear, joined
-from speculative_engine.model.reading.file_pages import let_go_of
 
 
 class OutputRange(nn.Module):

@@ -15,9 +15,9 @@ from torch import nn
 from transformers.activations import ACT2CLS
 
 from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
+from speculative_engine.model.file_pages import let_go_of
 from speculative_engine.model.linear.linear_weight import MakeLinear, weight_of
 from speculative_engine.model.linear.row_range import MOST_ROWS, RowRange, row_range
-from speculative_engine.model.reading.file_pages import let_go_of
 
 _SERIAL_ELEMENTS = 32768
 """torch splits longer element-wise operations among threads, at points that depend on the whole tensor's size."""

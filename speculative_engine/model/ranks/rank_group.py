@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,9 +25,6 @@ import torch.distributed as dist
 
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_step import StepDecoder, StepEncoder
-
-if TYPE_CHECKING:
-    from speculative_engine.model.packed_model import PackedModel
 
 _END, _HEARTBEAT, _PASS, _CAPTURE = range(4)
 _HEAD = 2
@@ -49,6 +46,18 @@ _MOST_TOLD = 240
 
 class RankLostError(Exception):
     """Raised if a rank has ended or does not answer; the model can no longer run."""
+
+
+class Follower(Protocol):
+    """A rank's part of a model, as other ranks than rank 0 run it."""
+
+    device: torch.device
+
+    def forward(self, batch: PackedBatch) -> object:
+        """Runs one forward pass."""
+
+    def capture_graphs(self) -> None:
+        """Captures steps as CUDA graphs."""
 
 
 class RankGroup:
@@ -243,7 +252,7 @@ class RankGroup:
 
     # Methods of the other ranks.
 
-    def follow(self, model: PackedModel) -> None:
+    def follow(self, model: Follower) -> None:
         """Runs the passes that rank 0 announces until it dismisses the ranks. Raises RankLostError, and ModelLoadError
         if there is no memory for graphs."""
         while True:

@@ -10,11 +10,11 @@ from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.checkpoint.gguf_tensor import GgufTensor
 from speculative_engine.kernels.gemm_blocks import FORMATS, BlockType
 from speculative_engine.kernels.huge_pages import empty_in_huge_pages, in_huge_pages
+from speculative_engine.model.file_pages import let_go
 from speculative_engine.model.linear.block_weight import BlockWeight
 from speculative_engine.model.linear.half_weight import HalfWeight
 from speculative_engine.model.linear.linear_weight import StoredLinear
 from speculative_engine.model.linear.stored_embedding import StoredEmbedding
-from speculative_engine.model.reading.file_pages import let_go
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -258,7 +258,7 @@ def _placed(model: PreTrainedModel, place: torch.device) -> PreTrainedModel:
     """Moves a quantised model, except for its quantised weights, which stay in the files until they are packed."""
     if place.type == "cpu":
         return model
-    from speculative_engine.model.cuda.weights.placing import move_plain  # needs Triton
+    from speculative_engine.model.cuda.placing import move_plain  # needs Triton
 
     return move_plain(model, place)
 

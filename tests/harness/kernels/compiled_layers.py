@@ -32,8 +32,8 @@ from speculative_engine.model.cuda.kernels.packed_product import multiply_packed
 from speculative_engine.model.cuda.kernels.product import multiply
 from speculative_engine.model.cuda.kernels.rank_sum import add_ranks
 from speculative_engine.model.cuda.kernels.slot_moves import move_slots
-from speculative_engine.model.cuda.slots.slot_batch import PlacedWork
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
+from speculative_engine.model.cuda.work.placed_work import PlacedWork
 
 CAPABILITIES = {80: 108, 90: 132}
 """NVIDIA's A100 and H100, with the number of their processors."""

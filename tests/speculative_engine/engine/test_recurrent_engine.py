@@ -14,8 +14,8 @@ from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.scoring import Score, ScoreSpec
 from speculative_engine.kv.recurrent_states import KEPT_EVERY, RecurrentStates
 from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model import state_plan
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.model.recurrent import state_plan
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.early_exit_engine import Attached, engine_with
 from tests.harness.engine.engines import (

@@ -16,7 +16,7 @@ from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import StepResult
 from speculative_engine.logits.logit_changes import LogitChanges
 from speculative_engine.logits.processors import LogitBias, editors_of
-from speculative_engine.model import packed_model
+from speculative_engine.model.backends import choose_backend
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.packed_model import PackedModel
@@ -58,7 +58,7 @@ def on_gpu(*, captured: bool = True) -> PackedModel:
     moved = copy.deepcopy(MODEL)
     to_gpu(moved)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_model, "missing", lambda *_: None)  # which refuses float32
+        patch.setattr(choose_backend, "missing", lambda *_: None)  # which refuses float32
         model = PackedModel(moved, 400)
     assert model.device.type == "cuda" and model.draw_kernels == "yes"
     if captured:

@@ -10,11 +10,13 @@ import pytest
 
 from speculative_engine.loading import slots_that_fit as module
 from speculative_engine.loading.slots_that_fit import MemoryNeeds, size_cache, slots_that_fit
+from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 from tests.harness import processes
 from tests.harness.checkout import ROOT
 from tests.harness.engine.engines import error, packed, random_tokens, tiny_model, walk
+from tests.harness.kernels.prepared_interpreter import prepare_interpreter
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.waiting import LONG_PATIENCE
 
@@ -44,8 +46,8 @@ def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
-def sized(model: PackedModel, graphs: bool = False, most: int = 10_000) -> int:
-    size_cache(model, 1.0, graphs=graphs, rows=40, least=64, most=most)
+def sized(model: PackedModel, graphs: bool = False, most: int = 10_000, rows: int = 40) -> int:
+    size_cache(model, 1.0, graphs=graphs, rows=rows, least=64, most=most)
     return model.pool.capacity
 
 
@@ -61,11 +63,12 @@ def test_the_cache_fills_the_memory(free: list[int]) -> None:
 
 
 def test_graphs_are_counted_and_captured_after_it(free: list[int]) -> None:
+    pytest.importorskip("triton")
+    prepare_interpreter()
     model = PackedModel(tiny_model("Llama", num_hidden_layers=1, max_position_embeddings=64), 4000, kernels=True)
     free[:] = [each * SLOT // 3 for each in (900, 870, 100)]  # of one layer
-    assert sized(model, graphs=True) == 70
-    assert model.steps is not None and model.captured == 0
-    assert model.steps.tables.tensor.device == model.device
+    assert sized(model, graphs=True, rows=8) == 70
+    assert isinstance(model.steps, SlotSteps) and model.captured == 0
 
 
 def test_too_little_memory(free: list[int]) -> None:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from speculative_engine.loading.self_test import run_self_test
-from speculative_engine.model import packed_model
+from speculative_engine.model.backends import choose_backend, cuda_backend
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -38,7 +38,7 @@ LACKING = "kernels need compute capability 8.0"
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[PretendedGpu]:
     with pretended_gpu() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_model, "missing", lambda *_: LACKING)
+        patch.setattr(choose_backend, "missing", lambda *_: LACKING)
         yield found
 
 
@@ -74,7 +74,7 @@ def test_one_warning_names_the_reason(gpu: PretendedGpu, caplog: pytest.LogCaptu
         model = on_gpu(tiny_model("Llama"), 400)
         model.capture_graphs()
     (record,) = caplog.records
-    assert record.getMessage() == packed_model._PLAIN and vars(record)["reason"] == LACKING
+    assert record.getMessage() == choose_backend.PLAIN and vars(record)["reason"] == LACKING
     assert model.layer_kernels == LACKING and model.graphs == "0" and model.most_rows == 256
     assert not model.draws_in_pass and not model.can_be_tapped
 
@@ -101,7 +101,7 @@ def test_the_self_test_accepts_them(gpu: PretendedGpu) -> None:
 
 
 def test_weights_of_few_bits_need_the_kernels(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_model, "weights_fingerprint", lambda *_: "")  # numpy has no bfloat16
+    monkeypatch.setattr(cuda_backend, "weights_fingerprint", lambda *_: "")  # numpy has no bfloat16
     moved = tiny_model("Llama", torch.bfloat16)
     to_gpu(moved)
     with pytest.raises(UnsupportedModelError, match=f"weights int8 on a GPU need kernels .*: {LACKING}"):

@@ -13,8 +13,9 @@ from torch import Tensor
 from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.slots.draft_layout import Candidate, DraftLayout, DraftRow
-from speculative_engine.model.cuda.slots.slot_batch import PlacedWork, Room, SlotRows
-from speculative_engine.model.cuda.slots.slot_work import ASKED, ITEM, SEGMENT
+from speculative_engine.model.cuda.slots.slot_batch import Room, SlotRows
+from speculative_engine.model.cuda.work.placed_work import PlacedWork
+from speculative_engine.model.cuda.work.slot_work import ASKED, ITEM, SEGMENT
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
 

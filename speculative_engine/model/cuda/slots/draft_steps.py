@@ -15,7 +15,6 @@ from torch import Tensor
 
 from speculative_engine.device_copy import HostCopy
 from speculative_engine.model.cuda.captured_steps import CapturedSizes
-from speculative_engine.model.cuda.graph_capture import Rows
 from speculative_engine.model.cuda.slots.draft_batch import (
     DRAFT_WIDTH,
     DraftBatch,
@@ -25,6 +24,7 @@ from speculative_engine.model.cuda.slots.draft_batch import (
 )
 from speculative_engine.model.cuda.slots.draft_layout import DraftLayout
 from speculative_engine.model.cuda.slots.slot_batch import SlotRows, most_seen
+from speculative_engine.model.rows import Rows
 from speculative_engine.sampling.kernel_sampler import KernelSampler
 
 STEPS = (2, 4, 8)

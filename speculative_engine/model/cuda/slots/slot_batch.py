@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +11,10 @@ from torch import Tensor
 
 from speculative_engine.device_block import DeviceBlock
 from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.model.cuda.slots.parts import part_count
 from speculative_engine.model.cuda.slots.slot_layout import Move, SlotLayout
-from speculative_engine.model.cuda.slots.slot_work import (
+from speculative_engine.model.cuda.work.parts import part_count
+from speculative_engine.model.cuda.work.placed_work import PlacedWork
+from speculative_engine.model.cuda.work.slot_work import (
     ASKED,
     ITEM,
     MOST_PARTIALS,
@@ -25,29 +25,9 @@ from speculative_engine.model.cuda.slots.slot_work import (
     segments_at,
     work_numbers,
 )
+from speculative_engine.model.fixed_rows import FixedRows
 from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.sampling.step_draws import NUMBERS, StepDraws, write_none
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedWork:
-    """The work of a round of attention (`slot_work.py`), int32 tensors on the device."""
-
-    ranges: Tensor
-    """The round's first item, and the one after the last, [2]."""
-    items: Tensor
-    segments: Tensor
-    asked: Tensor
-    seen: Tensor
-    tables: Tensor
-    """What segments of slots that were listed by earlier steps refer to."""
-    first_place: int
-    places: int
-    """Places of queries, from `first_place` on."""
-    most_items: int
-    """Items that there may be; sizes the launch."""
-    partials: int
-    """Partial sums that there may be."""
 
 
 class Room(NamedTuple):
@@ -95,22 +75,38 @@ def most_seen(slots: int) -> int:
     return min(max(2 * slots, _LEAST_SEEN), _MOST_SEEN)
 
 
-class SlotRows(ABC):
-    """The rows of one forward pass."""
-
-    def __init__(self, token_ids: Tensor, positions: Tensor, slots: Tensor, draws: Tensor):
-        self.token_ids, self.positions, self.slots = token_ids, positions, slots
-        """Of each row, int64 [rows]."""
-        self.draws = draws
-        """The numbers of the tokens to draw, int64 [NUMBERS, rows], see `StepDraws`."""
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
+class SlotRows(FixedRows):
+    """The rows of one forward pass, which attend by slots."""
 
     @property
     @abstractmethod
     def work(self) -> list[PlacedWork]:
         """The work of attention, in rounds."""
+
+    def write_and_attend(
+        self,
+        query: Tensor,
+        new: tuple[Tensor, Tensor],
+        stored: tuple[Tensor, Tensor],
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
+        """See FixedRows; for transformers' own layers."""
+        # Triton need not be there where other batches run.
+        from speculative_engine.model.cuda.kernels.attention import attend_slots
+        from speculative_engine.model.cuda.kernels.key_rows import write_keys
+
+        new_keys, new_values = (each if each.stride(-1) == 1 else each.contiguous() for each in new)
+        keys, values = (each.transpose(0, 1) for each in stored)
+        write_keys(new_keys, new_values, keys, values, self.slots)
+        rows = query.transpose(0, 1)
+        rows = rows if rows.stride(-1) == 1 else rows.contiguous()
+        out = torch.empty(*rows.shape[:2], values.shape[-1], dtype=query.dtype, device=query.device)
+        for work in self.work:
+            attend_slots(work, rows, keys, values, out, scaling, window, softcap, sinks)
+        return out
 
 
 class SlotBatch(SlotRows):

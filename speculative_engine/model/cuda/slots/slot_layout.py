@@ -10,8 +10,8 @@ import numpy as np
 
 from speculative_engine.kv.kv_slots import SlotList
 from speculative_engine.model.cuda.lane_paths import LanePaths, ranges_of
-from speculative_engine.model.cuda.slots.parts import begin_of, part_of
-from speculative_engine.model.cuda.slots.slot_work import (
+from speculative_engine.model.cuda.work.parts import begin_of, part_of
+from speculative_engine.model.cuda.work.slot_work import (
     ASKED,
     PAGE,
     TILE_KEYS,

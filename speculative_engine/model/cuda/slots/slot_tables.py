@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.model.cuda.slots.parts import begin_of, part_count
 from speculative_engine.model.cuda.slots.slot_layout import Move
-from speculative_engine.model.cuda.slots.slot_work import PAGE, RESIDENT, SEGMENT, TILE_KEYS
+from speculative_engine.model.cuda.work.parts import begin_of, part_count
+from speculative_engine.model.cuda.work.slot_work import PAGE, RESIDENT, SEGMENT, TILE_KEYS
 
 _SPARE_PAGES = 256
 """Pages beyond those of full ones: each sequence has one that is not full."""

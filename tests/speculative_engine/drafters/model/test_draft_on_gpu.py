@@ -6,7 +6,7 @@ import pytest
 
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.model import packed_model
+from speculative_engine.model.backends import choose_backend
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal
@@ -42,7 +42,7 @@ def test_a_step_waits_once() -> None:
     expected = grown(PackedModel(copy.deepcopy(model), 400, row_exact=False))
     with pretended_gpu() as gpu, pytest.MonkeyPatch.context() as patch:
         to_gpu(model)
-        patch.setattr(packed_model, "missing", lambda *_: None)  # which refuses float32
+        patch.setattr(choose_backend, "missing", lambda *_: None)  # which refuses float32
         moved = PackedModel(model, 400, row_exact=False)
         moved.drafts = None  # of several steps
         moved.capture_graphs()

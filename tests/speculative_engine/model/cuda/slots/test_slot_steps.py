@@ -82,7 +82,7 @@ def test_a_larger_cache_has_steps_of_its_own(model: PackedModel) -> None:
 
 
 def test_models_that_kernels_do_not_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("speculative_engine.model.packed_model.missing", lambda *_: "no kernels here")
+    monkeypatch.setattr("speculative_engine.model.backends.choose_backend.missing", lambda *_: "no kernels here")
     assert PackedModel(tiny_model("Llama"), 20).layer_kernels == "no kernels here"
     with pytest.raises(UnsupportedModelError, match="no kernels here"):
         PackedModel(tiny_model("Llama"), 20, kernels=True)

@@ -9,12 +9,12 @@ import torch
 pytest.importorskip("triton")
 
 from speculative_engine.kv.kv_slots import KvCache, SlotList
-from speculative_engine.model.cuda.slots.parts import part_of
 from speculative_engine.model.cuda.slots.slot_batch import Room, SlotBatch
 from speculative_engine.model.cuda.slots.slot_layout import SlotLayout
 from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
 from speculative_engine.model.cuda.slots.slot_tables import Known, SlotTables
-from speculative_engine.model.cuda.slots.slot_work import PAGE, RESIDENT, TILE_KEYS
+from speculative_engine.model.cuda.work.parts import part_of
+from speculative_engine.model.cuda.work.slot_work import PAGE, RESIDENT, TILE_KEYS
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness.engine.engines import random_tokens, tiny_model, walk

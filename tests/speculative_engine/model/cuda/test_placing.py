@@ -15,9 +15,9 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.checkpoint.gguf_file import GgufFile
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.cuda.kernel_linear import KernelLinear
+from speculative_engine.model.cuda.placing import PackedEmbedding, narrow
 from speculative_engine.model.cuda.weights.device_weight import DeviceWeight
 from speculative_engine.model.cuda.weights.packing import narrowed_on, stored_on
-from speculative_engine.model.cuda.weights.placing import PackedEmbedding, narrow
 from speculative_engine.model.linear.block_weight import BlockWeight, from_blocks, in_blocks
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.model.reading.read_model import read_model

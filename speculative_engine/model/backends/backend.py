@@ -1,0 +1,111 @@
+"""What a model asks of the place where it runs: a CPU, a GPU, or a group of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from speculative_engine.device_copy import HostCopy
+from speculative_engine.kv.kv_dtype import KvDtype
+from speculative_engine.kv.kv_slots import KvCache
+from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
+from speculative_engine.model.fixed_rows import FixedRows
+from speculative_engine.model.model_layers import ModelLayers
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.recurrent.mixer import Mixer
+from speculative_engine.model.rows import Rows
+from speculative_engine.model.weight_names import Weights
+from speculative_engine.sampling.kernel_sampler import KernelSampler
+from speculative_engine.sampling.step_draws import StepDraws
+
+MOST_ROWS = 256
+"""Rows of a pass beyond which a prompt is not read much faster."""
+
+RunFixed = Callable[[FixedRows, Tensor | None], Rows]
+"""Runs the model over rows in tensors of a fixed size, and returns the given rows, or all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a model needs of its backend."""
+
+    name: str
+    """The model's, for messages."""
+    architecture: str
+    dtype: torch.dtype
+    weights: Weights
+    """What linear layers keep."""
+    kv_dtype: KvDtype
+    """Type of keys and values in the KV cache."""
+    group_size: int
+    """Query heads per key-value head."""
+    context_length: int
+    """Tokens of the longest sequence."""
+
+
+class Description(NamedTuple):
+    """What a backend is like."""
+
+    layer_kernels: str
+    """Whether Triton kernels compute passes, for logs: "yes", "attention" if only that, or why they do not."""
+    most_rows: int
+    """Rows of a pass beyond which a prompt is not read much faster."""
+    can_be_tapped: bool
+    """Whether passes may have taps."""
+
+
+class StepRunner(Protocol):
+    """Runs passes in tensors of fixed sizes, which may be captured as CUDA graphs."""
+
+    unavailable: str | None
+    """Reason why the model could not be captured; None if it was, or was not tried."""
+    replays: bool
+    """Whether captured steps are replayed; if not, all kernels are launched one by one, for comparisons."""
+
+    @property
+    def captured(self) -> int:
+        """Number of sizes whose steps were captured."""
+
+    def capture(self) -> None:
+        """Captures the steps of each size. Raises torch.OutOfMemoryError, and RankLostError."""
+
+    def forward(self, batch: PackedBatch) -> Rows:
+        """Runs one forward pass: writes the rows' keys and values and returns the wanted rows."""
+
+    def forward_and_draw(self, batch: PackedBatch, draws: StepDraws) -> tuple[Rows, HostCopy]:
+        """Runs `forward` and draws tokens in the same graph, if `run` draws; they are then on their way to the host."""
+
+
+class Backend(Protocol):
+    """A place where a model runs. It serves one model."""
+
+    def fingerprint(self, model: PreTrainedModel, factors: str | None) -> str:
+        """The model's `weights_fingerprint`, before it is prepared. Raises RankLostError."""
+
+    def prepare(self, model: PreTrainedModel, mixers: Sequence[Mixer]) -> ModelLayers:
+        """Replaces layers of the model in place by those of this backend, and returns what runs them. mixers: its
+        recurrent ones. Raises UnsupportedModelError."""
+
+    def layers(self, model: PreTrainedModel) -> ModelLayers:
+        """What runs a view of the first layers of the prepared model. Raises ModelLoadError."""
+
+    def cache(self, slots: int) -> KvCache:
+        """An empty KV cache for the prepared model."""
+
+    def steps(self, slots: int, run: RunFixed) -> StepRunner | None:
+        """What runs steps in fixed sizes over a cache of `slots` slots; None where passes have any size."""
+
+    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> DraftSteps | None:
+        """What runs drafts of several steps by one call; None where each is a call of its own."""
+
+    def describe(self) -> Description:
+        """What the backend is like, once a model is prepared."""
+
+    def keep_alive(self) -> float | None:
+        """Keeps idle ranks alive; to be called between passes. Returns the seconds after which to call it again unless
+        a pass comes first; None for never. Raises RankLostError."""

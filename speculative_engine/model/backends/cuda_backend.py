@@ -1,0 +1,88 @@
+"""A model on a GPU: on Triton kernels in steps of fixed sizes, or else by plain passes of transformers' layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from speculative_engine.checkpoint.model_load_error import ModelLoadError
+from speculative_engine.kv.kv_slots import KvCache
+from speculative_engine.model.backends.backend import MOST_ROWS, Description, Needs, RunFixed
+from speculative_engine.model.cuda.slots.draft_steps import DraftSteps
+from speculative_engine.model.cuda.slots.slot_steps import SlotSteps
+from speculative_engine.model.model_facts import has_blocks
+from speculative_engine.model.model_layers import ModelLayers
+from speculative_engine.model.reading.read_model import UnsupportedModelError
+from speculative_engine.model.recurrent.mixer import Mixer
+from speculative_engine.model.weights_fingerprint import weights_fingerprint
+from speculative_engine.sampling.kernel_sampler import KernelSampler
+
+_MOST_ROWS = 1024
+"""Of a pass; fewer leave the device waiting for its next kernel."""
+
+
+class CudaBackend:
+    """The backend of GPUs. On CPUs, for tests, its kernels run in Triton's interpreter."""
+
+    def __init__(self, needs: Needs, device: torch.device, lacking: str | None, *, kernels: bool):
+        """lacking: what the kernels lack for the model, in words; None for nothing. kernels: whether to run on them."""
+        self._needs = needs
+        self._device = device
+        self.on_kernels = kernels
+        """Whether passes run on Triton kernels, in steps of fixed sizes."""
+        self._lacking = lacking
+        self._layer_kernels = lacking or "no"
+
+    def fingerprint(self, model: PreTrainedModel, factors: str | None) -> str:
+        """See Backend."""
+        found: str = weights_fingerprint(model, self._needs.weights, self._needs.kv_dtype, factors)
+        return found
+
+    def prepare(self, model: PreTrainedModel, mixers: Sequence[Mixer]) -> ModelLayers:
+        """See Backend."""
+        needs = self._needs
+        if mixers and self._device.type != "cpu":
+            raise UnsupportedModelError(
+                f"model {needs.name}: the recurrent layers of {needs.architecture} run on CPUs only, not on "
+                f"{self._device.type}"
+            )
+        if self.on_kernels:
+            from speculative_engine.model.cuda.gpu_layers import use_gpu_layers  # needs Triton
+
+            try:
+                self._layer_kernels = "yes" if use_gpu_layers(model, needs.weights) else "attention"
+            except ModelLoadError as error:
+                raise UnsupportedModelError(f"model {needs.name}: {error}") from error
+        elif has_blocks(model) or needs.weights != "checkpoint":
+            what = "quantised weights" if has_blocks(model) else f"weights {needs.weights}"
+            raise UnsupportedModelError(
+                f"model {needs.name}: {what} on a GPU need kernels that this model does not have here: "
+                f"{self._lacking or 'they are switched off'}"
+            )
+        return self.layers(model)
+
+    def layers(self, model: PreTrainedModel) -> ModelLayers:
+        """See Backend."""
+        return ModelLayers(model)
+
+    def cache(self, slots: int) -> KvCache:
+        """See Backend."""
+        return KvCache(slots, self._needs.kv_dtype, slots_first=self.on_kernels)
+
+    def steps(self, slots: int, run: RunFixed) -> SlotSteps | None:
+        """See Backend."""
+        return SlotSteps(run, slots, self._device) if self.on_kernels else None
+
+    def drafts(self, slots: int, run: RunFixed, sampler: KernelSampler) -> DraftSteps | None:
+        """See Backend."""
+        return DraftSteps(run, sampler, slots, self._needs.group_size, self._device) if self.on_kernels else None
+
+    def describe(self) -> Description:
+        """See Backend."""
+        most = _MOST_ROWS if self.on_kernels and self._device.type != "cpu" else MOST_ROWS
+        return Description(self._layer_kernels, most, can_be_tapped=False)
+
+    def keep_alive(self) -> None:
+        """See Backend: there is no other process."""

@@ -1,0 +1,74 @@
+"""Runs the layers of a prepared model over a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import cast
+
+import torch
+from transformers import PreTrainedModel
+
+from speculative_engine.kv.kv_slots import KvCache
+from speculative_engine.model.attention.packed_attention import current_pass, packed_context
+from speculative_engine.model.features.taps import TapReading
+from speculative_engine.model.fixed_rows import FixedRows
+from speculative_engine.model.layers.compiled_pass import CompiledPass
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.rows import Rows
+
+
+class ModelLayers:
+    """The layers of a model whose attention function is ours."""
+
+    def __init__(self, model: PreTrainedModel, compiled: CompiledPass | None = None):
+        """compiled: a pass without transformers' code, taken whenever it is available."""
+        self.compiled = compiled
+        self._model = model
+        self._dtype = model.dtype
+        self._width = int(model.config.get_text_config(decoder=True).hidden_size)
+
+    def logits(self, batch: PackedBatch, cache: KvCache) -> torch.Tensor:
+        """Runs a pass: writes the rows' keys and values and returns logits [wanted rows, vocabulary]."""
+        with packed_context(batch, cache):
+            return self._call(batch, batch.logit_rows)
+
+    def rows(self, batch: PackedBatch | FixedRows, cache: KvCache, wanted: torch.Tensor | int) -> Rows:
+        """Runs a pass, and also returns the output head's inputs. wanted: rows whose results to return, int64 [n]; 0
+        for all."""
+        states: list[torch.Tensor] = []
+        with torch.cuda.device_of(batch.token_ids), packed_context(batch, cache), self._kept(states):
+            logits = self._call(batch, wanted)
+        return Rows(logits, states[0].reshape(len(logits), states[0].shape[-1]))
+
+    def _call(self, batch: PackedBatch | FixedRows, wanted: torch.Tensor | int) -> torch.Tensor:
+        """Calls the model within a packed context."""
+        reading: TapReading | None = None
+        if isinstance(batch, PackedBatch) and batch.taps:
+            reading = TapReading(batch.taps, len(batch), self._width, self._dtype)
+            current_pass().reading = reading
+        if self.compiled is not None and self.compiled.available:
+            logits = self.compiled.logits(cast(PackedBatch, batch), cast(torch.Tensor, wanted))
+        else:
+            with reading.hooked(self._model) if reading is not None else nullcontext():
+                out = self._model(
+                    input_ids=batch.token_ids.unsqueeze(0),
+                    position_ids=batch.positions.unsqueeze(0),
+                    use_cache=False,
+                    logits_to_keep=wanted,
+                )
+            logits = out.logits[0]
+        if reading is not None:
+            reading.keep(batch.slots)
+        return logits
+
+    @contextmanager
+    def _kept(self, states: list[torch.Tensor]) -> Iterator[None]:
+        """Keeps the output head's inputs, in passes within this context, in a list."""
+        hook = self._model.get_output_embeddings().register_forward_pre_hook(
+            lambda _, inputs: states.append(inputs[0].to(self._dtype))
+        )
+        try:
+            yield
+        finally:
+            hook.remove()
