@@ -54,7 +54,7 @@ class VerifierSettings(RankSettings):
     """Most tokens of one caller's running and waiting requests, at their greatest lengths. 0 sets no limit."""
     max_step_rows: int | None = Field(default=None, ge=8)
     """Most tokens of one forward pass: prompt chunks, last tokens and nodes together. At least --max-sequences. By
-    default 256 on CPUs and 1024 on GPUs, or --max-sequences."""
+    default 1024 on the kernels of GPUs and 256 elsewhere, or --max-sequences."""
     max_tree_nodes: int = Field(default=64, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
     plain_share: float = Field(default=PLAIN_SHARE, ge=0, le=1)
