@@ -24,7 +24,7 @@ LAYERED = {
     if contract.get("containers")
 }
 """The contract on the layers of each package, by package."""
-NO_GRPC = "The engine knows no gRPC"
+NO_GRPC = "The engine knows neither gRPC nor the SDK"
 NO_MODEL = "The SDK and the runtime know no model"
 PROCESS = "The process code knows no gRPC"
 GATEWAY = "The gateway knows the SDK and the process code alone"
@@ -215,7 +215,7 @@ def test_a_new_part_of_a_package_needs_a_layer(tmp_path: Path, lint: Lint, packa
 
 def test_allowed_imports_pass(tmp_path: Path, lint: Lint) -> None:
     write_packages(tmp_path)
-    engine = "import draftwire\nimport torch\n"
+    engine = "import numpy\nimport torch\n"
     service = "import draftwire\nimport grpc\nimport service_runtime\nimport speculative_engine\n"
     (tmp_path / "speculative_engine" / "model" / "module.py").write_text(engine)
     (tmp_path / "drafter_service" / "service" / "module.py").write_text(service)

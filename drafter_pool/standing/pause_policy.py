@@ -29,7 +29,7 @@ _START_SHARE = 0.02
 is unknown. Cautious: a millisecond of a step of 50 ms."""
 _AT_ONCE = 0.5
 """Time of features, in steps, that is settled without waiting for a step of the drafter's sequences."""
-_MOST_OWED = 8.0
+_MOST_OWED = 4.0
 """Most time of features, in steps, that a drafter owes. All later steps profit from those of a prompt, so they pay for
 them, but a drafter that never saves anything costs so much once."""
 _WEIGHT = 1 / 8

@@ -287,7 +287,7 @@ async def test_a_model_change_ends_its_features(
     request = order(max_tokens=8, speculation=FORCED, prefix_cache=False)
     plain = await verifier.plain(request)
     for model, architecture, features in ((checkpoint, "LlamaForCausalLM", False), (eagle, "Eagle3", True)):
-        remote.load(str(model), "")
+        await remote.load(str(model), "")
         await verifier.until(lambda name=architecture: verifier.state(REMOTE).model.architecture == name)
         await verifier.until(lambda: verifier.state(REMOTE).state == DrafterState.DRAFTER_STATE_READY)
         await verifier.until(lambda features=features: bool(verifier.engine.features) == features)
@@ -352,4 +352,4 @@ class TestASlowMap:
             assert (await verifier.generate(order(max_tokens=40))).token_ids == plain.token_ids
             assert verifier.state(name).resting
             await verifier.pool.changes.detach(name)
-        assert 1 <= mapped <= 12
+        assert 1 <= mapped <= 20

@@ -171,9 +171,9 @@ async def test_states_that_are_no_numbers_draft_nothing(verifier: VerifierSide) 
 
 
 async def test_other_heads_are_loaded_while_it_drafts(changes: ModelChanges, tmp_path: Path) -> None:
-    await loaded(changes.load(str(write_heads(tmp_path / "new", offset=10)), ""))
+    await loaded(await changes.load(str(write_heads(tmp_path / "new", offset=10)), ""))
     assert changes.serving.hello.model.model_id == "new"
-    refused = await loaded(changes.load(str(tmp_path / "none"), ""))
+    refused = await loaded(await changes.load(str(tmp_path / "none"), ""))
     assert refused.state == ModelLoadState.MODEL_LOAD_STATE_FAILED
     assert "no such directory" in refused.error.message
     assert changes.serving.hello.model.model_id == "new"
